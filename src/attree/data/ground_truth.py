@@ -1,0 +1,130 @@
+"""Which edges truly explain each target: the yardstick of every ground-truth metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from attree.errors import ArgumentError, expect
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The true edges of every target, as node pairs, because explanations differ from target to target.
+
+    Edges are node pairs rather than positions in an `edge_index`, so that they stay valid whatever order a
+    layer keeps its edges in and whether or not it adds self-loops; a pair (i, i) is the self-loop of node i.
+
+    Attributes:
+        targets: Node ids that have a true explanation, shape [T], each once.
+        edges: True edges as (source, destination), shape [2, M].
+        ptr: Slices of `edges`, shape [T + 1]: target k owns `edges[:, ptr[k]:ptr[k + 1]]`. None when all
+            edges are true for every target.
+
+    >>> edges = torch.tensor([[0, 1, 4], [1, 2, 5]])
+    >>> truth = GroundTruth(torch.tensor([2, 5]), edges, ptr=torch.tensor([0, 2, 3]))
+    >>> truth.edges_of(2).tolist()
+    [[0, 1], [1, 2]]
+    >>> truth.labels(torch.tensor([0, 1]), torch.tensor([4, 4]), torch.tensor([5, 5])).tolist()
+    [False, True]
+    """
+
+    targets: Tensor
+    edges: Tensor
+    ptr: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for argument, value, dim in (("targets", self.targets, 1), ("edges", self.edges, 2)):
+            expect(
+                value.dim() == dim and value.dtype == torch.long,
+                argument,
+                f"a {dim}-dimensional tensor of 64-bit integers",
+                f"{value.dim()} dimensions of {value.dtype}",
+            )
+            smallest = int(value.min()) if value.numel() else 0
+            expect(smallest >= 0, argument, "node ids >= 0", smallest)
+        expect(self.edges.size(0) == 2, "edges", "of shape [2, M]", tuple(self.edges.shape))
+        num_targets, num_edges = self.targets.numel(), self.edges.size(1)
+        distinct = self.targets.unique().numel()
+        expect(distinct == num_targets, "targets", "distinct nodes", f"{num_targets - distinct} repeated")
+        if self.ptr is not None:
+            expect(
+                self.ptr.shape == (num_targets + 1,), "ptr", f"of shape [{num_targets + 1}]", self.ptr.shape
+            )
+            rising = (
+                int(self.ptr[0]) == 0
+                and int(self.ptr[-1]) == num_edges
+                and bool((self.ptr.diff() >= 0).all())
+            )
+            expect(rising, "ptr", f"non-decreasing offsets from 0 to {num_edges}", self.ptr)
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets with a true explanation."""
+        return self.targets.numel()
+
+    def edges_of(self, target: int) -> Tensor:
+        """Return the true edges of node `target`, shape [2, m]."""
+        found = (self.targets == target).nonzero()
+        if found.numel() == 0:
+            raise ArgumentError(f"Node {target} has no ground truth; `targets` lists the nodes that have.")
+        if self.ptr is None:
+            return self.edges
+        position = int(found)
+        return self.edges[:, int(self.ptr[position]) : int(self.ptr[position + 1])]
+
+    def labels(self, target_position: Tensor, source: Tensor, destination: Tensor) -> Tensor:
+        """Say for each (target, edge) pair whether the edge is a true one of that target.
+
+        Args:
+            target_position: Position into `targets` (not a node id), shape [P].
+            source: Source node of each edge, shape [P].
+            destination: Destination node of each edge, shape [P].
+
+        Returns:
+            Boolean tensor of shape [P] on the device of `source`.
+        """
+        device = source.device
+        pair, member = self._pair_keys.to(device), self._member_keys.to(device)
+        # A node beyond the last true one would wrap round to the key of another pair.
+        known = (source < self._base) & (destination < self._base)
+        rank, is_true = _look_up(pair, source * self._base + destination)
+        is_true &= known
+        if self.ptr is not None:
+            is_true &= _look_up(member, target_position * max(pair.numel(), 1) + rank)[1]
+        return is_true
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same ground truth with its tensors on `device`."""
+        ptr = None if self.ptr is None else self.ptr.to(device)
+        return type(self)(self.targets.to(device), self.edges.to(device), ptr)
+
+    @cached_property
+    def _base(self) -> int:
+        return int(self.edges.max()) + 1 if self.edges.numel() else 1
+
+    @cached_property
+    def _pair_keys(self) -> Tensor:
+        """Sorted distinct keys source * base + destination of all true edges."""
+        return (self.edges[0] * self._base + self.edges[1]).unique()
+
+    @cached_property
+    def _member_keys(self) -> Tensor:
+        """Sorted keys position * number of pairs + rank of the pair: small even for millions of nodes."""
+        if self.ptr is None:
+            return self.edges.new_empty(0)
+        position = torch.arange(self.num_targets, device=self.edges.device).repeat_interleave(self.ptr.diff())
+        rank, _ = _look_up(self._pair_keys, self.edges[0] * self._base + self.edges[1])
+        return (position * max(self._pair_keys.numel(), 1) + rank).unique()
+
+
+def _look_up(keys: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each query stands in the sorted `keys` and whether it is one of them."""
+    if keys.numel() == 0:
+        return torch.zeros_like(query), torch.zeros_like(query, dtype=torch.bool)
+    rank = torch.searchsorted(keys, query).clamp_(max=keys.numel() - 1)
+    return rank, keys[rank] == query

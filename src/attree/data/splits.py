@@ -1,0 +1,52 @@
+"""Seeded splits of nodes into training, validation and test nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from attree.errors import expect
+
+
+def index_mask(index: np.ndarray, size: int) -> Tensor:
+    """Return a boolean mask of length `size` that is true at `index`."""
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[torch.from_numpy(index)] = True
+    return mask
+
+
+def random_fraction(size: int, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw `fraction` of the nodes 0 .. size - 1 without replacement."""
+    return rng.permutation(size)[: round(fraction * size)]
+
+
+def random_per_class(y: Tensor, per_class: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `per_class` nodes of every class without replacement, as the paper does for citation graphs.
+
+    A class with no more than `per_class` nodes gives all it has.
+    """
+    order = rng.permutation(y.numel())
+    shuffled = y.numpy()[order]
+    by_class = [order[shuffled == label][:per_class] for label in np.unique(shuffled)]
+    return np.concatenate(by_class)
+
+
+def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Generator) -> None:
+    """Set the masks of the paper's protocol on `graph`: training nodes, all the others test.
+
+    The paper selects nothing on validation nodes (the last epoch counts), so its splits have none. To have a
+    curve to watch, `num_val` test nodes are sampled as validation nodes and stay in the test set. Choosing a
+    checkpoint or a hyperparameter by them therefore leaks test labels; use a public split for that.
+    """
+    size = graph.y.numel()
+    graph.train_mask = index_mask(train, size)
+    graph.test_mask = ~graph.train_mask
+    test = graph.test_mask.nonzero().view(-1).numpy()
+    graph.val_mask = index_mask(rng.permutation(test)[:num_val], size)
+
+
+def check_num_val(num_val: int) -> None:
+    """Validate the number of monitored test nodes."""
+    expect(num_val >= 1, "num_val", "an integer >= 1", num_val)
