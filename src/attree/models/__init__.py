@@ -1,0 +1,6 @@
+"""The networks, and the LightningModules that train them."""
+
+from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
+from attree.models.node_classifier import NodeClassifier
+
+__all__ = ["GAT", "AttentionNet", "GATv2", "NodeClassifier", "SuperGAT"]

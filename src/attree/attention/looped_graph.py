@@ -1,0 +1,141 @@
+"""The edge set that attention lives on: the graph's edges without self-loops, plus one self-loop per node.
+
+Every per-edge array in attree is aligned with `LoopedGraph.edge_index`. PyG's attention convolutions use the same
+order (they drop self-loops, then append one per node), so their weights need no re-ordering.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attree.errors import expect
+
+
+class Rows(NamedTuple):
+    """Edges grouped by node: those of node `j` are `edges[ptr[j]:ptr[j + 1]]`, in ascending order."""
+
+    ptr: Tensor
+    edges: Tensor
+
+    @property
+    def degree(self) -> Tensor:
+        """Number of edges in each row."""
+        return self.ptr.diff()
+
+
+class LoopedGraph:
+    """A graph with exactly one self-loop per node, and the maps between its edges and those it was made from.
+
+    Args:
+        edge_index: The graph's edges [2, E]; self-loops in it are merged into the one its node has anyway, duplicate
+            edges are kept.
+        num_nodes: Number of nodes.
+
+    >>> graph = LoopedGraph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
+    >>> graph.edge_index.tolist()
+    [[0, 1, 0, 1, 2], [1, 2, 0, 1, 2]]
+    >>> graph.position.tolist()  # where the three given edges are now
+    [0, 3, 1]
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        check_edge_index(edge_index, num_nodes)
+        self.num_nodes = num_nodes
+        self.original_edge_index = edge_index
+        proper = edge_index[0] != edge_index[1]
+        self.num_proper_edges = int(proper.sum())
+        nodes = torch.arange(num_nodes, device=edge_index.device)
+        self.edge_index = torch.cat([edge_index[:, proper], nodes.expand(2, -1)], dim=1)
+        # Proper edges keep their order; a self-loop of node i stands at num_proper_edges + i.
+        self.position = torch.where(proper, proper.cumsum(0) - 1, self.num_proper_edges + edge_index[0])
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, self-loops included."""
+        return self.edge_index.shape[1]
+
+    @property
+    def source(self) -> Tensor:
+        """Where each edge starts, [num_edges]."""
+        return self.edge_index[0]
+
+    @property
+    def destination(self) -> Tensor:
+        """Where each edge ends, [num_edges]."""
+        return self.edge_index[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of every tensor of this graph."""
+        return self.edge_index.device
+
+    @cached_property
+    def entering(self) -> Rows:
+        """Edges grouped by the node they enter: the rows that attention is normalised over."""
+        return self._group(self.destination)
+
+    @cached_property
+    def leaving(self) -> Rows:
+        """Edges grouped by the node they leave."""
+        return self._group(self.source)
+
+    @cached_property
+    def entering_source(self) -> Tensor:
+        """`source` in the order of `entering.edges`."""
+        return self.source[self.entering.edges]
+
+    def _group(self, nodes: Tensor) -> Rows:
+        edges = nodes.argsort(stable=True)
+        ptr = nodes.new_zeros(self.num_nodes + 1)
+        torch.cumsum(nodes.bincount(minlength=self.num_nodes), dim=0, out=ptr[1:])
+        return Rows(ptr, edges)
+
+    def to_original(self, values: Tensor) -> Tensor:
+        """Per-edge values of this graph, read at the edges it was made from: [..., num_edges] to [..., E]."""
+        return values[..., self.position]
+
+    def matches(self, edge_index: Tensor, num_nodes: int) -> bool:
+        """Whether this is the looped graph of `edge_index` (compared by content, cheap against rebuilding)."""
+        return (
+            self.num_nodes == num_nodes
+            and self.device == edge_index.device
+            and torch.equal(self.original_edge_index, edge_index)
+        )
+
+
+def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
+    """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
+    expect(isinstance(edge_index, Tensor), "edge_index", "a tensor", type(edge_index).__name__)
+    expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
+    expect(
+        edge_index.dim() == 2 and edge_index.shape[0] == 2,
+        "edge_index",
+        "of shape [2, num_edges]",
+        tuple(edge_index.shape),
+    )
+    expect(edge_index.dtype == torch.int64, "edge_index", "of dtype torch.int64", edge_index.dtype)
+    if edge_index.numel():
+        low, high = (int(bound) for bound in edge_index.aminmax())
+        expect(low >= 0 and high < num_nodes, "edge_index", f"node ids in [0, {num_nodes})", f"[{low}, {high}]")
+
+
+def expand_rows(rows: Rows, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """List the edges of several rows one after the other.
+
+    Args:
+        rows: Edges grouped by node.
+        nodes: The nodes whose rows are wanted, with repetitions if need be.
+
+    Returns:
+        For every listed edge, the position in `nodes` it belongs to, and its position in `rows.edges`.
+    """
+    start = rows.ptr[nodes]
+    degree = rows.ptr[nodes + 1] - start
+    owner = torch.repeat_interleave(degree)
+    begin = degree.cumsum(0) - degree
+    place = torch.arange(owner.numel(), device=nodes.device) + (start - begin)[owner]
+    return owner, place

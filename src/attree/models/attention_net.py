@@ -1,0 +1,202 @@
+"""The attention networks: one stack for every kind of attention convolution.
+
+A network is `num_layers` convolutions of one kind with dropout before each, ELU between them and nothing after the
+last, whose heads are averaged (Velickovic et al., ICLR 2018). What differs between GAT, GATv2 and SuperGAT is only
+which PyG convolution fills the stack, so a subclass says just that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
+
+from attree.errors import expect
+
+
+class AttentionNet(nn.Module):
+    """A stack of attention convolutions that maps node features to class scores.
+
+    Args:
+        in_channels: Width of the node features.
+        out_channels: Number of classes.
+        hidden_channels: Width of each head in the hidden layers.
+        num_layers: Number of convolutions, at least 1.
+        heads: Attention heads in every layer.
+        concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
+        dropout: Dropout on the features that enter each layer.
+        attention_dropout: Dropout on the attention weights of each layer.
+        bias: Add a learned bias after each layer.
+    """
+
+    conv_class: ClassVar[type[MessagePassing]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: int = 8,
+        num_layers: int = 2,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        sizes = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+            "hidden_channels": hidden_channels,
+            "num_layers": num_layers,
+            "heads": heads,
+        }
+        for name, value in sizes.items():
+            expect(value >= 1, name, "an integer >= 1", value)
+        for name, rate in {"dropout": dropout, "attention_dropout": attention_dropout}.items():
+            expect(0.0 <= rate < 1.0, name, "a number in [0, 1)", rate)
+
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.bias = bias
+
+        hidden_width = hidden_channels * heads if concat else hidden_channels
+        self.convs = nn.ModuleList()
+        for layer in range(num_layers):
+            last = layer == num_layers - 1
+            self.convs.append(
+                self.conv_class(
+                    in_channels if layer == 0 else hidden_width,
+                    out_channels if last else hidden_channels,
+                    heads=heads,
+                    concat=concat and not last,
+                    dropout=attention_dropout,
+                    bias=bias,
+                    **self.conv_options(),
+                )
+            )
+
+    def conv_options(self) -> dict[str, Any]:
+        """What this kind of convolution takes beyond what all of them take."""
+        return {}
+
+    @property
+    def conv(self) -> str:
+        """Name of the convolution, as dashboards and tables show it."""
+        return type(self).__name__
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Class scores (logits) of every node, [num_nodes, out_channels]."""
+        for layer, conv in enumerate(self.convs):
+            x = F.dropout(x, p=self.dropout, training=self.training)
+            x = conv(x, edge_index)
+            if layer < self.num_layers - 1:
+                x = self.activation(x)
+        return x
+
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        """What stands between two layers: ELU."""
+        return F.elu(x)
+
+    def attention_loss(self) -> Tensor | None:
+        """The network's own loss on its attention, already weighted; None if it has none."""
+        return None
+
+
+class GAT(AttentionNet):
+    """Graph attention network (Velickovic et al., ICLR 2018), over `torch_geometric.nn.GATConv`."""
+
+    conv_class = GATConv
+
+
+class GATv2(AttentionNet):
+    """Graph attention network with dynamic attention (Brody et al., ICLR 2022), over `torch_geometric.nn.GATv2Conv`."""
+
+    conv_class = GATv2Conv
+
+
+class SuperGAT(AttentionNet):
+    """Self-supervised graph attention (Kim and Oh, ICLR 2021), over `torch_geometric.nn.SuperGATConv`.
+
+    In training each layer also predicts which edges exist from its attention; that loss is added with the weight
+    `attention_loss_weight`.
+
+    Args:
+        in_channels: Width of the node features.
+        out_channels: Number of classes.
+        hidden_channels: Width of each head in the hidden layers.
+        num_layers: Number of convolutions, at least 1.
+        heads: Attention heads in every layer.
+        concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
+        dropout: Dropout on the features that enter each layer.
+        attention_dropout: Dropout on the attention weights of each layer.
+        bias: Add a learned bias after each layer.
+        attention_type: `MX` (GAT's score times the sigmoid of the dot product) or `SD` (scaled dot product).
+        attention_loss_weight: Weight of the edge-prediction loss.
+        edge_sample_ratio: Share of the edges that the edge-prediction loss sees in each step.
+        neg_sample_ratio: Sampled non-edges per edge in that loss.
+    """
+
+    conv_class = SuperGATConv
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: int = 8,
+        num_layers: int = 2,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        bias: bool = True,
+        attention_type: Literal["MX", "SD"] = "MX",
+        attention_loss_weight: float = 4.0,
+        edge_sample_ratio: float = 1.0,
+        neg_sample_ratio: float = 0.5,
+    ) -> None:
+        expect(attention_type in ("MX", "SD"), "attention_type", "'MX' or 'SD'", attention_type)
+        expect(attention_loss_weight >= 0, "attention_loss_weight", "a number >= 0", attention_loss_weight)
+        expect(0 < edge_sample_ratio <= 1, "edge_sample_ratio", "a number in (0, 1]", edge_sample_ratio)
+        expect(neg_sample_ratio > 0, "neg_sample_ratio", "a number > 0", neg_sample_ratio)
+        # conv_options reads these while super().__init__ builds the layers.
+        self.attention_type = attention_type
+        self.attention_loss_weight = attention_loss_weight
+        self.edge_sample_ratio = edge_sample_ratio
+        self.neg_sample_ratio = neg_sample_ratio
+        super().__init__(
+            in_channels,
+            out_channels,
+            hidden_channels,
+            num_layers,
+            heads,
+            concat,
+            dropout,
+            attention_dropout,
+            bias,
+        )
+
+    @property
+    def conv(self) -> str:
+        return f"SuperGAT-{self.attention_type}"
+
+    def conv_options(self) -> dict[str, Any]:
+        return {
+            "attention_type": self.attention_type,
+            "edge_sample_ratio": self.edge_sample_ratio,
+            "neg_sample_ratio": self.neg_sample_ratio,
+        }
+
+    def attention_loss(self) -> Tensor:
+        losses = torch.stack([conv.get_attention_loss() for conv in self.convs])
+        return self.attention_loss_weight * losses.sum()
