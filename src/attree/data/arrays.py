@@ -20,3 +20,12 @@ def load_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
         raise MissingDataError(f"The file {path} does not exist. {remedy}")
     with np.load(path, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in arrays.files}
+
+
+def load_authors(root: str, filename: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a file that the paper's authors' own graphs and weights were re-packed into."""
+    remedy = (
+        "It holds what the paper's authors used, as plain arrays, and cannot be downloaded: set `root` to "
+        "the folder that holds `gatt_paper`, or use `source: generated`."
+    )
+    return load_arrays(Path(root) / "gatt_paper" / filename, remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,18 +9,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from attree.data.arrays import load_arrays
+from attree.data.arrays import load_authors
 from attree.data.counts import Counts
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule
 from attree.data.paths import infection_paths
-from attree.data.splits import check_num_val, paper_masks, random_fraction
+from attree.data.splits import check_split_arguments, paper_masks, random_fraction
 from attree.errors import expect
-
-AUTHORS_REMEDY = (
-    "It holds the graph of the paper's authors as plain arrays and cannot be downloaded: set `root` to the "
-    "folder that holds `gatt_paper`, or use `source: generated`."
-)
 
 
 class Infection(NodeDataModule):
@@ -42,8 +36,8 @@ class Infection(NodeDataModule):
         num_infected: Number of infected nodes; by default 5 % of the nodes for one or two layers and 2 % for
             more, which are the paper's 250 and 100 of 5,000.
         seed: Seed of the graph and of the split.
-        source: `generated`, or `authors` for the graph of the paper's authors (2 or 3 layers), of which the
-            seed then only draws the split.
+        source: `generated`, or `authors` for the graph of the paper's authors (2 or 3 layers); the seed then
+            only draws the split.
         num_val: Number of test nodes monitored as validation nodes, at most all.
         root: Data folder; the authors' files are `<root>/gatt_paper/infection_<L>hop.npz`.
     """
@@ -68,9 +62,8 @@ class Infection(NodeDataModule):
         if num_infected is None:
             num_infected = max(1, round((0.05 if num_layers <= 2 else 0.02) * num_nodes))
         expect(1 <= num_infected < num_nodes, "num_infected", f"in 1 .. {num_nodes - 1}", num_infected)
-        expect(seed >= 0, "seed", "an integer >= 0", seed)
         expect(source in ("generated", "authors"), "source", "`generated` or `authors`", source)
-        check_num_val(num_val)
+        check_split_arguments(seed, num_val)
         if source == "authors":
             expect(num_layers in (2, 3), "num_layers", "2 or 3 with `source: authors`", num_layers)
             fixed = (num_nodes, edge_probability, num_infected)
@@ -89,8 +82,7 @@ class Infection(NodeDataModule):
         """Generate the graph, or read the authors', then derive labels and paths from it."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            path = Path(self.hparams["root"]) / "gatt_paper" / f"infection_{self.num_layers}hop.npz"
-            arrays = load_arrays(path, AUTHORS_REMEDY)
+            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz")
             edge_index, infected = (
                 torch.from_numpy(arrays["edge_index"]),
                 torch.from_numpy(arrays["infected"]),

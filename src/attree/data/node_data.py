@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch_geometric.data import Data
 
-from attree.data.counts import Counts
+from attree.data.base import DatasetModule
 from attree.data.ground_truth import GroundTruth
 
 
@@ -32,25 +31,15 @@ class WholeGraph:
         yield self.graph
 
 
-class NodeDataModule(LightningDataModule):
+class NodeDataModule(DatasetModule):
     """One graph with train, validation and test masks, and true explanations where there are some.
 
-    A subclass validates its arguments in `__init__` and implements `load`, which is called once, when the
-    graph is first needed. Its arguments are found in `hparams`.
-
-    Attributes:
-        name: Name of the dataset as the paper prints it.
-        counts: What the graph must contain; gives the network's widths before anything is loaded.
+    A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which
+    is called once, when the graph is first needed.
     """
-
-    name: str
-    counts: Counts
 
     def __init__(self) -> None:
         super().__init__()
-        # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
-        # Lightning refuses two different values under one name.
-        self.save_hyperparameters(logger=False)
         self._moved: dict[torch.device, Data] = {}
 
     @abstractmethod
@@ -60,7 +49,7 @@ class NodeDataModule(LightningDataModule):
     @cached_property
     def _loaded(self) -> tuple[Data, GroundTruth | None]:
         graph, truth = self.load()
-        self.counts.check(self.name, graph)
+        self.counts.check(self.name, [graph])
         return graph, truth
 
     @property
@@ -72,16 +61,6 @@ class NodeDataModule(LightningDataModule):
     def truth(self) -> GroundTruth | None:
         """True edges of the targets that have some; None for data without ground truth."""
         return self._loaded[1]
-
-    @property
-    def num_features(self) -> int:
-        """Input width of a network for this data, known without loading."""
-        return self.counts.features
-
-    @property
-    def num_classes(self) -> int:
-        """Output width of a network for this data, known without loading."""
-        return self.counts.classes
 
     def prepare_data(self) -> None:
         """Download, process or generate in one process of the machine, before the others read."""

@@ -22,10 +22,10 @@ def random_fraction(size: int, fraction: float, rng: np.random.Generator) -> np.
     return rng.permutation(size)[: round(fraction * size)]
 
 
-def random_per_class(y: Tensor, per_class: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `per_class` nodes of every class without replacement, as the paper does for citation graphs.
+def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) -> np.ndarray:
+    """Draw `per_class` nodes of every class without replacement, by default as many as the paper does.
 
-    A class with no more than `per_class` nodes gives all it has.
+    A class with no more than `per_class` nodes gives all it has, so that none is left for testing.
     """
     order = rng.permutation(y.numel())
     shuffled = y.numpy()[order]
@@ -47,6 +47,7 @@ def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Gen
     graph.val_mask = index_mask(rng.permutation(test)[:num_val], size)
 
 
-def check_num_val(num_val: int) -> None:
-    """Validate the number of monitored test nodes."""
+def check_split_arguments(seed: int, num_val: int) -> None:
+    """Validate the arguments of a seeded split with monitored test nodes."""
+    expect(seed >= 0, "seed", "an integer >= 0", seed)
     expect(num_val >= 1, "num_val", "an integer >= 1", num_val)

@@ -1,0 +1,35 @@
+"""What node-level and graph-level datasets share: a name, sizes known in advance, recorded arguments."""
+
+from __future__ import annotations
+
+from lightning.pytorch import LightningDataModule
+
+from attree.data.counts import Counts
+
+
+class DatasetModule(LightningDataModule):
+    """A dataset whose network widths are known before anything is read, generated or downloaded.
+
+    Attributes:
+        name: Name of the dataset as the paper prints it.
+        counts: What the data must contain.
+    """
+
+    name: str
+    counts: Counts
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
+        # Lightning refuses two different values under one name.
+        self.save_hyperparameters(logger=False)
+
+    @property
+    def num_features(self) -> int:
+        """Input width of a network for this data, known without loading."""
+        return self.counts.features
+
+    @property
+    def num_classes(self) -> int:
+        """Output width of a network for this data, known without loading."""
+        return self.counts.classes
