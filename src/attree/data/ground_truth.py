@@ -100,8 +100,11 @@ class GroundTruth:
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same ground truth with its tensors on `device`."""
-        ptr = None if self.ptr is None else self.ptr.to(device)
-        return type(self)(self.targets.to(device), self.edges.to(device), ptr)
+        # Past validation, which would synchronise with the device; prepared keys move along.
+        moved = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            moved.__dict__[name] = value.to(device) if isinstance(value, Tensor) else value
+        return moved
 
     @cached_property
     def _base(self) -> int:

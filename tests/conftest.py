@@ -1,0 +1,41 @@
+"""Fixtures and markers for every test: where real datasets are, and skipping where they are not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "needs(*paths): skip unless these files or folders are in the data folder ($ATTREE_DATA or data/)",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        absent = [path for path in marker.args if not (DATA / path).exists()]
+        if absent:
+            pytest.skip(f"{', '.join(absent)} not in {DATA}; set ATTREE_DATA to a folder that has it")
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A data folder of this process alone, with links to the real files.
+
+    The loaders of PyG and OGB write processed files beside the raw ones. Here each test process writes its
+    own, so that parallel tests never race, and every run processes the raw files afresh.
+    """
+    root = tmp_path_factory.mktemp("data")
+    for folder, subfolders, files in os.walk(DATA):
+        subfolders[:] = [name for name in subfolders if name != "processed"]
+        mirror = root / Path(folder).relative_to(DATA)
+        mirror.mkdir(exist_ok=True)
+        for name in files:
+            (mirror / name).symlink_to(Path(folder, name).resolve())
+    return str(root)
