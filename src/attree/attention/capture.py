@@ -34,7 +34,12 @@ class Attention:
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
-        expect(len(self.present) == len(self.weights), "present", f"{len(self.weights)} entries", len(self.present))
+        expect(
+            len(self.present) == len(self.weights),
+            "present",
+            f"{len(self.weights)} entries",
+            len(self.present),
+        )
         for layer, weight in enumerate(self.weights):
             expect(
                 weight.dim() == 2 and weight.shape[0] == self.graph.num_edges,

@@ -1,0 +1,22 @@
+"""Edge attribution: one class a method, one verb."""
+
+from attree.attribution.baselines import AvgAtt, Random
+from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
+from attree.attribution.method import AttributionMethod
+from attree.attribution.pairs import Pairs, subgraph_pairs
+from attree.attribution.registry import METHODS, make_methods
+from attree.attribution.result import Attribution
+
+__all__ = [
+    "METHODS",
+    "Attribution",
+    "AttributionMethod",
+    "AvgAtt",
+    "GAtt",
+    "GAttAvg",
+    "GAttSim",
+    "Pairs",
+    "Random",
+    "make_methods",
+    "subgraph_pairs",
+]

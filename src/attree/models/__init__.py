@@ -1,6 +1,7 @@
 """The networks, and the LightningModules that train them."""
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
+from attree.models.authors import load_authors_gat
 from attree.models.node_classifier import NodeClassifier
 
-__all__ = ["GAT", "AttentionNet", "GATv2", "NodeClassifier", "SuperGAT"]
+__all__ = ["GAT", "AttentionNet", "GATv2", "NodeClassifier", "SuperGAT", "load_authors_gat"]

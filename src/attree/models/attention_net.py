@@ -198,5 +198,5 @@ class SuperGAT(AttentionNet):
         }
 
     def attention_loss(self) -> Tensor:
-        losses = torch.stack([conv.get_attention_loss() for conv in self.convs])
+        losses = torch.stack([conv.get_attention_loss() for conv in self.convs if isinstance(conv, SuperGATConv)])
         return self.attention_loss_weight * losses.sum()

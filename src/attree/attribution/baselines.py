@@ -1,0 +1,76 @@
+"""The baselines that GAtt is measured against: average attention and random scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from attree.attention.capture import Attention
+from attree.attribution.method import AttributionMethod, EdgeBlock
+from attree.attribution.pairs import Pairs
+
+
+class AvgAtt(AttributionMethod):
+    """AvgAtt: an edge's attention averaged over layers and heads, the same for every target (Ying et al., 2019)."""
+
+    name = "avgatt"
+
+    def score(self, block: EdgeBlock) -> Tensor:
+        return block.alpha_rows.mean(dim=1)[block.place]
+
+    def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
+        """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
+        return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
+
+
+class Random(AttributionMethod):
+    """Uniform scores in [0, 1).
+
+    A score depends on the seed, the target and the edge alone, so the same pair gets the same score however targets
+    are chunked or spread over processes and devices.
+
+    Args:
+        seed: Another seed, another draw.
+        heads: Unused by this method; accepted so that all methods are made alike.
+    """
+
+    name = "random"
+
+    def __init__(self, seed: int = 0, heads: Sequence[int] | None = None) -> None:
+        super().__init__(heads)
+        self.seed = seed
+
+    def score(self, block: EdgeBlock) -> Tensor:
+        target = block.frontier.targets[block.frontier.owner][block.owner]
+        return hashed_uniform(self.seed, target, block.edges).to(block.alpha_rows.dtype)
+
+    def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
+        """Score every pair at random, whether or not it carries a flow."""
+        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges).to(attention.weights[0].dtype)
+
+
+def hashed_uniform(seed: int, first: Tensor, second: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1) as a fixed function of three integers, in float64 (splitmix64's finaliser, chained)."""
+    state = _mix(torch.full_like(first, seed))
+    state = _mix(state + first)
+    state = _mix(state + second)
+    return _shift(state, 11).double() * 2.0**-53
+
+
+def _mix(state: Tensor) -> Tensor:
+    """One splitmix64 step; int64 products wrap as they should."""
+    state = state + _signed(0x9E3779B97F4A7C15)
+    state = (state ^ _shift(state, 30)) * _signed(0xBF58476D1CE4E5B9)
+    state = (state ^ _shift(state, 27)) * _signed(0x94D049BB133111EB)
+    return state ^ _shift(state, 31)
+
+
+def _shift(state: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's own keeps the sign."""
+    return (state >> bits) & (2 ** (64 - bits) - 1)
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

@@ -1,0 +1,194 @@
+"""Walk the computation trees of many targets at once, backwards and without building them.
+
+For target v, r starts as the one-hot row of v and is pulled through the layers from the last to the first,
+
+    r_L = onehot(v),    r_{m-1}[i] = sum over edges e = (i -> j) of r_m[j] * w_m[e],
+
+so that r_m[j] sums, over all flows from j to v through layers m+1 ... L, the product of their weights w: attention
+for GAtt, 1 to count flows. All targets share one frontier of (target, node) entries, expanded over the edges that
+enter each node and coalesced; nothing of size N x N exists, and memory is bounded by walking the targets in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.errors import expect
+
+DEFAULT_MEMORY = 256 * 2**20
+"""Bytes of working memory that a walk may take, unless told otherwise."""
+
+BYTES_PER_SCORE = 48
+"""What one score costs while it is computed: indices, gathered weights and the result."""
+
+BYTES_PER_ENTRY = 96
+"""What one frontier entry costs while it is expanded and coalesced."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where walks begin: r_L as (target, node, weight) entries, sorted by target.
+
+    A node is explained by one entry of weight 1; a graph by one entry per node, weighted as the readout weighs it.
+
+    Attributes:
+        targets: Ids of what is explained (nodes or graphs), [T].
+        owner: For each entry the position in `targets`, ascending.
+        node: The node of each entry.
+        weight: The weight of each entry.
+    """
+
+    targets: Tensor
+    owner: Tensor
+    node: Tensor
+    weight: Tensor
+
+    @classmethod
+    def at_nodes(cls, targets: Tensor, dtype: torch.dtype = torch.float64) -> Start:
+        """One-hot starts: each target is a node."""
+        positions = torch.arange(targets.numel(), device=targets.device)
+        return cls(targets, positions, targets, torch.ones(targets.numel(), dtype=dtype, device=targets.device))
+
+    def slice(self, begin: int, end: int) -> Start:
+        """The starts of targets `begin` to `end`."""
+        first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
+        return Start(
+            self.targets[begin:end],
+            self.owner[first:last] - begin,
+            self.node[first:last],
+            self.weight[first:last],
+        )
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Every (target, node) from which a flow reaches the target in at most L - 1 steps, and the walk's r there.
+
+    The edges that enter these nodes are exactly the edges that carry a flow.
+
+    Attributes:
+        targets: Ids of the targets, [T].
+        owner: For each entry the position in `targets`, ascending.
+        node: The node of each entry, ascending within a target.
+        weight: r_m at each entry, [L, entries], first layer first; 0 where no flow of that length exists.
+        count: Number of such flows, [L, entries]; None if they were not counted.
+    """
+
+    targets: Tensor
+    owner: Tensor
+    node: Tensor
+    weight: Tensor
+    count: Tensor | None
+
+    def slice(self, begin: int, end: int) -> Frontier:
+        """The part of targets `begin` to `end`."""
+        first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
+        return Frontier(
+            self.targets[begin:end],
+            self.owner[first:last] - begin,
+            self.node[first:last],
+            self.weight[:, first:last],
+            None if self.count is None else self.count[:, first:last],
+        )
+
+
+def walk_back(
+    graph: LoopedGraph, start: Start, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
+) -> Frontier:
+    """Pull r through all layers but the first.
+
+    Args:
+        graph: The graph.
+        start: r_L.
+        weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
+        counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
+    """
+    num_nodes, rows = max(graph.num_nodes, 1), graph.entering
+    layers = [list(weights)] if counts is None else [list(weights), list(counts)]
+    key, value = start.owner * num_nodes + start.node, [start.weight]
+    if counts is not None:
+        value.append((start.weight != 0).to(start.weight.dtype))
+    levels = [(key, value)]
+    for layer in range(len(weights) - 1, 0, -1):
+        owner, place = expand_rows(rows, key % num_nodes)
+        edges = rows.edges[place]
+        reached = (key - key % num_nodes)[owner] + graph.entering_source[place]
+        key, inverse = reached.unique(return_inverse=True)
+        value = [
+            torch.zeros(key.numel(), dtype=r.dtype, device=r.device).index_add_(
+                0, inverse, r[owner] * factors[layer][edges].to(r.dtype)
+            )
+            for r, factors in zip(value, layers, strict=True)
+        ]
+        levels.append((key, value))
+    # With self-loops in every layer the last level holds all others; without them it may not.
+    every = torch.cat([key for key, _ in levels]).unique() if len(levels) > 1 else key
+    spread = torch.zeros(len(layers), len(levels), every.numel(), dtype=start.weight.dtype, device=graph.device)
+    for level, (key, value) in enumerate(reversed(levels)):
+        spread[:, level, torch.searchsorted(every, key)] = torch.stack(value)
+    return Frontier(
+        start.targets,
+        every // num_nodes,
+        every % num_nodes,
+        spread[0],
+        spread[1] if counts is not None else None,
+    )
+
+
+def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
+    """An upper bound of what each node's frontier expands to: the walks of `num_layers` - 1 steps that end there.
+
+    Entries are coalesced before each step, so a step never lists more than all edges.
+    """
+    cap = float(graph.num_edges)
+    bound = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    for _ in range(num_layers - 1):
+        bound = torch.zeros_like(bound).index_add_(0, graph.destination, bound[graph.source]).clamp_(max=cap)
+    return bound
+
+
+def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
+    """Cut a list of costs into consecutive chunks of at most `budget` each (a single item may exceed it).
+
+    >>> chunk_bounds(torch.tensor([3.0, 3.0, 3.0, 9.0, 1.0]), budget=6.0)
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    expect(budget > 0, "budget", "a number > 0", budget)
+    total = cost.detach().to("cpu", torch.float64).cumsum(0)
+    bounds, begin, spent = [], 0, 0.0
+    while begin < total.numel():
+        end = int(torch.searchsorted(total, spent + budget, right=True))
+        end = max(end, begin + 1)
+        bounds.append((begin, end))
+        begin, spent = end, float(total[end - 1])
+    return bounds
+
+
+def stream_frontiers(
+    graph: LoopedGraph,
+    start: Start,
+    weights: Sequence[Tensor],
+    counts: Sequence[Tensor] | None = None,
+    memory: int = DEFAULT_MEMORY,
+) -> Iterator[Frontier]:
+    """Frontiers of consecutive targets whose walks, and then whose scores, each fit into `memory` bytes.
+
+    A single target is never cut, so the true bound is the larger of `memory` and the cost of one target.
+    """
+    expect(memory > 0, "memory", "a number of bytes > 0", memory)
+    cost = torch.zeros(start.targets.numel(), dtype=torch.float64, device=graph.device)
+    cost.index_add_(0, start.owner, frontier_bound(graph, len(weights))[start.node])
+    for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):
+        frontier = walk_back(graph, start.slice(begin, end), weights, counts)
+        scores = torch.zeros(end - begin, dtype=torch.float64, device=graph.device)
+        scores.index_add_(0, frontier.owner, graph.entering.degree[frontier.node].double())
+        parts = chunk_bounds(scores, memory / BYTES_PER_SCORE)
+        if len(parts) == 1:
+            yield frontier
+        else:
+            yield from (frontier.slice(first, last) for first, last in parts)

@@ -1,0 +1,177 @@
+"""Edge attributions of many targets as one ragged result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch_geometric.explain import Explanation
+
+from attree.attention.looped_graph import LoopedGraph
+from attree.errors import ArgumentError, MissingDataError, expect
+from attree.files import write_npz
+
+FILE_FORMAT = "attree-attribution-1"
+
+
+class TargetAttribution(NamedTuple):
+    """The scores of one target: its id, the edges that carry a flow to it (ids in `graph.edge_index`), their scores."""
+
+    target: int
+    edges: Tensor
+    scores: Tensor
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Edge scores of several targets. Edges that carry no flow to a target are absent and read as 0.
+
+    Attributes:
+        method: Name of the attribution method.
+        graph: The graph; `edges` are positions in its `edge_index`, which has a self-loop per node.
+        targets: Ids of the explained nodes (or graphs), [T].
+        ptr: Target k's part of `edges` and `scores` is `ptr[k]:ptr[k + 1]`, [T + 1].
+        edges: Edge ids, [M].
+        scores: Scores, [M].
+    """
+
+    method: str
+    graph: LoopedGraph
+    targets: Tensor
+    ptr: Tensor
+    edges: Tensor
+    scores: Tensor
+
+    def __len__(self) -> int:
+        return self.targets.numel()
+
+    def __iter__(self) -> Iterator[TargetAttribution]:
+        bounds = self.ptr.tolist()
+        for position, target in enumerate(self.targets.tolist()):
+            part = slice(bounds[position], bounds[position + 1])
+            yield TargetAttribution(target, self.edges[part], self.scores[part])
+
+    def __getitem__(self, target: int) -> TargetAttribution:
+        """The scores of one target, by its id."""
+        part = slice(*self.ptr[self._position(target) : self._position(target) + 2].tolist())
+        return TargetAttribution(target, self.edges[part], self.scores[part])
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {target: position for position, target in enumerate(self.targets.tolist())}
+
+    def _position(self, target: int) -> int:
+        if target not in self._positions:
+            shown = ", ".join(str(known) for known in self.targets[:5].tolist()) + (", ..." if len(self) > 5 else "")
+            raise ArgumentError(
+                f"Expected argument `target` to be one of the {len(self)} explained targets ({shown}), but got {target}."
+            )
+        return self._positions[target]
+
+    def dense(self, target: int) -> Tensor:
+        """One target's score of every edge of `graph.edge_index`, [num_edges]; 0 where no flow exists."""
+        one = self[target]
+        return one.scores.new_zeros(self.graph.num_edges).index_add_(0, one.edges, one.scores)
+
+    def edge_mask(self, target: int) -> Tensor:
+        """One target's score of every edge the graph was given with, [E], as PyG aligns edge masks.
+
+        Self-loops that the graph did not have are dropped; those it had read the score of their node's self-loop.
+        """
+        return self.graph.to_original(self.dense(target))
+
+    def to_explanation(self, target: int, **attributes: Any) -> Explanation:
+        """One target's scores as a PyG `Explanation`; further attributes (`x`, `target`, ...) are passed on."""
+        return Explanation(
+            edge_index=self.graph.original_edge_index,
+            edge_mask=self.edge_mask(target),
+            index=torch.tensor([target]),
+            **attributes,
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All scores as a table with the columns target, source, destination, score."""
+        ends = self.graph.edge_index[:, self.edges].cpu().numpy()
+        owners = torch.repeat_interleave(self.targets, self.ptr.diff()).cpu().numpy()
+        return pd.DataFrame(
+            {"target": owners, "source": ends[0], "destination": ends[1], "score": self.scores.cpu().numpy()}
+        )
+
+    def at(self, owner: Tensor, edges: Tensor) -> Tensor:
+        """Scores of (target position, edge) pairs; 0 where the edge carries no flow to the target.
+
+        Pairs that list the flow edges in this result's own order, as `subgraph_pairs` does, are read without a search.
+        """
+        own = torch.repeat_interleave(self.ptr.diff()) * self.graph.num_edges + self.edges
+        asked = owner * self.graph.num_edges + edges
+        if torch.equal(own, asked):
+            return self.scores
+        order = own.argsort()
+        if own.numel() == 0:
+            return self.scores.new_zeros(asked.numel())
+        place = order[torch.searchsorted(own[order], asked).clamp_(max=own.numel() - 1)]
+        return torch.where(own[place] == asked, self.scores[place], self.scores.new_zeros(()))
+
+    def to(self, device: torch.device | str) -> Attribution:
+        """The same result on another device; its graph stays where it is unless it must move along."""
+        graph = self.graph
+        if graph.device != torch.device(device):
+            graph = LoopedGraph(graph.original_edge_index.to(device), graph.num_nodes)
+        moved = (tensor.to(device) for tensor in (self.targets, self.ptr, self.edges, self.scores))
+        return Attribution(self.method, graph, *moved)
+
+    @staticmethod
+    def concat(parts: Sequence[Attribution]) -> Attribution:
+        """Join results of the same method and graph, one after the other."""
+        expect(len(parts) > 0, "parts", "at least one result", "none")
+        sizes = torch.cat([part.ptr.diff() for part in parts])
+        ptr = sizes.new_zeros(sizes.numel() + 1)
+        torch.cumsum(sizes, dim=0, out=ptr[1:])
+        return Attribution(
+            parts[0].method,
+            parts[0].graph,
+            torch.cat([part.targets for part in parts]),
+            ptr,
+            torch.cat([part.edges for part in parts]),
+            torch.cat([part.scores for part in parts]),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write a NumPy `.npz` archive of plain arrays (no pickle); an interrupted write leaves no file.
+
+        Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (the graph as it was given), `targets` [T],
+        `ptr` [T + 1], `edges` [M] (positions in the self-looped edge list: the graph's edges without self-loops in
+        their order, then one self-loop per node), `scores` [M].
+        """
+        return write_npz(
+            Path(path),
+            format=np.array(FILE_FORMAT),
+            method=np.array(self.method),
+            num_nodes=np.array(self.graph.num_nodes),
+            edge_index=self.graph.original_edge_index.cpu().numpy(),
+            targets=self.targets.cpu().numpy(),
+            ptr=self.ptr.cpu().numpy(),
+            edges=self.edges.cpu().numpy(),
+            scores=self.scores.cpu().numpy(),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Attribution:
+        """Read what `save` wrote."""
+        if not Path(path).is_file():
+            raise MissingDataError(
+                f"Expected argument `path` to be a saved attribution, but got {str(path)!r}, no file."
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            found = str(arrays["format"]) if "format" in arrays else "none"
+            expect(found == FILE_FORMAT, "path", f"a file of format {FILE_FORMAT}", found)
+            graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
+            tensors = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
+            return cls(str(arrays["method"]), graph, *tensors)
