@@ -1,0 +1,91 @@
+"""Area under the ROC curve from ranks: of all pairs together, or one target at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attree.errors import expect
+from attree.metrics.ranking import Ranking, Values, as_ranking, as_tensor, check_columns, scalar
+
+
+def auroc(scores: Values, labels: Values) -> Tensor:
+    r"""Probability that a positive scores above a negative, ties counting half: the area under the ROC curve.
+
+    .. math:: \frac{\sum_{i \in P} m_i - |P|(|P|+1)/2}{|P| \, |N|}
+
+    with :math:`m_i` the midrank of score i (Mann and Whitney, 1947). Only the order of the scores is read; they are
+    never clipped, squashed or rescaled, and may have any range. Runs on the host (see `Ranking`).
+
+    Args:
+        scores: a vector, or its ranking.
+        labels: a vector of the same length with 1 (or True) for positives and 0 for negatives.
+
+    Returns:
+        A 0-d float64 tensor on the device of `scores`; NaN if only one class occurs or either contains NaN.
+
+    >>> auroc(torch.tensor([-30.0, 2.0, 2.0, 900.0]), torch.tensor([0, 0, 1, 1]))
+    tensor(0.8750, dtype=torch.float64)
+    """
+    check_columns(scores=scores, labels=labels)
+    ranking, positive = as_ranking(scores), _positives(labels)
+    if positive is None or ranking.has_nan:
+        return scalar(math.nan, scores)
+    num_positive = int(np.count_nonzero(positive))
+    num_negative = len(ranking) - num_positive
+    if num_positive == 0 or num_negative == 0:
+        return scalar(math.nan, scores)
+    # Midranks are half-integers: their sum is exact in float64.
+    ranks = float(ranking.midranks[np.compress(positive, ranking.dense)].sum())
+    above = ranks - num_positive * (num_positive + 1) / 2
+    return scalar(above / (num_positive * num_negative), scores)
+
+
+def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
+    """Mean over the targets of each target's own AUROC; targets that lack one of the classes are left out.
+
+    Against the pooled `auroc`, every target weighs the same, and scores need not be comparable between targets.
+    All targets are ranked by one sort of (target, score).
+
+    Args:
+        scores: a vector, or its ranking.
+        labels: a vector of the same length with 1 (or True) for positives and 0 for negatives.
+        target: a vector of the same length that says which target each score belongs to, or its ranking.
+
+    Returns:
+        A 0-d float64 tensor on the device of `scores`; NaN if no target has both classes or any argument contains NaN.
+
+    >>> scores = torch.tensor([0.1, 0.9, 50.0, 40.0, 7.0])
+    >>> auroc_by_target(scores, torch.tensor([0, 1, 0, 1, 1]), torch.tensor([4, 4, 8, 8, 9]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    check_columns(scores=scores, labels=labels, target=target)
+    ranking, targets, positive = as_ranking(scores), as_ranking(target), _positives(labels)
+    if positive is None or ranking.has_nan or targets.has_nan:
+        return scalar(math.nan, scores)
+    joint = Ranking(torch.from_numpy(targets.dense * len(ranking.counts) + ranking.dense))
+    owner, num_targets = np.compress(positive, targets.dense), len(targets.counts)
+    ranks = np.bincount(owner, joint.midranks[np.compress(positive, joint.dense)], num_targets)
+    num_positive = np.bincount(owner, minlength=num_targets)
+    num_negative = targets.counts - num_positive
+    offset = np.cumsum(targets.counts) - targets.counts
+    above = ranks - num_positive * (offset + (num_positive + 1) / 2)
+    both = (num_positive > 0) & (num_negative > 0)
+    if not both.any():
+        return scalar(math.nan, scores)
+    return scalar(float(np.mean(above[both] / (num_positive * num_negative)[both])), scores)
+
+
+def _positives(labels: Values) -> NDArray[np.bool_] | None:
+    """Return which labels are 1; None if any is NaN."""
+    column = as_tensor(labels).detach()
+    if column.dtype != torch.bool:
+        if bool(column.isnan().any()):
+            return None
+        binary = (column == 0) | (column == 1)
+        expect(bool(binary.all()), "labels", "0 or 1 everywhere", column[~binary][:1].tolist())
+    return (column != 0).cpu().numpy()
