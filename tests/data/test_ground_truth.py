@@ -66,9 +66,7 @@ def test_to_moves_every_tensor() -> None:
     assert {moved.targets.device.type, moved.edges.device.type, moved.ptr.device.type} == {"meta"}
     zero = torch.zeros(1, dtype=torch.long)
     assert (
-        truth.labels(zero, zero, zero + 1).tolist()
-        == truth.to("cpu").labels(zero, zero, zero + 1).tolist()
-        == [True]
+        truth.labels(zero, zero, zero + 1).tolist() == truth.to("cpu").labels(zero, zero, zero + 1).tolist() == [True]
     )
 
 

@@ -88,9 +88,7 @@ def test_path_counts_of_deep_searches_do_not_overflow() -> None:
 
 @pytest.mark.parametrize(("num_layers", "num_targets"), [(2, 1057), (3, 974)])
 @pytest.mark.needs("gatt_paper")
-def test_authors_graph_gives_their_labels_targets_and_paths(
-    data_root: str, num_layers: int, num_targets: int
-) -> None:
+def test_authors_graph_gives_their_labels_targets_and_paths(data_root: str, num_layers: int, num_targets: int) -> None:
     data = Infection(num_layers=num_layers, source="authors", root=data_root)
     file = np.load(f"{data_root}/gatt_paper/infection_{num_layers}hop.npz", allow_pickle=False)
     assert np.array_equal(data.graph.x.numpy(), file["x"])
@@ -174,7 +172,5 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message
 def test_absent_authors_file_says_what_to_do(tmp_path: object) -> None:
     data = Infection(source="authors", root=str(tmp_path))
     assert (data.num_features, data.num_classes) == (2, 5)
-    with pytest.raises(
-        MissingDataError, match=r"gatt_paper.infection_3hop.npz does not exist.*`source: generated`"
-    ):
+    with pytest.raises(MissingDataError, match=r"gatt_paper.infection_3hop.npz does not exist.*`source: generated`"):
         data.prepare_data()

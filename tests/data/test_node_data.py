@@ -111,14 +111,10 @@ def test_paper_masks_keep_validation_nodes_in_the_test_set() -> None:
 
 
 def test_wrong_counts_are_reported_together() -> None:
-    graph = Data(
-        x=torch.ones(3, 2), edge_index=torch.zeros(2, 5, dtype=torch.long), y=torch.tensor([0, 1, 4])
-    )
+    graph = Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 5, dtype=torch.long), y=torch.tensor([0, 1, 4]))
     Counts(3, 5, 2, 5).check("Toy", [graph])
     Counts(None, None, 2, 5).check("Toy", [graph])
-    expected = (
-        "files of Toy .* 3 nodes instead of 2,708, 5 edges instead of 6, 2 features instead of 7, a label 4"
-    )
+    expected = "files of Toy .* 3 nodes instead of 2,708, 5 edges instead of 6, 2 features instead of 7, a label 4"
     with pytest.raises(MissingDataError, match=expected):
         Counts(2708, 6, 7, 4).check("Toy", [graph])
     with pytest.raises(MissingDataError, match="1 graphs instead of 2"):

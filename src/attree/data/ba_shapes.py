@@ -100,9 +100,7 @@ class BAShapes(NodeDataModule):
 
     def _generate(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         num_base, num_houses = self.hparams["num_base"], self.hparams["num_houses"]
-        base = torch.tensor(
-            list(nx.barabasi_albert_graph(num_base, self.hparams["attachment"], seed=rng).edges)
-        )
+        base = torch.tensor(list(nx.barabasi_albert_graph(num_base, self.hparams["attachment"], seed=rng).edges))
         first = num_base + 5 * torch.arange(num_houses)
         houses = (first.view(-1, 1, 1) + torch.tensor(HOUSE_EDGES)).view(-1, 2)
         links = torch.stack(
@@ -112,8 +110,6 @@ class BAShapes(NodeDataModule):
             ],
             dim=1,
         )
-        y = torch.cat(
-            [torch.zeros(num_base, dtype=torch.long), torch.tensor(HOUSE_LABELS).repeat(num_houses)]
-        )
+        y = torch.cat([torch.zeros(num_base, dtype=torch.long), torch.tensor(HOUSE_LABELS).repeat(num_houses)])
         edge_index = coalesce(to_undirected(torch.cat([base, houses, links]).t().contiguous()))
         return edge_index, y

@@ -52,14 +52,8 @@ class GroundTruth:
         distinct = self.targets.unique().numel()
         expect(distinct == num_targets, "targets", "distinct nodes", f"{num_targets - distinct} repeated")
         if self.ptr is not None:
-            expect(
-                self.ptr.shape == (num_targets + 1,), "ptr", f"of shape [{num_targets + 1}]", self.ptr.shape
-            )
-            rising = (
-                int(self.ptr[0]) == 0
-                and int(self.ptr[-1]) == num_edges
-                and bool((self.ptr.diff() >= 0).all())
-            )
+            expect(self.ptr.shape == (num_targets + 1,), "ptr", f"of shape [{num_targets + 1}]", self.ptr.shape)
+            rising = int(self.ptr[0]) == 0 and int(self.ptr[-1]) == num_edges and bool((self.ptr.diff() >= 0).all())
             expect(rising, "ptr", f"non-decreasing offsets from 0 to {num_edges}", self.ptr)
 
     @property

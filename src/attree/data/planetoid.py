@@ -58,10 +58,8 @@ class Planetoid(NodeDataModule):
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with PyG and set the masks of the split."""
         root = Path(self.hparams["root"]) / "planetoid"
-        files = f"ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
-        dataset = open_dataset(
-            self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name)
-        )
+        files = f"raw/ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
+        dataset = open_dataset(self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name))
         graph = dataset[0]
         if self.hparams["split"] == "paper":
             rng = np.random.default_rng(self.hparams["seed"])

@@ -18,7 +18,7 @@ def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T]) ->
 
     Args:
         name: Name of the dataset.
-        folder: The dataset's folder; the loader reads its sub-folder `raw` and downloads into it.
+        folder: Where the loader looks for the dataset's files and downloads them to.
         files: The files it looks for, in words.
         build: Calls the loader.
 
@@ -30,9 +30,9 @@ def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T]) ->
     except (OSError, EOFError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         _remove_empty_folders(folder)
         raise MissingDataError(
-            f"{name} could neither be read from {folder} nor downloaded ({error}). Put {files} into "
-            f"{folder / 'raw'}, set `root` to a data folder that has them, or run once with a network. Files "
-            "that are there already may be damaged: then delete them first."
+            f"{name} could neither be read from {folder} nor downloaded ({error}). Put {files} "
+            "there, set `root` to a data folder that has them, or run once with a network. Files that are there "
+            "already may be damaged: then delete them first."
         ) from error
 
 

@@ -1,0 +1,101 @@
+"""Base of all graph-level datasets: many small graphs, each with one label."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from sklearn.model_selection import train_test_split
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from attree.data.base import DatasetModule
+from attree.errors import expect
+
+
+class GraphDataModule(DatasetModule):
+    """Many small graphs, split at random with the classes in equal proportion, in mini-batches.
+
+    Training, validation and test graphs are disjoint. A subclass sets `name` and `counts` and implements
+    `load`, which is called once, when the graphs are first needed.
+
+    Args:
+        val_fraction: Share of the graphs that validate.
+        test_fraction: Share of the graphs that test; the others train.
+        batch_size: Number of graphs in a step.
+        seed: Seed of the split and of the order of training graphs.
+    """
+
+    def __init__(self, val_fraction: float, test_fraction: float, batch_size: int, seed: int) -> None:
+        super().__init__()
+        expect(0 < val_fraction < 1, "val_fraction", "in (0, 1)", val_fraction)
+        expect(0 < test_fraction < 1, "test_fraction", "in (0, 1)", test_fraction)
+        both = val_fraction + test_fraction
+        expect(both < 1, "val_fraction + test_fraction", "below 1, so that graphs are left to train on", both)
+        expect(batch_size >= 1, "batch_size", "an integer >= 1", batch_size)
+        expect(seed >= 0, "seed", "an integer >= 0", seed)
+        self.val_fraction = val_fraction
+        self.test_fraction = test_fraction
+        self.batch_size = batch_size
+        self.seed = seed
+
+    @abstractmethod
+    def load(self) -> list[Data]:
+        """Read the graphs, each with x, edge_index and y of shape [1]."""
+
+    @cached_property
+    def graphs(self) -> list[Data]:
+        """All graphs, in the order of the dataset."""
+        graphs = self.load()
+        self.counts.check(self.name, graphs)
+        return graphs
+
+    @cached_property
+    def split(self) -> dict[str, list[int]]:
+        """Positions of the graphs that are for `train`, `val` and `test`, ascending."""
+        labels = [int(graph.y) for graph in self.graphs]
+        num_val, num_test = round(self.val_fraction * len(labels)), round(self.test_fraction * len(labels))
+        for argument, count in (("val_fraction", num_val), ("test_fraction", num_test)):
+            expect(count >= self.num_classes, argument, "enough for one graph of each class", f"{count} graphs")
+        rest, test = _stratified(range(len(labels)), labels, num_test, self.seed)
+        train, val = _stratified(rest, labels, num_val, self.seed)
+        return {"train": train, "val": val, "test": test}
+
+    def prepare_data(self) -> None:
+        """Download or process in one process of the machine, before the others read."""
+        _ = self.graphs
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the graphs in every process."""
+        _ = self.graphs
+
+    def train_dataloader(self) -> DataLoader:
+        """Training graphs, shuffled anew every epoch."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return DataLoader(self._part("train"), self.batch_size, shuffle=True, generator=generator)
+
+    def val_dataloader(self) -> DataLoader:
+        """Validation graphs, in order."""
+        return DataLoader(self._part("val"), self.batch_size)
+
+    def test_dataloader(self) -> DataLoader:
+        """Test graphs, in order."""
+        return DataLoader(self._part("test"), self.batch_size)
+
+    def predict_dataloader(self) -> DataLoader:
+        """All graphs, in order."""
+        return DataLoader(self.graphs, self.batch_size)
+
+    def _part(self, part: str) -> list[Data]:
+        return [self.graphs[position] for position in self.split[part]]
+
+
+def _stratified(
+    positions: Sequence[int], labels: Sequence[int], num_held_out: int, seed: int
+) -> tuple[list[int], list[int]]:
+    """Hold out `num_held_out` positions, the classes in equal proportion; return (kept, held out)."""
+    strata = [labels[position] for position in positions]
+    kept, held_out = train_test_split(list(positions), test_size=num_held_out, stratify=strata, random_state=seed)
+    return sorted(kept), sorted(held_out)
