@@ -25,12 +25,14 @@ class Attention:
         weights: Per layer [num_edges, heads]; 0 on self-loops that the layer does not use.
         present: Per layer, which edges the layer uses [num_edges]; None if it uses all, as GAT-like layers do.
         output: What the model returned in the pass that was captured.
+        embedding: What the last of the layers returned, [num_nodes, channels].
     """
 
     graph: LoopedGraph
     weights: tuple[Tensor, ...]
     present: tuple[Tensor | None, ...]
     output: Any = None
+    embedding: Tensor | None = None
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
@@ -42,9 +44,9 @@ class Attention:
         )
         for layer, weight in enumerate(self.weights):
             expect(
-                weight.dim() == 2 and weight.shape[0] == self.graph.num_edges,
+                weight.dim() == 2 and weight.shape[0] == self.graph.num_edges and weight.shape[1] > 0,
                 f"weights[{layer}]",
-                f"of shape [{self.graph.num_edges}, heads]",
+                f"of shape [{self.graph.num_edges}, heads], heads >= 1",
                 tuple(weight.shape),
             )
 
@@ -110,9 +112,11 @@ class LayerRecord:
     """What one call of one attention convolution used."""
 
     conv: MessagePassing
+    bipartite: bool = False
     scores: Tensor | None = None
     weights: Tensor | None = None
     edge_index: Tensor | None = None
+    output: Any = None
 
 
 @contextmanager
@@ -121,8 +125,8 @@ def record_layers(model: nn.Module) -> Iterator[list[LayerRecord]]:
     layers: list[LayerRecord] = []
     open_calls: dict[MessagePassing, LayerRecord] = {}
 
-    def begin(conv: MessagePassing, inputs: Any) -> None:
-        open_calls[conv] = LayerRecord(conv)
+    def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        open_calls[conv] = LayerRecord(conv, bipartite=_two_node_sets(args[0] if args else kwargs.get("x")))
         layers.append(open_calls[conv])
 
     def see_edges(conv: MessagePassing, inputs: Any) -> None:
@@ -133,11 +137,16 @@ def record_layers(model: nn.Module) -> Iterator[list[LayerRecord]]:
         open_calls[conv].scores, open_calls[conv].weights = scores, weights
         return weights
 
+    def end(conv: MessagePassing, inputs: Any, output: Any) -> None:
+        # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
+        open_calls[conv].output = output[0] if isinstance(output, tuple) else output
+
     with ExitStack() as stack:
         for conv in attention_convs(model):
             for handle in (
-                conv.register_forward_pre_hook(begin),
+                conv.register_forward_pre_hook(begin, with_kwargs=True),
                 conv.register_propagate_forward_pre_hook(see_edges),
+                conv.register_forward_hook(end),
             ):
                 stack.callback(handle.remove)
         stack.enter_context(tap_softmax(model, see_weights))
@@ -153,7 +162,8 @@ def align_layers(layers: Sequence[LayerRecord], graph: LoopedGraph, output: Any 
     if not layers:
         raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
     aligned = [_align_layer(number, layer, graph) for number, layer in enumerate(layers, start=1)]
-    return Attention(graph, tuple(weights for weights, _ in aligned), tuple(used for _, used in aligned), output)
+    weights, present = zip(*aligned, strict=True)
+    return Attention(graph, weights, present, output, layers[-1].output)
 
 
 def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[Tensor, Tensor | None]:
@@ -162,6 +172,8 @@ def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[T
     edge_index, weights = layer.edge_index, layer.weights
     if layer.conv.flow != "source_to_target":
         raise UnsupportedModelError(f"Expected flow 'source_to_target' in {where}, but got {layer.conv.flow!r}.")
+    if layer.bipartite:
+        raise UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or weights is None:
         raise UnsupportedModelError(f"Expected {where} to use edge_index as a [2, E] tensor and softmax attention.")
     weights = weights.detach().reshape(edge_index.shape[1], -1)
@@ -181,6 +193,11 @@ def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[T
     used[graph.num_proper_edges :] = False
     used[loops] = True
     return on_graph, None if bool(used.all()) else used
+
+
+def _two_node_sets(x: Any) -> bool:
+    """Whether features given to a convolution are those of sources and of other destinations."""
+    return isinstance(x, tuple) and all(isinstance(side, Tensor) for side in x) and len(x[0]) != len(x[-1])
 
 
 @contextmanager

@@ -109,7 +109,8 @@ class LoopedGraph:
 
 def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
     """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
-    expect(isinstance(edge_index, Tensor), "edge_index", "a tensor", type(edge_index).__name__)
+    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
+    expect(dense, "edge_index", "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
     expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
     expect(
         edge_index.dim() == 2 and edge_index.shape[0] == 2,
@@ -133,9 +134,12 @@ def expand_rows(rows: Rows, nodes: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         For every listed edge, the position in `nodes` it belongs to, and its position in `rows.edges`.
     """
-    start = rows.ptr[nodes]
-    degree = rows.ptr[nodes + 1] - start
-    owner = torch.repeat_interleave(degree)
-    begin = degree.cumsum(0) - degree
-    place = torch.arange(owner.numel(), device=nodes.device) + (start - begin)[owner]
+    start = rows.ptr.index_select(0, nodes)
+    degree = rows.ptr.index_select(0, nodes + 1) - start
+    end = degree.cumsum(0)
+    total = int(end[-1]) if nodes.numel() else 0
+    # Counting row ends up to each place beats torch.repeat_interleave, which wakes all threads however small the job.
+    ends = degree.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
+    owner = ends[:total].cumsum(0)
+    place = (start - end + degree).index_select(0, owner).add_(torch.arange(total, device=nodes.device))
     return owner, place

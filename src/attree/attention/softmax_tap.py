@@ -3,12 +3,13 @@
 Every attention convolution of PyG turns scores into weights by calling `torch_geometric.utils.softmax`. Inside
 `tap_softmax` the methods of each such convolution are re-bound, on that one instance, to the same code with its
 `softmax` replaced; no class, module or other model is touched, and all is undone on exit, also after an exception.
+Taps may be nested: the innermost one is in force.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -51,16 +52,20 @@ def tap_softmax(model: nn.Module, tap: Tap) -> Iterator[None]:
         model: Any model whose message passing is done by PyG attention convolutions.
         tap: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
     """
-    convs = attention_convs(model)
-    try:
-        for conv in convs:
+    with ExitStack() as stack:
+        for conv in attention_convs(model):
             for name, method in _softmax_methods(conv).items():
+                stack.callback(_restore, conv, name, conv.__dict__.get(name))
                 conv.__dict__[name] = MethodType(_with_softmax(method, _tapped(conv, tap)), conv)
         yield
-    finally:
-        for conv in convs:
-            for name in _softmax_methods(conv):
-                conv.__dict__.pop(name, None)
+
+
+def _restore(conv: MessagePassing, name: str, bound: MethodType | None) -> None:
+    """Give an instance back what it had bound to `name`: nothing, or the method of a tap opened before."""
+    if bound is None:
+        conv.__dict__.pop(name, None)
+    else:
+        conv.__dict__[name] = bound
 
 
 def _softmax_methods(conv: MessagePassing) -> dict[str, FunctionType]:

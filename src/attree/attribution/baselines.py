@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attribution.method import AttributionMethod, EdgeBlock
+from attree.attribution.blocks import EdgeBlock
+from attree.attribution.method import AttributionMethod
 from attree.attribution.pairs import Pairs
 
 
@@ -18,7 +20,8 @@ class AvgAtt(AttributionMethod):
     name = "avgatt"
 
     def score(self, block: EdgeBlock) -> Tensor:
-        return block.alpha_rows.mean(dim=1)[block.place]
+        rows = block.table.alpha_rows
+        return sum((row.index_select(0, block.place) for row in rows), rows.new_zeros(())) / rows.shape[0]
 
     def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
@@ -43,20 +46,23 @@ class Random(AttributionMethod):
         self.seed = seed
 
     def score(self, block: EdgeBlock) -> Tensor:
-        target = block.frontier.targets[block.frontier.owner][block.owner]
-        return hashed_uniform(self.seed, target, block.edges).to(block.alpha_rows.dtype)
+        return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
 
     def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, whether or not it carries a flow."""
-        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges).to(attention.weights[0].dtype)
+        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, attention.weights[0].dtype)
 
 
-def hashed_uniform(seed: int, first: Tensor, second: Tensor) -> Tensor:
-    """Uniform numbers in [0, 1) as a fixed function of three integers, in float64 (splitmix64's finaliser, chained)."""
+def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:
+    """Uniform numbers in [0, 1) as a fixed function of three integers (splitmix64's finaliser, chained).
+
+    As many random bits as the dtype can hold: with more, some numbers would round up to 1.
+    """
     state = _mix(torch.full_like(first, seed))
     state = _mix(state + first)
     state = _mix(state + second)
-    return _shift(state, 11).double() * 2.0**-53
+    bits = 1 - round(math.log2(torch.finfo(dtype).eps))
+    return _shift(state, 64 - bits).to(dtype) * 2.0**-bits
 
 
 def _mix(state: Tensor) -> Tensor:

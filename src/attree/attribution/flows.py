@@ -12,7 +12,7 @@ enter each node and coalesced; nothing of size N x N exists, and memory is bound
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from attree.errors import expect
 DEFAULT_MEMORY = 256 * 2**20
 """Bytes of working memory that a walk may take, unless told otherwise."""
 
-BYTES_PER_SCORE = 48
-"""What one score costs while it is computed: indices, gathered weights and the result."""
+BYTES_PER_SCORE = 32
+"""What one streamed score costs: its edge id and value, twice, as one part is read while the next is computed."""
 
 BYTES_PER_ENTRY = 96
 """What one frontier entry costs while it is expanded and coalesced."""
@@ -88,9 +88,14 @@ class Frontier:
     def slice(self, begin: int, end: int) -> Frontier:
         """The part of targets `begin` to `end`."""
         first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
+        part = self.entries(first, last)
+        return replace(part, targets=self.targets[begin:end], owner=part.owner - begin)
+
+    def entries(self, first: int, last: int) -> Frontier:
+        """The entries `first` to `last`, of the same targets."""
         return Frontier(
-            self.targets[begin:end],
-            self.owner[first:last] - begin,
+            self.targets,
+            self.owner[first:last],
             self.node[first:last],
             self.weight[:, first:last],
             None if self.count is None else self.count[:, first:last],
@@ -115,19 +120,20 @@ def walk_back(
         value.append((start.weight != 0).to(start.weight.dtype))
     levels = [(key, value)]
     for layer in range(len(weights) - 1, 0, -1):
-        owner, place = expand_rows(rows, key % num_nodes)
-        edges = rows.edges[place]
-        reached = (key - key % num_nodes)[owner] + graph.entering_source[place]
+        node = key % num_nodes
+        owner, place = expand_rows(rows, node)
+        edges = rows.edges.index_select(0, place)
+        reached = (key - node).index_select(0, owner).add_(graph.entering_source.index_select(0, place))
         key, inverse = reached.unique(return_inverse=True)
         value = [
             torch.zeros(key.numel(), dtype=r.dtype, device=r.device).index_add_(
-                0, inverse, r[owner] * factors[layer][edges].to(r.dtype)
+                0, inverse, r.index_select(0, owner) * factors[layer].index_select(0, edges).to(r.dtype)
             )
             for r, factors in zip(value, layers, strict=True)
         ]
         levels.append((key, value))
-    # With self-loops in every layer the last level holds all others; without them it may not.
-    every = torch.cat([key for key, _ in levels]).unique() if len(levels) > 1 else key
+    # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
+    every = key
     spread = torch.zeros(len(layers), len(levels), every.numel(), dtype=start.weight.dtype, device=graph.device)
     for level, (key, value) in enumerate(reversed(levels)):
         spread[:, level, torch.searchsorted(every, key)] = torch.stack(value)
@@ -148,7 +154,11 @@ def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
     cap = float(graph.num_edges)
     bound = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     for _ in range(num_layers - 1):
-        bound = torch.zeros_like(bound).index_add_(0, graph.destination, bound[graph.source]).clamp_(max=cap)
+        bound = (
+            torch.zeros_like(bound)
+            .index_add_(0, graph.destination, bound.index_select(0, graph.source))
+            .clamp_(max=cap)
+        )
     return bound
 
 
@@ -159,11 +169,10 @@ def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
     [(0, 2), (2, 3), (3, 4), (4, 5)]
     """
     expect(budget > 0, "budget", "a number > 0", budget)
-    total = cost.detach().to("cpu", torch.float64).cumsum(0)
+    total = cost.detach().cpu().double().numpy().cumsum()
     bounds, begin, spent = [], 0, 0.0
-    while begin < total.numel():
-        end = int(torch.searchsorted(total, spent + budget, right=True))
-        end = max(end, begin + 1)
+    while begin < total.size:
+        end = max(int(total.searchsorted(spent + budget, side="right")), begin + 1)
         bounds.append((begin, end))
         begin, spent = end, float(total[end - 1])
     return bounds

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from attree.attribution.method import AttributionMethod, EdgeBlock
+from attree.attribution.blocks import EdgeBlock
+from attree.attribution.method import AttributionMethod
 
 
 class GAtt(AttributionMethod):

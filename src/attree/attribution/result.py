@@ -71,7 +71,7 @@ class Attribution:
         if target not in self._positions:
             shown = ", ".join(str(known) for known in self.targets[:5].tolist()) + (", ..." if len(self) > 5 else "")
             raise ArgumentError(
-                f"Expected argument `target` to be one of the {len(self)} explained targets ({shown}), but got {target}."
+                f"Expected argument `target` to be one of the {len(self)} explained ones ({shown}), but got {target}."
             )
         return self._positions[target]
 

@@ -1,0 +1,105 @@
+"""Turn walks into scores, block by block, straight into the arrays of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attree.attention.capture import Attention
+from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attribution.flows import Frontier, chunk_bounds
+
+CPU_BLOCK = 2**15
+"""Scores a block on the CPU: it stays in cache, and small operations are spared the cost of waking threads."""
+
+GPU_BLOCK = 2**23
+"""Scores a block elsewhere: enough work to hide the cost of launching it."""
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """Attention of every layer by position among the entering edges, so that a node's row is one run of memory.
+
+    Attributes:
+        graph: The graph.
+        alphas: Attention per layer in the order of `graph.edge_index`, [num_edges] each.
+        used: 1 where the layer uses the edge, else 0, in the same order.
+        alpha_rows: `alphas` in the order of `graph.entering.edges`, [L, num_edges].
+        used_rows: `used` in that order; None if every layer uses every edge.
+    """
+
+    graph: LoopedGraph
+    alphas: list[Tensor]
+    used: list[Tensor]
+    alpha_rows: Tensor
+    used_rows: Tensor | None
+
+    @classmethod
+    def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
+        """Read what a method scores from; half-precision attention is widened, as scores add many of them up."""
+        order = attention.graph.entering.edges
+        alphas = attention.per_edge(heads)
+        alphas = [alpha.float() if alpha.dtype.itemsize < 4 else alpha for alpha in alphas]
+        used = [
+            torch.ones_like(alpha) if present is None else present.to(alpha.dtype)
+            for alpha, present in zip(alphas, attention.present, strict=True)
+        ]
+        complete = all(present is None for present in attention.present)
+        alpha_rows = torch.stack([alpha.index_select(0, order) for alpha in alphas])
+        used_rows = None if complete else torch.stack([row.index_select(0, order) for row in used])
+        return cls(attention.graph, alphas, used, alpha_rows, used_rows)
+
+
+@dataclass(frozen=True)
+class EdgeBlock:
+    """Some edges that carry flows to some targets, listed row by row, with all that a score can depend on.
+
+    Attributes:
+        table: Attention of every layer.
+        frontier: The walk's entries whose rows are listed.
+        owner: For each edge, the entry whose node it enters.
+        place: For each edge, its position among the entering edges.
+        edges: For each edge, its id in `graph.edge_index`.
+    """
+
+    table: LayerTable
+    frontier: Frontier
+    owner: Tensor
+    place: Tensor
+    edges: Tensor
+
+    @property
+    def targets(self) -> Tensor:
+        """For each edge the id of the target."""
+        return self.frontier.targets.index_select(0, self.frontier.owner).index_select(0, self.owner)
+
+    def weighted(self) -> Tensor:
+        """Sum over the layers of r[destination] * attention."""
+        return self._sum(self.frontier.weight.to(self.table.alpha_rows.dtype), self.table.alpha_rows)
+
+    def flows(self) -> Tensor:
+        """Number of flows that start with each edge; the walk must have counted them."""
+        assert self.frontier.count is not None
+        if self.table.used_rows is None:
+            return self.frontier.count.sum(dim=0).index_select(0, self.owner)
+        return self._sum(self.frontier.count, self.table.used_rows.to(self.frontier.count.dtype))
+
+    def _sum(self, of_entry: Tensor, of_place: Tensor) -> Tensor:
+        """Sum over the layers of an entry's factor times an edge's."""
+        total = of_entry[0].index_select(0, self.owner).mul_(of_place[0].index_select(0, self.place))
+        for layer in range(1, of_entry.shape[0]):
+            total.addcmul_(of_entry[layer].index_select(0, self.owner), of_place[layer].index_select(0, self.place))
+        return total
+
+
+def edge_blocks(table: LayerTable, frontier: Frontier) -> Iterator[EdgeBlock]:
+    """Cut the edges that carry flows into blocks of whole rows."""
+    rows = table.graph.entering
+    size = CPU_BLOCK if table.graph.device.type == "cpu" else GPU_BLOCK
+    for first, last in chunk_bounds(rows.degree.index_select(0, frontier.node), size):
+        part = frontier.entries(first, last)
+        owner, place = expand_rows(rows, part.node)
+        yield EdgeBlock(table, part, owner, place, rows.edges.index_select(0, place))
