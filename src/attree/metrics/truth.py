@@ -22,11 +22,11 @@ class TruthAUROC(ColumnMetric):
         kwargs: what every `torchmetrics.Metric` accepts.
 
     >>> import torch
-    >>> scores, labels = torch.tensor([0.1, 0.9, 50.0, 40.0]), torch.tensor([0, 1, 0, 1])
+    >>> scores, labels = torch.tensor([0.1, 0.9, 40.0, 50.0]), torch.tensor([0, 1, 0, 1])
     >>> TruthAUROC()(scores, labels)
-    tensor(0.5000, dtype=torch.float64)
+    tensor(0.7500, dtype=torch.float64)
     >>> TruthAUROC(average="target")(scores, labels, target=torch.tensor([4, 4, 8, 8]))
-    tensor(0.5000, dtype=torch.float64)
+    tensor(1., dtype=torch.float64)
     """
 
     columns = ("scores", "labels")
