@@ -88,6 +88,14 @@ class LoopedGraph:
         """`source` in the order of `entering.edges`."""
         return self.source[self.entering.edges]
 
+    @cached_property
+    def entering_rank(self) -> Tensor:
+        """For each edge, how many edges precede it in its row of `entering`."""
+        ptr, edges = self.entering
+        rank = torch.empty_like(edges)
+        rank[edges] = torch.arange(self.num_edges, device=self.device) - ptr[self.destination[edges]]
+        return rank
+
     def _group(self, nodes: Tensor) -> Rows:
         edges = nodes.argsort(stable=True)
         ptr = nodes.new_zeros(self.num_nodes + 1)

@@ -1,0 +1,115 @@
+"""The arithmetic of each attention convolution, taken apart so that single rows can be updated.
+
+A layer computes, for node j with entering edges (i -> j) and every head,
+
+    out_j = sum_i softmax_i(score(source_i, target_j)) * value_i,
+
+where source, target and value are projections of one node each. Which projections, and which score, is all that
+differs between GAT, GATv2 and SuperGAT; parameters are read from PyG's convolutions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import sqrt
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
+
+
+class States(NamedTuple):
+    """What a layer needs of each node, [n, ...]: its value, and its part in scores as source and as target."""
+
+    value: Tensor
+    source: Tensor
+    target: Tensor
+
+    def at(self, index: Tensor) -> States:
+        """The states of some nodes."""
+        value = self.value[index]
+        source = value if self.source is self.value else self.source[index]
+        target = value if self.target is self.value else self.target[index]
+        return States(value, source, target)
+
+
+class LayerAlgebra(ABC):
+    """One convolution's arithmetic in a chosen floating-point type."""
+
+    def __init__(self, conv: MessagePassing, dtype: torch.dtype) -> None:
+        self.conv = conv
+        self.dtype = dtype
+        self.heads, self.channels = int(conv.heads), int(conv.out_channels)
+        self.slope = float(conv.negative_slope)
+        self.bias = None if conv.bias is None else conv.bias.detach().to(dtype)
+
+    @abstractmethod
+    def project(self, h: Tensor) -> States:
+        """States of nodes from their features [n, in]; computed in the features' own type, kept in `dtype`."""
+
+    @abstractmethod
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        """Scores before softmax of edges, [m, heads], from `States.source` and `States.target` of their ends."""
+
+    def finish(self, aggregated: Tensor) -> Tensor:
+        """The layer's output [n, out] from the weighted sums [n, heads, channels]."""
+        out = aggregated.flatten(1) if self.conv.concat else aggregated.mean(dim=1)
+        return out if self.bias is None else out + self.bias
+
+    def _linear(self, lin: torch.nn.Module, h: Tensor) -> Tensor:
+        weight, bias = lin.weight.detach().to(h.dtype), lin.bias
+        out = F.linear(h, weight, None if bias is None else bias.detach().to(h.dtype))
+        return out.to(self.dtype).view(-1, self.heads, self.channels)
+
+    def _parameter(self, name: str) -> Tensor:
+        return getattr(self.conv, name).detach().to(self.dtype)
+
+
+class GATAlgebra(LayerAlgebra):
+    """GAT: score = LeakyReLU(a_src . W h_i + a_dst . W h_j)."""
+
+    def project(self, h: Tensor) -> States:
+        value = self._linear(self.conv.lin, h)
+        source = (value * self._parameter("att_src")).sum(dim=-1)
+        target = (value * self._parameter("att_dst")).sum(dim=-1)
+        return States(value, source, target)
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        return F.leaky_relu(source + target, self.slope)
+
+
+class GATv2Algebra(LayerAlgebra):
+    """GATv2: score = a . LeakyReLU(W_l h_i + W_r h_j)."""
+
+    def project(self, h: Tensor) -> States:
+        value = self._linear(self.conv.lin_l, h)
+        target = value if self.conv.share_weights else self._linear(self.conv.lin_r, h)
+        return States(value, value, target)
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        return (F.leaky_relu(source + target, self.slope) * self._parameter("att")).sum(dim=-1)
+
+
+class SuperGATAlgebra(LayerAlgebra):
+    """SuperGAT: score = LeakyReLU(dot / sqrt(C)) for SD, LeakyReLU((a_l . W h_i + a_r . W h_j) sigmoid(dot)) for MX."""
+
+    def project(self, h: Tensor) -> States:
+        value = self._linear(self.conv.lin, h)
+        return States(value, value, value)
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        dot = (source * target).sum(dim=-1)
+        if self.conv.attention_type == "SD":
+            return F.leaky_relu(dot / sqrt(self.channels), self.slope)
+        linear = (source * self._parameter("att_l") + target * self._parameter("att_r")).sum(dim=-1)
+        return F.leaky_relu(linear * dot.sigmoid(), self.slope)
+
+
+ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
+    GATConv: GATAlgebra,
+    GATv2Conv: GATv2Algebra,
+    SuperGATConv: SuperGATAlgebra,
+}
+"""The algebra of each convolution that can be taken apart."""
