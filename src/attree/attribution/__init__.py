@@ -6,12 +6,14 @@ from attree.attribution.method import AttributionMethod
 from attree.attribution.pairs import Pairs, subgraph_pairs
 from attree.attribution.registry import METHODS, make_methods
 from attree.attribution.result import Attribution
+from attree.attribution.tree import ComputationTree
 
 __all__ = [
     "METHODS",
     "Attribution",
     "AttributionMethod",
     "AvgAtt",
+    "ComputationTree",
     "GAtt",
     "GAttAvg",
     "GAttSim",

@@ -14,6 +14,7 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
 from attree.attribution.flows import DEFAULT_MEMORY, Frontier, Start, stream_frontiers
 from attree.attribution.pairs import Pairs
+from attree.attribution.readout import Readout, readout_start
 from attree.attribution.result import Attribution
 from attree.errors import expect
 
@@ -46,6 +47,27 @@ class AttributionMethod(ABC):
             memory: Bytes of working memory; the result itself comes on top.
         """
         return self.attribute_from(attention, Start.at_nodes(as_targets(targets, attention.graph)), memory)
+
+    def attribute_graphs(
+        self,
+        attention: Attention,
+        batch: Tensor | None = None,
+        readout: Readout = "sum",
+        memory: int = DEFAULT_MEMORY,
+    ) -> Attribution:
+        """Score, for every graph of a batch, all its edges: the readout is the last step of the computation tree.
+
+        Args:
+            attention: What the network attended to.
+            batch: The graph that each node belongs to, [num_nodes], as PyG batches graphs; None for a single graph.
+            readout: How nodes become a graph: `sum` weighs each by 1, `mean` by 1 / n, `max` by the share of channels
+                that it wins in `attention.embedding`; or any weights, [num_nodes].
+            memory: Bytes of working memory; the result itself comes on top.
+
+        Returns:
+            A result whose targets are the ids of the graphs that have nodes.
+        """
+        return self.attribute_from(attention, readout_start(attention, batch, readout), memory)
 
     def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
         """Score the pairs that explanations are judged on, [P]; pairs without a flow score 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,6 +170,7 @@ class Attribution:
             raise MissingDataError(
                 f"Expected argument `path` to be a saved attribution, but got {str(path)!r}, no file."
             )
+        expect(zipfile.is_zipfile(path), "path", f"a file of format {FILE_FORMAT}", "no .npz archive")
         with np.load(path, allow_pickle=False) as arrays:
             found = str(arrays["format"]) if "format" in arrays else "none"
             expect(found == FILE_FORMAT, "path", f"a file of format {FILE_FORMAT}", found)

@@ -1,0 +1,143 @@
+"""GAtt and its ablations against their definitions, on random graphs and on the paper's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from random_attention import Case, cases
+
+from attree.attention import Attention, LoopedGraph
+from attree.attribution import METHODS, Attribution, GAtt, GAttAvg, GAttSim, make_methods
+from reference import attribution_by_flows, gatt_by_matrices
+
+NAMES = ("gatt", "gatt_sim", "gatt_avg")
+
+
+def as_dicts(result: Attribution) -> dict[int, dict[int, float]]:
+    return {target: dict(zip(edges.tolist(), scores.tolist(), strict=True)) for target, edges, scores in result}
+
+
+def assert_equals_definition(case: Case) -> None:
+    results = {name: as_dicts(method.attribute(case.attention)) for name, method in make_methods(NAMES).items()}
+    for target in range(case.num_nodes):
+        expected = attribution_by_flows(case.looped, case.alpha, target, case.used)
+        for name in NAMES:
+            assert results[name][target] == pytest.approx(expected[name], abs=1e-9, rel=1e-9), name
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases())
+def test_equal_the_sum_over_flows(case: Case) -> None:
+    assert_equals_definition(case)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(partial=True))
+def test_layers_without_self_loops_have_no_flows_through_them(case: Case) -> None:
+    assert_equals_definition(case)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(partial=True))
+def test_equals_the_matrix_form(case: Case) -> None:
+    result = GAtt().attribute(case.attention)
+    dense = torch.stack([result.dense(target) for target in range(case.num_nodes)])
+    np.testing.assert_allclose(dense.numpy(), gatt_by_matrices(case.looped, case.num_nodes, case.alpha), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=200, deadline=None)
+@given(case=cases(partial=True))
+def test_targets_and_memory_budget_do_not_change_scores(name: str, case: Case) -> None:
+    (method,) = make_methods([name]).values()
+    together = method.attribute(case.attention)
+    tight = method.attribute(case.attention, memory=1)
+    streamed = list(method.stream(case.attention, memory=1))
+    assert [len(part) for part in streamed] == [1] * case.num_nodes
+    alone = [method.attribute(case.attention, target) for target in range(case.num_nodes)]
+    for other in (tight, Attribution.concat(streamed), Attribution.concat(alone)):
+        assert torch.equal(other.targets, together.targets)
+        assert torch.equal(other.ptr, together.ptr)
+        assert torch.equal(other.edges, together.edges)
+        assert torch.equal(other.scores, together.scores)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases())
+def test_a_head_is_read_alone(case: Case) -> None:
+    heads = [weight.shape[1] - 1 for weight in case.attention.weights]
+    alone = Attention.from_weights(case.attention.graph, [weight[:, -1] for weight in case.attention.weights])
+    for method in (GAtt, GAttSim, GAttAvg):
+        assert as_dicts(method(heads).attribute(case.attention)) == as_dicts(method().attribute(alone))
+
+
+def test_many_blocks_equal_the_matrix_form() -> None:
+    """Enough scores for several blocks and chunks, with one node whose row alone exceeds a block."""
+    generator = torch.Generator().manual_seed(0)
+    num_nodes = 300
+    hub = torch.stack([torch.randint(num_nodes, (40_000,), generator=generator), torch.zeros(40_000).long()])
+    rest = torch.randint(num_nodes, (2, 900), generator=generator)
+    graph = LoopedGraph(torch.cat([hub, rest], dim=1), num_nodes)
+    alphas = [torch.rand(graph.num_edges, generator=generator, dtype=torch.float64) for _ in range(2)]
+    result = GAtt().attribute(Attention.from_weights(graph, alphas), memory=10**6)
+    edges = list(zip(*graph.edge_index.tolist(), strict=True))
+    expected = gatt_by_matrices(edges, num_nodes, [alpha.tolist() for alpha in alphas])
+    dense = np.stack([result.dense(target).numpy() for target in range(num_nodes)])
+    np.testing.assert_allclose(dense, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_single_precision_attention_is_accurate_to_single_precision() -> None:
+    generator = torch.Generator().manual_seed(0)
+    graph = LoopedGraph(torch.randint(40, (2, 200), generator=generator), 40)
+    alphas = [torch.rand(graph.num_edges, generator=generator) for _ in range(4)]
+    single = GAtt().attribute(Attention.from_weights(graph, alphas))
+    double = GAtt().attribute(Attention.from_weights(graph, [alpha.double() for alpha in alphas]))
+    assert single.scores.dtype == torch.float32
+    torch.testing.assert_close(single.scores.double(), double.scores, rtol=1e-6, atol=0)
+
+
+def test_half_precision_attention_is_widened() -> None:
+    graph = LoopedGraph(torch.tensor([[1], [0]]), 2)
+    result = GAtt().attribute(Attention.from_weights(graph, [torch.full((3,), 0.5, dtype=torch.float16)] * 2))
+    assert result.scores.dtype == torch.float32
+    assert result.dense(0).tolist() == [0.75, 0.75, 0.25]
+
+
+def test_empty_graphs_and_empty_target_lists() -> None:
+    nothing = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 0)
+    lonely = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 3)
+    for name, method in make_methods(METHODS).items():
+        result = method.attribute(Attention.from_weights(nothing, [torch.zeros(0)] * 2))
+        assert (len(result), result.scores.numel(), result.ptr.tolist()) == (0, 0, [0])
+        assert list(method.stream(Attention.from_weights(nothing, [torch.zeros(0)]))) == []
+        loops = Attention.from_weights(lonely, [torch.ones(3)] * 3)
+        assert len(method.attribute(loops, [])) == 0
+        isolated = method.attribute(loops)
+        assert [edges.tolist() for _, edges, _ in isolated] == [[0], [1], [2]]
+        if name != "random":
+            assert set(isolated.scores.tolist()) == {3.0 if name in ("gatt", "gatt_sim") else 1.0}
+
+
+def test_rejects_what_is_no_target() -> None:
+    attention = Attention.from_weights(LoopedGraph(torch.tensor([[0], [1]]), 2), [torch.ones(3)])
+    for targets, wanted in (
+        (2, r"node ids in \[0, 2\)"),
+        ([0, -1], r"node ids in \[0, 2\)"),
+        ([0, 0], "distinct"),
+        ("some", "'all'"),
+        (torch.tensor([0.5]), "integers"),
+        (torch.tensor([True]), "a mask of 2 nodes"),
+    ):
+        with pytest.raises(ValueError, match=wanted):
+            GAtt().attribute(attention, targets)
+    with pytest.raises(ValueError, match="memory"):
+        GAtt().attribute(attention, memory=0)
+    with pytest.raises(ValueError, match="heads"):
+        GAtt(heads=[1]).attribute(attention)
+    with pytest.raises(ValueError, match="heads"):
+        GAtt(heads=[0, 0]).attribute(attention)
+    with pytest.raises(ValueError, match="names among gatt"):
+        make_methods(["saliency"])
+    assert GAtt().attribute(attention, torch.tensor([False, True])).targets.tolist() == [1]

@@ -1,0 +1,60 @@
+"""The explicit computation tree against recursive enumeration, and its size limit."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+import torch
+from hypothesis import given, settings
+from random_attention import Case, cases
+
+from attree.attention import Attention, LoopedGraph
+from attree.attribution import ComputationTree
+from reference import attribution_by_flows, flows_to
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(partial=True))
+def test_holds_exactly_the_flows(case: Case) -> None:
+    for target in range(case.num_nodes):
+        tree = ComputationTree(case.attention, target)
+        expected = list(flows_to(case.looped, case.attention.num_layers, target, case.used))
+        assert len(tree) == 1 + len(expected)
+        assert sorted((flow.edges, flow.attention) for flow in tree.flows()) == sorted(
+            (tuple(edge for _, edge in flow), tuple(case.alpha[layer][edge] for layer, edge in flow))
+            for flow in expected
+        )
+        scores = attribution_by_flows(case.looped, case.alpha, target, case.used)
+        assert tree.gatt() == pytest.approx(scores["gatt"])
+        assert tree.gatt_sim() == pytest.approx(scores["gatt_sim"])
+        assert tree.gatt_avg() == pytest.approx(scores["gatt_avg"])
+
+
+def chain() -> Attention:
+    """0 -> 1 -> 2 with two layers."""
+    graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), 3)
+    return Attention.from_weights(graph, [torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5]), torch.arange(5) / 10])
+
+
+def test_levels_read_from_the_root_down() -> None:
+    tree = ComputationTree(chain(), 2)
+    assert [[occurrence.node for occurrence in level] for level in tree.levels()] == [[2], [1, 2], [0, 1, 1, 2]]
+    assert [occurrence.layer for occurrence in tree.nodes] == [3, 2, 2, 1, 1, 1, 1]
+    assert tree.nodes[3].attention == pytest.approx(0.1)
+
+
+def test_drawing_is_a_tree_towards_the_root() -> None:
+    drawn = ComputationTree(chain(), 2).to_networkx()
+    assert nx.is_arborescence(drawn.reverse())
+    assert [node for node in drawn if drawn.out_degree(node) == 0] == [0]
+    assert drawn.nodes[0] == {"node": 2, "depth": 0}
+    assert {data["layer"] for _, _, data in drawn.edges(data=True)} == {1, 2}
+
+
+def test_refuses_a_tree_above_the_limit_before_building_it() -> None:
+    graph = LoopedGraph(torch.combinations(torch.arange(60), 2).T.contiguous(), 60)
+    attention = Attention.from_weights(graph, [torch.ones(graph.num_edges)] * 8)
+    with pytest.raises(ValueError, match=r"at most `max_nodes` = 1000 nodes, but got \d{9,}"):
+        ComputationTree(attention, 59, max_nodes=1000)
+    with pytest.raises(ValueError, match="a node id in"):
+        ComputationTree(attention, 60)

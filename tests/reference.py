@@ -1,0 +1,87 @@
+"""Slow, obvious versions of attree's mathematics, written from the definitions with plain lists and dense matrices.
+
+Nothing here uses attree: the graph is a list of (source, destination) pairs with one self-loop per node at its end,
+and attention is `alpha[layer][edge]`, first layer first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+Edge = tuple[int, int]
+
+
+def looped_edges(edges: Sequence[Edge], num_nodes: int) -> list[Edge]:
+    """The edge list that attention lives on: no self-loop but one per node, last."""
+    return [(i, j) for i, j in edges if i != j] + [(i, i) for i in range(num_nodes)]
+
+
+def flows_to(
+    edges: Sequence[Edge], num_layers: int, target: int, used: Sequence[Sequence[bool]] | None = None
+) -> Iterator[list[tuple[int, int]]]:
+    """All flows that end in `target`, each as a list of (layer, edge id), first step first; layers count from 0."""
+
+    def extend(node: int, layer: int) -> Iterator[list[tuple[int, int]]]:
+        if layer < 0:
+            return
+        for number, (i, j) in enumerate(edges):
+            if j == node and (used is None or used[layer][number]):
+                yield [(layer, number)]
+                for before in extend(i, layer - 1):
+                    yield [*before, (layer, number)]
+
+    yield from extend(target, num_layers - 1)
+
+
+def attribution_by_flows(
+    edges: Sequence[Edge],
+    alpha: Sequence[Sequence[float]],
+    target: int,
+    used: Sequence[Sequence[bool]] | None = None,
+) -> dict[str, dict[int, float]]:
+    """GAtt and its ablations by their definitions: edge id -> score, for the edges that start a flow."""
+    gatt: dict[int, float] = {}
+    sim: dict[int, float] = {}
+    count: dict[int, int] = {}
+    for flow in flows_to(edges, len(alpha), target, used):
+        layer, first = flow[0]
+        product = alpha[layer][first]
+        for later_layer, later in flow[1:]:
+            product *= alpha[later_layer][later]
+        gatt[first] = gatt.get(first, 0.0) + product
+        sim[first] = sim.get(first, 0.0) + alpha[layer][first]
+        count[first] = count.get(first, 0) + 1
+    return {"gatt": gatt, "gatt_sim": sim, "gatt_avg": {edge: gatt[edge] / count[edge] for edge in gatt}}
+
+
+def gatt_by_matrices(edges: Sequence[Edge], num_nodes: int, alpha: Sequence[Sequence[float]]) -> np.ndarray:
+    """The paper's matrix form: phi[v, e] = sum over m of [A(L) ... A(m + 1)][v, j] * A(m)[j, i], as [N, E]."""
+    num_layers = len(alpha)
+    matrices = []
+    for layer in range(num_layers):
+        matrix = np.zeros((num_nodes, num_nodes))
+        for number, (i, j) in enumerate(edges):
+            matrix[j, i] += alpha[layer][number]
+        matrices.append(matrix)
+    scores = np.zeros((num_nodes, len(edges)))
+    for layer in range(num_layers):
+        way = np.eye(num_nodes)
+        for later in range(num_layers - 1, layer, -1):
+            way = way @ matrices[later]
+        for number, (_, j) in enumerate(edges):
+            scores[:, number] += way[:, j] * alpha[layer][number]
+    return scores
+
+
+def hops_to(edges: Sequence[Edge], target: int) -> dict[int, int]:
+    """Fewest steps along the edges from each node to `target`, for the nodes that reach it."""
+    distance = {target: 0}
+    queue = [target]
+    for node in queue:
+        for i, j in edges:
+            if j == node and i not in distance:
+                distance[i] = distance[node] + 1
+                queue.append(i)
+    return distance
