@@ -25,7 +25,7 @@ from attree.attribution.pairs import Pairs
 from attree.faithfulness.layer_algebra import States
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.reduction import Reduction, measure
-from attree.faithfulness.trace import LayerTrace, Trace
+from attree.faithfulness.trace import LayerTrace, trace_network
 from attree.models.attention_net import AttentionNet
 
 DEFAULT_MEMORY = 512 * 2**20
@@ -70,19 +70,24 @@ class Changes:
 
 
 class ExactReducer:
-    """Reduces edges of one traced forward pass.
+    """Reduces edges of one forward pass of a network that can be taken apart (see `can_trace`).
 
     Args:
-        net: The network; see `can_trace`.
-        trace: Its forward pass.
+        net: The network.
+        x: Node features.
+        graph: The looped graph.
         memory: Bytes of working memory.
+
+    Attributes:
+        attention: What the network attended to in that forward pass.
     """
 
-    def __init__(self, net: AttentionNet, trace: Trace, memory: int = DEFAULT_MEMORY) -> None:
+    def __init__(self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> None:
         self.net = net
-        self.trace = trace
-        self.graph = trace.graph
+        self.graph = graph
         self.memory = memory
+        self.trace = trace_network(net, x, graph)
+        self.attention = self.trace.attention
 
     @torch.no_grad()
     def reduce(self, pairs: Pairs, protocol: Protocol, with_probability: bool = False) -> Reduction:
