@@ -1,0 +1,28 @@
+# Both commands below make their own virtual environment, install the exact versions of constraints.txt and go.
+#   make demo   train a GAT on Infection and see how well its attention explains it
+#   make test   lint, types and tests
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test install clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: install
+	$(BIN)/attree fit --config configs/infection.yaml
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
