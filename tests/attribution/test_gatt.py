@@ -73,15 +73,16 @@ def test_a_head_is_read_alone(case: Case) -> None:
         assert as_dicts(method(heads).attribute(case.attention)) == as_dicts(method().attribute(alone))
 
 
-def test_many_blocks_equal_the_matrix_form() -> None:
-    """Enough scores for several blocks and chunks, with one node whose row alone exceeds a block."""
+def test_many_blocks_equal_the_matrix_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks and chunks, with one node whose row alone exceeds a block."""
+    monkeypatch.setattr("attree.attribution.blocks.CPU_BLOCK", 50)
     generator = torch.Generator().manual_seed(0)
-    num_nodes = 300
-    hub = torch.stack([torch.randint(num_nodes, (40_000,), generator=generator), torch.zeros(40_000).long()])
-    rest = torch.randint(num_nodes, (2, 900), generator=generator)
+    num_nodes = 60
+    hub = torch.stack([torch.randint(num_nodes, (80,), generator=generator), torch.zeros(80).long()])
+    rest = torch.randint(num_nodes, (2, 200), generator=generator)
     graph = LoopedGraph(torch.cat([hub, rest], dim=1), num_nodes)
-    alphas = [torch.rand(graph.num_edges, generator=generator, dtype=torch.float64) for _ in range(2)]
-    result = GAtt().attribute(Attention.from_weights(graph, alphas), memory=10**6)
+    alphas = [torch.rand(graph.num_edges, generator=generator, dtype=torch.float64) for _ in range(3)]
+    result = GAtt().attribute(Attention.from_weights(graph, alphas), memory=10**5)
     edges = list(zip(*graph.edge_index.tolist(), strict=True))
     expected = gatt_by_matrices(edges, num_nodes, [alpha.tolist() for alpha in alphas])
     dense = np.stack([result.dense(target).numpy() for target in range(num_nodes)])

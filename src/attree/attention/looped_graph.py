@@ -144,10 +144,21 @@ def expand_rows(rows: Rows, nodes: Tensor) -> tuple[Tensor, Tensor]:
     """
     start = rows.ptr.index_select(0, nodes)
     degree = rows.ptr.index_select(0, nodes + 1) - start
-    end = degree.cumsum(0)
-    total = int(end[-1]) if nodes.numel() else 0
-    # Counting row ends up to each place beats torch.repeat_interleave, which wakes all threads however small the job.
-    ends = degree.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
-    owner = ends[:total].cumsum(0)
-    place = (start - end + degree).index_select(0, owner).add_(torch.arange(total, device=nodes.device))
+    owner = row_of(degree)
+    begin = degree.cumsum(0) - degree
+    place = (start - begin).index_select(0, owner).add_(torch.arange(owner.numel(), device=nodes.device))
     return owner, place
+
+
+def row_of(sizes: Tensor) -> Tensor:
+    """The row that each item belongs to, given the rows' sizes: `torch.repeat_interleave(sizes)`.
+
+    Counting the row ends up to each item spares small jobs the cost of waking all threads, which that function does.
+
+    >>> row_of(torch.tensor([2, 0, 1])).tolist()
+    [0, 0, 2]
+    """
+    end = sizes.cumsum(0)
+    total = int(end[-1]) if end.numel() else 0
+    ends = sizes.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
+    return ends[:total].cumsum(0)

@@ -1,6 +1,7 @@
 """Edge attribution: one class a method, one verb."""
 
 from attree.attribution.baselines import AvgAtt, Random
+from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
 from attree.attribution.pairs import Pairs, subgraph_pairs
@@ -13,10 +14,14 @@ __all__ = [
     "Attribution",
     "AttributionMethod",
     "AvgAtt",
+    "AvgAttExplainer",
     "ComputationTree",
     "GAtt",
     "GAttAvg",
+    "GAttAvgExplainer",
+    "GAttExplainer",
     "GAttSim",
+    "GAttSimExplainer",
     "Pairs",
     "Random",
     "make_methods",

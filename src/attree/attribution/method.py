@@ -53,6 +53,7 @@ class AttributionMethod(ABC):
         attention: Attention,
         batch: Tensor | None = None,
         readout: Readout = "sum",
+        graphs: int | Sequence[int] | Tensor | None = None,
         memory: int = DEFAULT_MEMORY,
     ) -> Attribution:
         """Score, for every graph of a batch, all its edges: the readout is the last step of the computation tree.
@@ -62,12 +63,13 @@ class AttributionMethod(ABC):
             batch: The graph that each node belongs to, [num_nodes], as PyG batches graphs; None for a single graph.
             readout: How nodes become a graph: `sum` weighs each by 1, `mean` by 1 / n, `max` by the share of channels
                 that it wins in `attention.embedding`; or any weights, [num_nodes].
+            graphs: Ids of the graphs to explain; None explains all that have nodes.
             memory: Bytes of working memory; the result itself comes on top.
 
         Returns:
-            A result whose targets are the ids of the graphs that have nodes.
+            A result whose targets are ids of graphs.
         """
-        return self.attribute_from(attention, readout_start(attention, batch, readout), memory)
+        return self.attribute_from(attention, readout_start(attention, batch, readout, graphs), memory)
 
     def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
         """Score the pairs that explanations are judged on, [P]; pairs without a flow score 0."""

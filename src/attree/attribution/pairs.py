@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attention.looped_graph import LoopedGraph, expand_rows, row_of
 from attree.attribution.flows import DEFAULT_MEMORY, Start, chunk_bounds, frontier_bound, walk_back
 from attree.attribution.result import Attribution
 from attree.errors import expect
@@ -40,7 +40,7 @@ class Pairs:
     @property
     def owner(self) -> Tensor:
         """For each pair the position of its target in `targets`."""
-        return torch.repeat_interleave(self.ptr.diff())
+        return row_of(self.ptr.diff())
 
     def scores(self, attribution: Attribution) -> Tensor:
         """An attribution's score of every pair: 0 where the edge carries no flow."""

@@ -6,6 +6,7 @@ sum, 1 / n for a mean, and for a maximum over nodes the share of channels whose 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -19,7 +20,9 @@ Readout = Literal["sum", "mean", "max"] | Tensor
 """How nodes become a graph: by name, or as one weight a node."""
 
 
-def readout_start(attention: Attention, batch: Tensor | None, readout: Readout) -> Start:
+def readout_start(
+    attention: Attention, batch: Tensor | None, readout: Readout, graphs: int | Sequence[int] | Tensor | None = None
+) -> Start:
     """Where the walk of every graph begins: at all its nodes, weighted by the readout."""
     graph = attention.graph
     if batch is None:
@@ -31,9 +34,16 @@ def readout_start(attention: Attention, batch: Tensor | None, readout: Readout) 
         f"{tuple(batch.shape)} of {batch.dtype}",
     )
     weights = readout_weights(readout, batch, attention.embedding)
-    targets, owner = batch.unique(return_inverse=True)
+    known = batch.unique()
+    targets = known if graphs is None else torch.as_tensor(graphs, device=batch.device).reshape(-1).long()
+    expect(bool(torch.isin(targets, known).all()), "graphs", "ids of graphs that have nodes", targets.tolist()[:5])
+    expect(targets.unique().numel() == targets.numel(), "graphs", "distinct ids", "some more than once")
+    position = torch.full((int(known.max()) + 1 if known.numel() else 0,), -1, device=batch.device)
+    position[targets] = torch.arange(targets.numel(), device=batch.device)
+    owner = position[batch]
     nodes = owner.argsort(stable=True)
-    nodes = nodes[weights[nodes] != 0]  # no flow passes a node that the readout ignores
+    # No flow passes a node that the readout ignores.
+    nodes = nodes[(owner[nodes] >= 0) & (weights[nodes] != 0)]
     return Start(targets, owner[nodes], nodes, weights[nodes])
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.looped_graph import LoopedGraph, row_of
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.files import write_npz
 
@@ -100,7 +100,7 @@ class Attribution:
     def to_pandas(self) -> pd.DataFrame:
         """All scores as a table with the columns target, source, destination, score."""
         ends = self.graph.edge_index[:, self.edges].cpu().numpy()
-        owners = torch.repeat_interleave(self.targets, self.ptr.diff()).cpu().numpy()
+        owners = self.targets[row_of(self.ptr.diff())].cpu().numpy()
         return pd.DataFrame(
             {"target": owners, "source": ends[0], "destination": ends[1], "score": self.scores.cpu().numpy()}
         )
@@ -110,7 +110,7 @@ class Attribution:
 
         Pairs that list the flow edges in this result's own order, as `subgraph_pairs` does, are read without a search.
         """
-        own = torch.repeat_interleave(self.ptr.diff()) * self.graph.num_edges + self.edges
+        own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
         asked = owner * self.graph.num_edges + edges
         if torch.equal(own, asked):
             return self.scores

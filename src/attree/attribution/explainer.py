@@ -1,0 +1,153 @@
+"""GAtt and its relatives as explanation algorithms of `torch_geometric.explain`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.explain import Explanation
+from torch_geometric.explain.algorithm import ExplainerAlgorithm
+from torch_geometric.explain.config import ExplanationType, ModelTaskLevel
+
+from attree.attention.capture import Attention, capture_attention
+from attree.attribution.baselines import AvgAtt
+from attree.attribution.flows import Start
+from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
+from attree.attribution.method import AttributionMethod, as_targets
+from attree.attribution.readout import Readout, readout_start
+from attree.attribution.result import Attribution
+from attree.errors import UnsupportedModelError
+
+logger = logging.getLogger(__name__)
+
+Features = Tensor | dict[str, Tensor]
+Edges = Tensor | dict[tuple[str, str, str], Tensor]
+
+
+class TreeExplainer(ExplainerAlgorithm):
+    """Explains a model by what its attention convolutions attended to.
+
+    The model is any PyG model whose layers are attention convolutions applied one after the other (see
+    `attree.attention.capture_attention`). `edge_mask` holds the method's scores themselves, one for each edge of the
+    graph as it was given; self-loops that the convolutions add are left out.
+
+    If several nodes or graphs are explained at once (`index` is a tensor, or None for all), `edge_mask` is the sum of
+    their masks; graphs of a batch share no edges, so there each edge reads the score for its own graph. `attribute`
+    gives one mask each.
+
+    Args:
+        heads: The head to read in each layer; None averages all heads.
+        readout: Graph-level models: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node. For `max`,
+            winners are read from the output of the last convolution.
+        normalize: Divide the mask by its largest score, so that it lies in [0, 1], as soft-masking metrics of PyG
+            (`fidelity`, `unfaithfulness`) and hard thresholds need.
+    """
+
+    method_class: ClassVar[type[AttributionMethod]]
+
+    def __init__(self, heads: Sequence[int] | None = None, readout: Readout = "sum", normalize: bool = False) -> None:
+        super().__init__()
+        self.method = self.method_class(heads)
+        self.readout = readout
+        self.normalize = normalize
+
+    def forward(
+        self,
+        model: nn.Module,
+        x: Features,
+        edge_index: Edges,
+        *,
+        target: Tensor,
+        index: int | Tensor | None = None,
+        **kwargs: Any,
+    ) -> Explanation:
+        """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
+        attention, start = self._start(model, x, edge_index, index, kwargs)
+        graph, dtype = attention.graph, attention.weights[0].dtype
+        scores = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
+        for part in self.method.stream_from(attention, start):
+            scores.index_add_(0, part.edges, part.scores.double())
+        mask = graph.to_original(scores).to(dtype)
+        if self.normalize and mask.numel():
+            mask = mask / mask.max().clamp(min=torch.finfo(dtype).tiny)
+        return Explanation(edge_mask=mask)
+
+    def attribute(
+        self, model: nn.Module, x: Features, edge_index: Edges, *, index: int | Tensor | None = None, **kwargs: Any
+    ) -> Attribution:
+        """Explain several nodes or graphs in one pass, one mask each: `result.edge_mask(i)` is the mask of `i`.
+
+        Args:
+            model: The model to explain.
+            x: Node features.
+            edge_index: The graph's edges [2, E].
+            index: Nodes, or graphs of the batch, to explain; None for all.
+            **kwargs: Further arguments of the model; graph-level models take `batch` from here.
+        """
+        return self.method.attribute_from(*self._start(model, x, edge_index, index, kwargs))
+
+    def _start(
+        self, model: nn.Module, x: Features, edge_index: Edges, index: int | Tensor | None, kwargs: dict[str, Any]
+    ) -> tuple[Attention, Start]:
+        """What the model attended to, and where the walks for `index` begin."""
+        if isinstance(x, dict) or isinstance(edge_index, dict):
+            raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
+        attention = capture_attention(model, x, edge_index, **kwargs)
+        if self.model_config.task_level == ModelTaskLevel.graph:
+            return attention, readout_start(attention, kwargs.get("batch"), self.readout, index)
+        return attention, Start.at_nodes(as_targets("all" if index is None else index, attention.graph))
+
+    def supports(self) -> bool:
+        """Whether the settings can be served; the reason why not is logged."""
+        config, level = self.explainer_config, self.model_config.task_level
+        name = type(self).__name__
+        reason = None
+        if config.explanation_type != ExplanationType.model:
+            reason = (
+                f"'{name}' explains what the model does, not what it should do "
+                f"(got `explanation_type={config.explanation_type.value}`, expected `model`)"
+            )
+        elif config.node_mask_type is not None:
+            reason = f"'{name}' scores edges only (got `node_mask_type={config.node_mask_type.value}`, expected None)"
+        elif level not in (ModelTaskLevel.node, ModelTaskLevel.graph):
+            reason = f"'{name}' explains nodes and graphs (got `task_level={level.value}`)"
+        if reason is not None:
+            logger.error(reason)
+        return reason is None
+
+
+class GAttExplainer(TreeExplainer):
+    """GAtt of "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks via the
+    Computation Tree Viewpoint" (Shin et al., AAAI 2025): see `attree.attribution.GAtt`.
+
+    .. code-block:: python
+
+        explainer = Explainer(
+            model, algorithm=GAttExplainer(), explanation_type="model", edge_mask_type="object",
+            model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+        )
+        explanation = explainer(x, edge_index, index=10)
+    """
+
+    method_class = GAtt
+
+
+class GAttSimExplainer(TreeExplainer):
+    """GAtt without contribution adjustment: see `attree.attribution.GAttSim`."""
+
+    method_class = GAttSim
+
+
+class GAttAvgExplainer(TreeExplainer):
+    """GAtt without the proximity effect: see `attree.attribution.GAttAvg`."""
+
+    method_class = GAttAvg
+
+
+class AvgAttExplainer(TreeExplainer):
+    """Attention averaged over layers and heads, on the edges that carry a flow: see `attree.attribution.AvgAtt`."""
+
+    method_class = AvgAtt
