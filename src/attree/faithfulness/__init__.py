@@ -1,0 +1,20 @@
+"""What a network's output does when an edge's attention is reduced."""
+
+from attree.faithfulness.exact import ExactReducer
+from attree.faithfulness.generic import GenericReducer
+from attree.faithfulness.graph_pairs import graph_pairs
+from attree.faithfulness.protocol import PROTOCOLS, Protocol, resolve_protocol
+from attree.faithfulness.reducer import make_reducer, reduce_attention
+from attree.faithfulness.reduction import Reduction
+
+__all__ = [
+    "PROTOCOLS",
+    "ExactReducer",
+    "GenericReducer",
+    "Protocol",
+    "Reduction",
+    "graph_pairs",
+    "make_reducer",
+    "reduce_attention",
+    "resolve_protocol",
+]

@@ -13,7 +13,6 @@ all records but the last layer's; only records on a way to some target are made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -24,12 +23,9 @@ from attree.attribution.flows import chunk_bounds
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.layer_algebra import States
 from attree.faithfulness.protocol import Protocol
-from attree.faithfulness.reduction import Reduction, measure
+from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
 from attree.faithfulness.trace import LayerTrace, trace_network
 from attree.models.attention_net import AttentionNet
-
-DEFAULT_MEMORY = 512 * 2**20
-"""Bytes of working memory for the records of one chunk of reduced edges."""
 
 SMALLEST_NORM = 1e-6
 """Where less than this is left of a softmax's denominator, its row is recomputed: a difference would lose digits."""
@@ -90,7 +86,9 @@ class ExactReducer:
         self.attention = self.trace.attention
 
     @torch.no_grad()
-    def reduce(self, pairs: Pairs, protocol: Protocol, with_probability: bool = False) -> Reduction:
+    def reduce(
+        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+    ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
         graph, logits = self.graph, self.trace.logits
         flow = pairs.flow.nonzero().view(-1)
@@ -99,10 +97,7 @@ class ExactReducer:
         order = (edge * graph.num_nodes + target).argsort()
         flow, target, edge = flow[order], target[order], edge[order]
 
-        delta_pc = logits.new_zeros(len(pairs))
-        delta_ne = logits.new_zeros(len(pairs))
-        changed = torch.zeros(len(pairs), dtype=torch.bool, device=graph.device)
-        probability = logits.softmax(-1)[pairs.targets[pairs.owner]] if with_probability else None
+        result = Reduction.unchanged(pairs, logits, with_probability)
         unique_edges, first = _runs(edge)
         ways = self._ways(pairs.targets)
         for begin, end in chunk_bounds(self._cost(ways, unique_edges), self.memory):
@@ -111,12 +106,11 @@ class ExactReducer:
             place, found = records.find(
                 torch.searchsorted(unique_edges[begin:end], edge[part]), target[part], graph.num_nodes
             )
-            assert bool(found.all())
-            pc, ne, dp, p = measure(logits[target[part]], reduced[place])
-            delta_pc[flow[part]], delta_ne[flow[part]], changed[flow[part]] = pc, ne, dp
-            if probability is not None:
-                probability[flow[part]] = p
-        return Reduction(pairs, delta_pc, delta_ne, changed, probability)
+            place, found = place[found], part.start + found.nonzero().view(-1)
+            result.fill(flow[found], logits[target[found]], reduced[place])
+            if progress is not None:
+                progress(part.stop, flow.numel())
+        return result
 
     def _ways(self, targets: Tensor) -> list[Rows]:
         """Per layer after the first, the edges that lead on towards some target, grouped by the node they leave."""
@@ -162,9 +156,7 @@ class ExactReducer:
 class _LayerUpdate:
     """New weighted sums of one layer's changed rows."""
 
-    def __init__(
-        self, graph: LoopedGraph, layer: LayerTrace, edges: Tensor, protocol: Protocol, memory: int
-    ) -> None:
+    def __init__(self, graph: LoopedGraph, layer: LayerTrace, edges: Tensor, protocol: Protocol, memory: int) -> None:
         self.graph = graph
         self.layer = layer
         self.edges = edges

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
 
 
@@ -58,7 +58,7 @@ class LayerAlgebra(ABC):
         out = aggregated.flatten(1) if self.conv.concat else aggregated.mean(dim=1)
         return out if self.bias is None else out + self.bias
 
-    def _linear(self, lin: torch.nn.Module, h: Tensor) -> Tensor:
+    def _linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
         weight, bias = lin.weight.detach().to(h.dtype), lin.bias
         out = F.linear(h, weight, None if bias is None else bias.detach().to(h.dtype))
         return out.to(self.dtype).view(-1, self.heads, self.channels)

@@ -40,9 +40,7 @@ def resolve_protocol(name: str, model: nn.Module) -> Protocol:
     return Protocol(name)
 
 
-def reduced_softmax(
-    protocol: Protocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]
-) -> Tensor:
+def reduced_softmax(protocol: Protocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
     """Attention weights with some edges reduced.
 
     Args:

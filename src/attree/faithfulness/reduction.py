@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attree.attribution.pairs import Pairs
+
+DEFAULT_MEMORY = 512 * 2**20
+"""Bytes of working memory that a reduction may take, unless told otherwise."""
+
+Progress = Callable[[int, int], None]
+"""Called as `progress(done, total)` with numbers of pairs each time some have been reduced."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,27 @@ class Reduction:
     delta_ne: Tensor
     changed: Tensor
     probability: Tensor | None = None
+
+    @classmethod
+    def unchanged(cls, pairs: Pairs, logits: Tensor, with_probability: bool = False) -> Reduction:
+        """The effect of reducing nothing: where pairs start, and where those whose edge carries no flow stay.
+
+        Args:
+            pairs: The pairs.
+            logits: Class scores of all targets before a reduction, one row per target id.
+            with_probability: Also hold class probabilities.
+        """
+        delta = torch.zeros(len(pairs), dtype=logits.dtype, device=logits.device)
+        probability = logits.softmax(dim=-1)[pairs.targets[pairs.owner]] if with_probability else None
+        return cls(pairs, delta, delta.clone(), torch.zeros_like(delta, dtype=torch.bool), probability)
+
+    def fill(self, chosen: Tensor, logits: Tensor, reduced_logits: Tensor) -> None:
+        """Set the effect on the chosen pairs from the class scores before and after, one row per pair."""
+        self.delta_pc[chosen], self.delta_ne[chosen], self.changed[chosen], probability = measure(
+            logits, reduced_logits.to(logits.dtype)
+        )
+        if self.probability is not None:
+            self.probability[chosen] = probability
 
 
 def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
