@@ -174,9 +174,13 @@ def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[T
         raise UnsupportedModelError(f"Expected flow 'source_to_target' in {where}, but got {layer.conv.flow!r}.")
     if layer.bipartite:
         raise UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
+    if isinstance(edge_index, Tensor) and edge_index.numel() == 0 and weights is None:
+        # Without a single edge, GATConv does not even call softmax.
+        weights = torch.zeros(0, getattr(layer.conv, "heads", 1), device=graph.device)
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or weights is None:
         raise UnsupportedModelError(f"Expected {where} to use edge_index as a [2, E] tensor and softmax attention.")
-    weights = weights.detach().reshape(edge_index.shape[1], -1)
+    weights = weights.detach()
+    weights = weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)
     if torch.equal(edge_index, graph.edge_index):
         return weights, None
 

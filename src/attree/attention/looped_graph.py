@@ -76,12 +76,12 @@ class LoopedGraph:
     @cached_property
     def entering(self) -> Rows:
         """Edges grouped by the node they enter: the rows that attention is normalised over."""
-        return self._group(self.destination)
+        return group_edges(self.destination, self.num_nodes)
 
     @cached_property
     def leaving(self) -> Rows:
         """Edges grouped by the node they leave."""
-        return self._group(self.source)
+        return group_edges(self.source, self.num_nodes)
 
     @cached_property
     def entering_source(self) -> Tensor:
@@ -96,12 +96,6 @@ class LoopedGraph:
         rank[edges] = torch.arange(self.num_edges, device=self.device) - ptr[self.destination[edges]]
         return rank
 
-    def _group(self, nodes: Tensor) -> Rows:
-        edges = nodes.argsort(stable=True)
-        ptr = nodes.new_zeros(self.num_nodes + 1)
-        torch.cumsum(nodes.bincount(minlength=self.num_nodes), dim=0, out=ptr[1:])
-        return Rows(ptr, edges)
-
     def to_original(self, values: Tensor) -> Tensor:
         """Per-edge values of this graph, read at the edges it was made from: [..., num_edges] to [..., E]."""
         return values[..., self.position]
@@ -113,6 +107,14 @@ class LoopedGraph:
             and self.device == edge_index.device
             and torch.equal(self.original_edge_index, edge_index)
         )
+
+
+def group_edges(nodes: Tensor, num_nodes: int) -> Rows:
+    """Group edges by the node given for each, [num_edges]."""
+    edges = nodes.argsort(stable=True)
+    ptr = nodes.new_zeros(num_nodes + 1)
+    torch.cumsum(nodes.bincount(minlength=num_nodes), dim=0, out=ptr[1:])
+    return Rows(ptr, edges)
 
 
 def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:

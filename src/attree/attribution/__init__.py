@@ -7,6 +7,7 @@ from attree.attribution.method import AttributionMethod
 from attree.attribution.pairs import Pairs, subgraph_pairs
 from attree.attribution.registry import METHODS, make_methods
 from attree.attribution.result import Attribution
+from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
 from attree.attribution.tree import ComputationTree
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "GAttSimExplainer",
     "Pairs",
     "Random",
+    "attribute_subgraphs",
     "make_methods",
+    "stream_subgraphs",
     "subgraph_pairs",
 ]

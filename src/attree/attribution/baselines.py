@@ -23,6 +23,10 @@ class AvgAtt(AttributionMethod):
         rows = block.table.alpha_rows
         return sum((row.index_select(0, block.place) for row in rows), rows.new_zeros(())) / rows.shape[0]
 
+    def hops(self, num_layers: int) -> int:
+        """Twice as far as flows go: this method also reads late layers at nodes that flows pass in early ones."""
+        return 2 * num_layers - 1
+
     def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]

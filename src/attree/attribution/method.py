@@ -127,6 +127,10 @@ class AttributionMethod(ABC):
             torch.cumsum(torch.cat(sizes), dim=0, out=ptr[1:])
         return Attribution(self.name, table.graph, targets, ptr, edges, scores)
 
+    def hops(self, num_layers: int) -> int:
+        """How far around a target the network must see the graph for scores to be those of the full graph."""
+        return num_layers
+
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         """The factor that a flow takes on each edge of each layer; by default its attention."""
         return alphas
