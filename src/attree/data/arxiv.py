@@ -37,6 +37,7 @@ class Arxiv(NodeDataModule):
         seed: Seed of the `paper` split.
         num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
         root: Data folder; the files are in `<root>/ogb/ogbn_arxiv`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
     name = "Arxiv"
@@ -48,8 +49,9 @@ class Arxiv(NodeDataModule):
         seed: int = 0,
         num_val: int = 500,
         root: str = "data",
+        **sampling: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**sampling)
         expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
         check_split_arguments(seed, num_val)
         self.counts = Counts(169_343, 2_315_598 if symmetrize else 1_166_243, 128, 40)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -45,6 +45,7 @@ class BAShapes(NodeDataModule):
             only draws the validation nodes.
         num_val: Number of test nodes monitored as validation nodes, at most all.
         root: Data folder; the authors' file is `<root>/gatt_paper/ba_shapes.npz`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
     name = "BA-Shapes"
@@ -58,8 +59,9 @@ class BAShapes(NodeDataModule):
         source: Literal["generated", "authors"] = "generated",
         num_val: int = 500,
         root: str = "data",
+        **sampling: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**sampling)
         expect(attachment >= 1, "attachment", "an integer >= 1", attachment)
         expect(num_base > attachment, "num_base", f"greater than `attachment` = {attachment}", num_base)
         expect(num_houses >= 1, "num_houses", "an integer >= 1", num_houses)

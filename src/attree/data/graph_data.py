@@ -6,20 +6,21 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 
-import torch
 from sklearn.model_selection import train_test_split
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
+from attree.data.sharding import EvaluationShard, TrainingShard, process_of
 from attree.errors import expect
 
 
 class GraphDataModule(DatasetModule):
     """Many small graphs, split at random with the classes in equal proportion, in mini-batches.
 
-    Training, validation and test graphs are disjoint. A subclass sets `name` and `counts` and implements
-    `load`, which is called once, when the graphs are first needed.
+    Training, validation and test graphs are disjoint. In a distributed run each process gets its share of them: for
+    training equally many, shuffled (see `TrainingShard`), for validation and test each graph exactly once. A subclass
+    sets `name` and `counts` and implements `load`, which is called once, when the graphs are first needed.
 
     Args:
         val_fraction: Share of the graphs that validate.
@@ -73,20 +74,24 @@ class GraphDataModule(DatasetModule):
 
     def train_dataloader(self) -> DataLoader:
         """Training graphs, shuffled anew every epoch."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return DataLoader(self._part("train"), self.batch_size, shuffle=True, generator=generator)
+        graphs = self._part("train")
+        return DataLoader(graphs, self.batch_size, sampler=TrainingShard(graphs, *process_of(self.trainer), self.seed))
 
     def val_dataloader(self) -> DataLoader:
         """Validation graphs, in order."""
-        return DataLoader(self._part("val"), self.batch_size)
+        return self._evaluation_loader("val")
 
     def test_dataloader(self) -> DataLoader:
         """Test graphs, in order."""
-        return DataLoader(self._part("test"), self.batch_size)
+        return self._evaluation_loader("test")
 
     def predict_dataloader(self) -> DataLoader:
         """All graphs, in order."""
         return DataLoader(self.graphs, self.batch_size)
+
+    def _evaluation_loader(self, part: str) -> DataLoader:
+        graphs = self._part(part)
+        return DataLoader(graphs, self.batch_size, sampler=EvaluationShard(graphs, *process_of(self.trainer)))
 
     def _part(self, part: str) -> list[Data]:
         return [self.graphs[position] for position in self.split[part]]

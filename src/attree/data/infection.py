@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ class Infection(NodeDataModule):
             only draws the split.
         num_val: Number of test nodes monitored as validation nodes, at most all.
         root: Data folder; the authors' files are `<root>/gatt_paper/infection_<L>hop.npz`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
     name = "Infection"
@@ -54,8 +55,9 @@ class Infection(NodeDataModule):
         source: Literal["generated", "authors"] = "generated",
         num_val: int = 500,
         root: str = "data",
+        **sampling: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**sampling)
         expect(num_nodes >= 2, "num_nodes", "an integer >= 2", num_nodes)
         expect(0 < edge_probability <= 1, "edge_probability", "in (0, 1]", edge_probability)
         expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)

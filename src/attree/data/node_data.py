@@ -1,4 +1,4 @@
-"""Base of all node-level datasets: one graph, classified node by node, trained full-batch."""
+"""Base of all node-level datasets: one graph, classified node by node, trained full-batch or on samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from functools import cached_property
 
 import torch
 from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
 
 from attree.data.base import DatasetModule
 from attree.data.ground_truth import GroundTruth
+from attree.data.neighbor_loader import neighbor_loader
+from attree.data.neighbor_sampler import check_num_neighbors
+from attree.data.sharding import process_of, shard_mask
+from attree.errors import expect
 
 
 class WholeGraph:
@@ -34,13 +39,41 @@ class WholeGraph:
 class NodeDataModule(DatasetModule):
     """One graph with train, validation and test masks, and true explanations where there are some.
 
-    A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which
-    is called once, when the graph is first needed.
+    Training is full-batch by default: one step an epoch. With `num_neighbors` it takes steps over mini-batches of
+    training nodes with sampled neighbourhoods; in a distributed run each process then gets its share of the training
+    nodes (see `TrainingShard`). Validation and test always run the whole graph through the network, with full
+    neighbourhoods; in a distributed run each process counts its share of the nodes, each node exactly once.
+
+    A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which is called
+    once, when the graph is first needed.
+
+    Args:
+        num_neighbors: Edges to sample per node in each hop, such as [15, 10] for two layers, -1 for all; None trains
+            full-batch.
+        batch_size: Training nodes per step and process where neighbours are sampled.
+        num_workers: Processes that sample ahead of the training; worth it where the training runs on a GPU.
+        sampling_seed: Seed of the order of training nodes and of the sampled neighbours.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        num_neighbors: list[int] | None = None,
+        batch_size: int = 1024,
+        num_workers: int = 0,
+        sampling_seed: int = 0,
+    ) -> None:
         super().__init__()
+        if num_neighbors is not None:
+            check_num_neighbors(num_neighbors)
+        expect(batch_size >= 1, "batch_size", "an integer >= 1", batch_size)
+        expect(num_workers >= 0, "num_workers", "an integer >= 0", num_workers)
+        expect(sampling_seed >= 0, "sampling_seed", "an integer >= 0", sampling_seed)
+        self.num_neighbors = num_neighbors
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.sampling_seed = sampling_seed
         self._moved: dict[torch.device, Data] = {}
+        self._shares: dict[torch.device, Data] = {}
 
     @abstractmethod
     def load(self) -> tuple[Data, GroundTruth | None]:
@@ -69,30 +102,62 @@ class NodeDataModule(DatasetModule):
     def setup(self, stage: str | None = None) -> None:
         """Load the graph in every process."""
         _ = self.graph
+        # The next run may have another number of processes.
+        self._shares.clear()
 
-    def train_dataloader(self) -> WholeGraph:
-        """One step an epoch over the whole graph; the loss is taken at `train_mask`."""
-        return WholeGraph(self.graph)
+    def _graph_on(self, device: torch.device) -> Data:
+        """The whole graph on a device, moved there once."""
+        if device == self.graph.x.device:
+            return self.graph
+        if device not in self._moved:
+            # `Data.to` works in place: moving a shallow copy leaves the original where it is.
+            self._moved[device] = copy.copy(self.graph).to(device)
+        return self._moved[device]
+
+    def _share_on(self, device: torch.device) -> Data:
+        """The whole graph with only this process's validation and test nodes in its masks; the rest is shared."""
+        rank, world_size = process_of(self.trainer)
+        if world_size == 1:
+            return self._graph_on(device)
+        if device not in self._shares:
+            share = copy.copy(self._graph_on(device))
+            for mask in ("val_mask", "test_mask"):
+                share[mask] = shard_mask(share[mask], rank, world_size)
+            self._shares[device] = share
+        return self._shares[device]
+
+    def train_dataloader(self) -> WholeGraph | NodeLoader:
+        """One step an epoch over the whole graph, or this process's training nodes in sampled mini-batches."""
+        if self.num_neighbors is None:
+            return WholeGraph(self._share_on(self.graph.x.device))
+        rank, world_size = process_of(self.trainer)
+        return neighbor_loader(
+            self.graph,
+            self.graph.train_mask.nonzero().view(-1),
+            self.num_neighbors,
+            self.batch_size,
+            self.sampling_seed,
+            rank,
+            world_size,
+            self.num_workers,
+        )
 
     def val_dataloader(self) -> WholeGraph:
         """The whole graph; metrics are taken at `val_mask`."""
-        return WholeGraph(self.graph)
+        return WholeGraph(self._share_on(self.graph.x.device))
 
     def test_dataloader(self) -> WholeGraph:
         """The whole graph; metrics are taken at `test_mask`."""
-        return WholeGraph(self.graph)
+        return WholeGraph(self._share_on(self.graph.x.device))
 
     def predict_dataloader(self) -> WholeGraph:
-        """The whole graph; all its nodes are predicted."""
+        """The whole graph; all its nodes are predicted, by every process."""
         return WholeGraph(self.graph)
 
     def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
         """Move the whole graph to a device once and hand out that copy from then on."""
-        if batch is not self.graph:
-            return super().transfer_batch_to_device(batch, device, dataloader_idx)
-        if device == batch.x.device:
-            return batch
-        if device not in self._moved:
-            # `Data.to` works in place: moving a shallow copy leaves the original where it is.
-            self._moved[device] = copy.copy(batch).to(device)
-        return self._moved[device]
+        if batch is self.graph:
+            return self._graph_on(device)
+        if batch is self._shares.get(self.graph.x.device):
+            return self._share_on(device)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)

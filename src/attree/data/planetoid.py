@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch_geometric import datasets
@@ -38,6 +38,7 @@ class Planetoid(NodeDataModule):
         seed: Seed of the `paper` split.
         num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
         root: Data folder; the files are in `<root>/planetoid/<name>/raw`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Planetoid(NodeDataModule):
         seed: int = 0,
         num_val: int = 500,
         root: str = "data",
+        **sampling: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**sampling)
         expect(name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
         expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
         check_split_arguments(seed, num_val)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch_geometric import datasets
 from torch_geometric.data import Data
@@ -35,6 +35,7 @@ class WebKB(NodeDataModule):
         name: `Cornell`, `Texas` or `Wisconsin`.
         split: Which of the ten splits, 0 .. 9; `paper` is the first (37, 37 and 51 test nodes).
         root: Data folder; the files are in `<root>/webkb/<name in lower case>/raw`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class WebKB(NodeDataModule):
         name: Literal["Cornell", "Texas", "Wisconsin"] = "Cornell",
         split: Literal["paper"] | int = "paper",
         root: str = "data",
+        **sampling: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**sampling)
         expect(name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
         expect(
             split == "paper" or split in range(NUM_SPLITS),

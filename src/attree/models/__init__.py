@@ -2,6 +2,17 @@
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.authors import load_authors_gat
+from attree.models.classifier import Classifier
+from attree.models.graph_classifier import GraphClassifier
 from attree.models.node_classifier import NodeClassifier
 
-__all__ = ["GAT", "AttentionNet", "GATv2", "NodeClassifier", "SuperGAT", "load_authors_gat"]
+__all__ = [
+    "GAT",
+    "AttentionNet",
+    "Classifier",
+    "GATv2",
+    "GraphClassifier",
+    "NodeClassifier",
+    "SuperGAT",
+    "load_authors_gat",
+]

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
+from torch_geometric.utils import batched_negative_sampling, to_undirected
 
 from attree.errors import expect
 
@@ -89,16 +90,27 @@ class AttentionNet(nn.Module):
         """What this kind of convolution takes beyond what all of them take."""
         return {}
 
+    def pass_options(self, edge_index: Tensor, batch: Tensor | None) -> dict[str, Any]:
+        """What every convolution of this kind takes in one forward pass beyond features and edges."""
+        return {}
+
     @property
     def conv(self) -> str:
         """Name of the convolution, as dashboards and tables show it."""
         return type(self).__name__
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Class scores (logits) of every node, [num_nodes, out_channels]."""
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Class scores (logits) of every node, [num_nodes, out_channels].
+
+        Args:
+            x: Node features [num_nodes, in_channels].
+            edge_index: Edges [2, E].
+            batch: For several graphs in one, the graph of each node, ascending [num_nodes].
+        """
+        options = self.pass_options(edge_index, batch)
         for layer, conv in enumerate(self.convs):
             x = F.dropout(x, p=self.dropout, training=self.training)
-            x = conv(x, edge_index)
+            x = conv(x, edge_index, **options)
             if layer < self.num_layers - 1:
                 x = self.activation(x)
         return x
@@ -129,7 +141,9 @@ class SuperGAT(AttentionNet):
     """Self-supervised graph attention (Kim and Oh, ICLR 2021), over `torch_geometric.nn.SuperGATConv`.
 
     In training each layer also predicts which edges exist from its attention; that loss is added with the weight
-    `attention_loss_weight`.
+    `attention_loss_weight`. Where several graphs are batched into one, all layers of a step see the same non-edges,
+    drawn within each graph: PyG's convolution would draw them across graphs, or, given the batch vector, as many for
+    each graph as for all together.
 
     Args:
         in_channels: Width of the node features.
@@ -196,6 +210,14 @@ class SuperGAT(AttentionNet):
             "edge_sample_ratio": self.edge_sample_ratio,
             "neg_sample_ratio": self.neg_sample_ratio,
         }
+
+    def pass_options(self, edge_index: Tensor, batch: Tensor | None) -> dict[str, Any]:
+        if batch is None or not self.training:
+            return {}
+        # PyG splits the edges by graph by position: `to_undirected` also sorts them.
+        edges = to_undirected(edge_index, num_nodes=batch.numel())
+        ratio = float(self.neg_sample_ratio * self.edge_sample_ratio)
+        return {"neg_edge_index": batched_negative_sampling(edges, batch, num_neg_samples=ratio)}
 
     def attention_loss(self) -> Tensor:
         losses = torch.stack([conv.get_attention_loss() for conv in self.convs if isinstance(conv, SuperGATConv)])

@@ -1,0 +1,164 @@
+"""Neighbour sampling in plain torch, for machines without pyg-lib and torch-sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
+from torch_geometric.utils import cumsum
+
+from attree.errors import expect
+
+
+class TorchNeighborSampler(BaseSampler):
+    """Samples neighbourhoods as "Inductive Representation Learning on Large Graphs" (NeurIPS 2017) does.
+
+    Hop by hop, every node reached in the hop before draws some of the edges that enter it, all of them where it has no
+    more than asked for. A node reached twice is listed once and draws once. It is a drop-in for PyG's own sampler
+    under `torch_geometric.loader.NodeLoader`: nodes are listed in the order they were reached, the seeds first.
+
+    Each draw of k out of d edges without replacement is a uniform k-subset, by Floyd's algorithm ("A Sample of
+    Brilliance", 1987), run for all nodes of a hop at once: k steps of O(k) work a node, whatever its degree.
+
+    What is drawn depends on nothing but `seed`, `rank`, `epoch` and the batch, so it is the same for any number of
+    loader workers and after resuming.
+
+    Args:
+        edge_index: Edges [2, E] of the whole graph; kept sorted by destination, once.
+        num_nodes: Number of nodes.
+        num_neighbors: Edges to draw per node in each hop; -1 takes all.
+        replace: Draw with replacement: as many as asked for of every node that has any.
+        seed: Seed of the draws.
+        rank: Process of a distributed run; each draws its own.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        num_neighbors: Sequence[int],
+        replace: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+    ) -> None:
+        check_num_neighbors(num_neighbors)
+        expect(seed >= 0, "seed", "an integer >= 0", seed)
+        expect(rank >= 0, "rank", "an integer >= 0", rank)
+        self.num_neighbors = list(num_neighbors)
+        self.replace = replace
+        self.seed = seed
+        self.rank = rank
+        self.epoch = 0
+        destination, self._permutation = edge_index[1].sort(stable=True)
+        self._source = edge_index[0][self._permutation]
+        self._ptr = cumsum(destination.bincount(minlength=num_nodes))
+        # Place of each node in the sample under way; -1 elsewhere. Only entries that a sample touched are cleared.
+        self._place = torch.full((num_nodes,), -1)
+
+    @property
+    def edge_permutation(self) -> Tensor:
+        """Positions in `edge_index` of the edges as they are sorted here, which is what samples refer to."""
+        return self._permutation
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, so that each draws anew."""
+        self.epoch = epoch
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput:
+        """Sample the neighbourhoods of the seed nodes, which must be distinct."""
+        seeds = inputs.node
+        generator = self._generator(inputs)
+        nodes, edges, sources, columns = [seeds], [], [], []
+        num_nodes = self._list_new(seeds, 0)
+        try:
+            expect(num_nodes.numel() == seeds.numel(), "inputs", "distinct seed nodes", "some more than once")
+            frontier, total = seeds, seeds.numel()
+            for count in self.num_neighbors:
+                owner, places = self._draw(frontier, count, generator)
+                reached = self._source.index_select(0, places)
+                edges.append(places)
+                sources.append(reached)
+                columns.append(owner + (total - frontier.numel()))
+                frontier = self._list_new(reached[self._place.index_select(0, reached) < 0], total)
+                nodes.append(frontier)
+                total += frontier.numel()
+            row = self._place.index_select(0, torch.cat(sources))
+        finally:
+            for listed in nodes:
+                self._place.index_fill_(0, listed, -1)
+        return SamplerOutput(
+            node=torch.cat(nodes),
+            row=row,
+            col=torch.cat(columns),
+            edge=torch.cat(edges),
+            num_sampled_nodes=[listed.numel() for listed in nodes],
+            num_sampled_edges=[places.numel() for places in edges],
+            metadata=(inputs.input_id, inputs.time),
+        )
+
+    def sample_from_edges(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: PyG's interface asks for it, but nothing here is trained on edges."""
+        raise NotImplementedError(f"{type(self).__name__} samples from nodes only.")
+
+    def _generator(self, inputs: NodeSamplerInput) -> torch.Generator:
+        first = int(inputs.node[0] if inputs.input_id is None else inputs.input_id[0]) if inputs.node.numel() else 0
+        state = np.random.SeedSequence((self.seed, self.rank, self.epoch, first)).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(state[0]))
+
+    def _list_new(self, reached: Tensor, total: int) -> Tensor:
+        """Number nodes that are not listed yet from `total` on, in the order they are first met; return them."""
+        position = torch.arange(reached.numel())
+        # The first position of each node, found without sorting: the smallest of those that fall on its entry.
+        self._place.scatter_reduce_(0, reached, position, "amin", include_self=False)
+        new = reached[self._place.index_select(0, reached) == position]
+        self._place[new] = torch.arange(total, total + new.numel())
+        return new
+
+    def _draw(self, nodes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw edges that enter `nodes`; return who draws (positions in `nodes`, ascending) and the sorted edges."""
+        begin = self._ptr.index_select(0, nodes)
+        degree = self._ptr.index_select(0, nodes + 1) - begin
+        if count < 0:
+            return _ranges(begin, degree)
+        if self.replace:
+            drawing = (degree > 0).nonzero().view(-1)
+            wanted = degree[drawing]
+            offset = (torch.rand(count, wanted.numel(), dtype=torch.double, generator=generator) * wanted).long()
+            return drawing.repeat_interleave(count), (begin[drawing] + offset).t().reshape(-1)
+        owner, places = _ranges(begin, degree.clamp(max=count))
+        exceeding = degree > count
+        chosen = begin[exceeding] + _subsets(degree[exceeding], count, generator)
+        # Such nodes hold exactly `count` places by now, one after the other, so these can be overwritten.
+        return owner, places.masked_scatter_(exceeding.index_select(0, owner), chosen.t().contiguous())
+
+
+def _ranges(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+    """List `begin[k] .. begin[k] + length[k] - 1` for all k; return k and the listed numbers."""
+    owner = torch.repeat_interleave(length)
+    first = begin - cumsum(length)[:-1]
+    return owner, torch.arange(owner.numel()).add_(first.index_select(0, owner))
+
+
+def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw, for every d in `sizes` (all above `count`), a uniform subset of 0 .. d - 1; [count, len(sizes)].
+
+    Floyd: for i = d - k .. d - 1 draw t from 0 .. i and take t, or i itself if t is taken already.
+    """
+    chosen = torch.empty(count, sizes.numel(), dtype=torch.long)
+    uniform = torch.rand(count, sizes.numel(), dtype=torch.double, generator=generator)
+    for step in range(count):
+        last = sizes - (count - step)
+        drawn = (uniform[step] * (last + 1)).long()
+        taken = (chosen[:step] == drawn).any(dim=0)
+        chosen[step] = torch.where(taken, last, drawn)
+    return chosen
+
+
+def check_num_neighbors(num_neighbors: Sequence[int]) -> None:
+    """Validate the numbers of edges to draw in each hop."""
+    fine = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
+    expect(fine, "num_neighbors", "integers >= 1, or -1 for all, one a hop", list(num_neighbors))

@@ -1,0 +1,67 @@
+"""Graph classification as a LightningModule: a node network and a readout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+
+from attree.errors import expect
+from attree.models.classifier import Classifier, Stage
+
+READOUTS: dict[str, Callable[..., Tensor]] = {
+    "sum": global_add_pool,
+    "mean": global_mean_pool,
+    "max": global_max_pool,
+}
+
+
+class GraphClassifier(Classifier):
+    """Trains a network to classify graphs: the scores of a graph are a readout of the scores of its nodes.
+
+    The network gives every node one score a class, its last attention layer included, and the readout (sum, mean or
+    elementwise maximum) of a graph's nodes is the graph's class scores. Nothing learned comes after the attention, so
+    the computation tree of a graph is its nodes' trees joined by the readout, which is what GAtt follows.
+
+    Args:
+        net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
+            whose forward takes `(x, edge_index, batch)`.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        readout: `sum` (the paper's), `mean` or `max` over the nodes of a graph.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float = 0.005,
+        weight_decay: float = 0.0,
+        readout: Literal["sum", "mean", "max"] = "sum",
+    ) -> None:
+        super().__init__(net, lr, weight_decay)
+        expect(readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
+        self.readout = readout
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, num_graphs: int | None = None
+    ) -> Tensor:
+        """Class scores of every graph, [num_graphs, classes].
+
+        Args:
+            x: Features of the nodes of all graphs.
+            edge_index: Their edges.
+            batch: The graph of each node, ascending; None if there is one graph.
+            num_graphs: Number of graphs; by default the highest one in `batch` is the last.
+        """
+        return READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs)
+
+    def examples(self, batch: Batch, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Class scores and labels of the graphs of the batch."""
+        return self(batch.x, batch.edge_index, batch.batch, batch.num_graphs), batch.y
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Class probabilities of every graph."""
+        return self.examples(batch, "test")[0].softmax(dim=-1)
