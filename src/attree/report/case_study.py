@@ -1,0 +1,202 @@
+"""Case study: one target's neighbourhood, with the edges coloured by what each method says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import breadth_first_order
+from torch import Tensor
+
+from attree.attention import LoopedGraph
+from attree.attribution import subgraph_pairs
+from attree.errors import expect
+from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
+from attree.report.style import (
+    BLUE,
+    INK,
+    MUTED,
+    ORANGE,
+    SCORE_COLORS,
+    SMALL_SIZE,
+    count,
+    grid_shape,
+    new_figure,
+    panel_grid,
+    picture_axes,
+)
+from attree.report.table import METHOD_LABELS
+
+PANEL_INCHES = 3.4
+SINGLE_PANEL_INCHES = 5.2
+MOST_COLUMNS = 4
+MOST_NAMED_NODES = 36
+
+
+def case_study(
+    graph: LoopedGraph,
+    target: int,
+    num_layers: int,
+    scores: Mapping[str, Tensor],
+    truth: Tensor | None = None,
+    max_edges: int = 200,
+) -> Figure:
+    """Draw how different methods explain one target, as the paper's case study does.
+
+    Every panel shows the same subgraph in the same layout: the nodes within `num_layers` hops of the target (against
+    the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge are its
+    score, from 0 to the panel's highest. The target is orange; edges that truly explain it have a blue halo.
+
+    A hub's neighbourhood can be too large to draw. Then its true edges and those that some method scores highest are
+    kept, each with a shortest way to the target, and the title says how many edges are not shown.
+
+    Args:
+        graph: The graph.
+        target: The explained node.
+        num_layers: Depth of the network.
+        scores: For each method one score per edge of `graph.edge_index`, [num_edges]
+            (`attree.attribution.Attribution.dense`).
+        truth: The true edges as (source, destination), [2, m]; None if unknown.
+        max_edges: Most edges to draw.
+    """
+    expect(0 <= target < graph.num_nodes, "target", f"a node id in [0, {graph.num_nodes})", target)
+    expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
+    expect(max_edges >= 1, "max_edges", "an integer >= 1", max_edges)
+    for method, dense in scores.items():
+        expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
+    part = _Neighbourhood.of(graph, target, num_layers, truth)
+    values = {method: part.read(dense) for method, dense in scores.items()}
+    kept = part.choose(np.stack([_strength(one) for one in values.values()]), max_edges)
+    shown = part.only(kept)
+
+    drawn = sketch(shown.source, shown.destination, len(shown.nodes))
+    half_width, half_height = drawn.half_size
+    rows, columns = grid_shape(len(scores), MOST_COLUMNS)
+    panel = PANEL_INCHES if columns > 1 else SINGLE_PANEL_INCHES
+    height = panel * half_height / half_width + 0.75
+    figure = new_figure(panel * columns, height * rows + 0.7, _title(part, shown, num_layers))
+    truth_nodes = np.zeros(len(shown.nodes), dtype=bool)
+    truth_nodes[shown.source[shown.is_true]] = truth_nodes[shown.destination[shown.is_true]] = True
+    named = len(shown.nodes) <= MOST_NAMED_NODES
+    names = [str(node) if named or position == shown.target else "" for position, node in enumerate(shown.nodes)]
+    for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
+        picture_axes(axes, METHOD_LABELS.get(method, method), half_width, half_height)
+        strength = _strength(own)[kept]
+        draw_edges(axes, drawn, strength, SCORE_COLORS(strength), shown.is_true)
+        draw_nodes(axes, drawn, shown.target, truth_nodes, names)
+        _color_bar(figure, axes, own)
+    _legend(figure, has_truth=bool(shown.is_true.any()))
+    return figure
+
+
+@dataclass(frozen=True)
+class _Neighbourhood:
+    """A target's subgraph with its own numbering of nodes.
+
+    Attributes:
+        edges: Ids of its edges in the whole graph, [m].
+        nodes: Ids of its nodes in the whole graph, ascending, [n].
+        source: Where each edge starts, as a position in `nodes`, [m].
+        destination: Where each edge ends, as a position in `nodes`, [m].
+        is_true: Whether each edge truly explains the target, [m].
+        target: The target, as a position in `nodes`.
+    """
+
+    edges: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    source: NDArray[np.int64]
+    destination: NDArray[np.int64]
+    is_true: NDArray[np.bool_]
+    target: int
+
+    @classmethod
+    def of(cls, graph: LoopedGraph, target: int, num_layers: int, truth: Tensor | None) -> _Neighbourhood:
+        edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges
+        ends = graph.edge_index[:, edges].cpu().numpy()
+        true_pairs = set() if truth is None else set(zip(*truth.tolist(), strict=True))
+        is_true = np.array([pair in true_pairs for pair in zip(*ends.tolist(), strict=True)], dtype=bool)
+        return cls._numbered(edges.cpu().numpy(), ends, is_true, target)
+
+    @classmethod
+    def _numbered(
+        cls, edges: NDArray[np.int64], ends: NDArray[np.int64], is_true: NDArray[np.bool_], target: int
+    ) -> _Neighbourhood:
+        nodes, local = np.unique(np.append(ends.ravel(), target), return_inverse=True)
+        source, destination = local[:-1].reshape(2, -1)
+        return cls(edges, nodes, source, destination, is_true, int(local[-1]))
+
+    def read(self, dense: Tensor) -> NDArray[np.float64]:
+        """The scores of these edges."""
+        return dense.detach().double().cpu().numpy()[self.edges]
+
+    def only(self, kept: NDArray[np.int64]) -> _Neighbourhood:
+        """The part that has only some of the edges."""
+        ends = self.nodes[np.stack([self.source, self.destination])[:, kept]]
+        return self._numbered(self.edges[kept], ends, self.is_true[kept], int(self.nodes[self.target]))
+
+    def choose(self, strength: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+        """Positions of at most `most` edges that hang together: the true ones first, then the highest scored ones."""
+        if len(self.edges) <= most:
+            return np.arange(len(self.edges))
+        onward = self._edges_onward()
+        kept: set[int] = set()
+        for edge in np.lexsort((self.edges, -strength.max(axis=0), ~self.is_true)).tolist():
+            way = {edge}
+            node = int(self.destination[edge])
+            while node != self.target:
+                way.add(onward[node])
+                node = int(self.destination[onward[node]])
+            if len(kept | way) <= most:
+                kept |= way
+        return np.array(sorted(kept), dtype=np.int64)
+
+    def _edges_onward(self) -> dict[int, int]:
+        """For each node but the target the first edge of a shortest way to it."""
+        size = len(self.nodes)
+        backward = csr_matrix((np.ones(len(self.edges)), (self.destination, self.source)), shape=(size, size))
+        _, towards = breadth_first_order(backward, self.target, directed=True, return_predecessors=True)
+        steps = np.flatnonzero(towards[self.source] == self.destination)
+        return dict(zip(self.source[steps].tolist(), steps.tolist(), strict=True))
+
+
+def _strength(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores between 0 and 1: 0 stays 0 and the highest becomes 1; what is negative or undefined counts as 0."""
+    known = np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0.0)
+    return known / known.max() if known.size and known.max() > 0 else known
+
+
+def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64]) -> None:
+    finite = scores[np.isfinite(scores)]
+    highest = float(finite.max(initial=0.0))
+    scale = ScalarMappable(Normalize(0.0, highest if highest > 0 else 1.0), SCORE_COLORS)
+    bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
+    bar.outline.set_visible(False)
+    bar.ax.locator_params(nbins=4)
+    bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
+    undefined = len(scores) - len(finite)
+    bar.set_label(f"score ({undefined} undefined)" if undefined else "score", fontsize=SMALL_SIZE, color=INK)
+
+
+def _title(part: _Neighbourhood, shown: _Neighbourhood, num_layers: int) -> str:
+    hops = f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
+    title = f"{hops}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
+    hidden = len(part.edges) - len(shown.edges)
+    return f"{title}\n({hidden:,} lower-scored edges not shown)" if hidden else title
+
+
+def _legend(figure: Figure, has_truth: bool) -> None:
+    entries = [
+        Line2D([], [], linestyle="", marker="o", markersize=9, markerfacecolor=ORANGE, color=MUTED, label="target")
+    ]
+    if has_truth:
+        entries.append(Line2D([], [], linewidth=6, color=BLUE, alpha=0.45, label="true explanation"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL_SIZE)

@@ -1,0 +1,208 @@
+"""Draw a small directed graph: where nodes stand, how edges and self-loops run, and what they look like.
+
+Lines are computed here rather than by matplotlib's arrow patches: a few collections per panel draw many times faster
+than hundreds of patches, and self-loops can turn to the side where their node has room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection, LineCollection, PolyCollection
+from numpy.typing import NDArray
+
+from attree.report.style import BLUE, INK, MUTED, ORANGE, SMALL_SIZE
+
+Floats = NDArray[np.float64]
+
+MARGIN = 2.8
+"""Room that a drawing needs around the outermost nodes, in radii: self-loops and the target stick out."""
+
+_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A graph with everything placed, to be drawn several times in different colours.
+
+    Attributes:
+        positions: Where the nodes stand, [n, 2].
+        radius: Radius of a node.
+        curves: For every edge the points that it runs through, from the rim of its source to the rim of its
+            destination.
+    """
+
+    positions: Floats
+    radius: float
+    curves: list[Floats]
+
+    @property
+    def half_size(self) -> tuple[float, float]:
+        """Half the width and half the height that the drawing needs, self-loops included."""
+        width, height = np.abs(self.positions).max(axis=0) + MARGIN * self.radius
+        return max(float(width), 1.0), max(float(height), 0.35)
+
+
+def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int) -> Sketch:
+    """Place a connected graph of nodes 0 to n - 1: distances on paper follow distances in the graph.
+
+    The layout is Kamada and Kawai's from a fixed start, so the same graph always looks the same. Two edges in opposite
+    directions bend apart; a self-loop points to the widest gap between its node's other edges.
+    """
+    radius = float(np.clip(0.4 / np.sqrt(num_nodes), 0.022, 0.1))
+    positions = _layout(sources, destinations, num_nodes, radius)
+    pairs = set(zip(sources.tolist(), destinations.tolist(), strict=True))
+    directions = _gap_directions(positions, pairs)
+    curves = []
+    for source, destination in zip(sources.tolist(), destinations.tolist(), strict=True):
+        if source == destination:
+            curves.append(_loop(positions[source], directions[source], radius))
+        else:
+            bend = 0.14 if (destination, source) in pairs else 0.0
+            curves.append(_arc(positions[source], positions[destination], bend, radius))
+    return Sketch(positions, radius, curves)
+
+
+def _layout(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int, radius: float) -> Floats:
+    """Positions in [-1, 1] x [-1, 1], centred, with the longer side across."""
+    if num_nodes == 1:
+        return np.zeros((1, 2))
+    skeleton = nx.empty_graph(num_nodes)
+    skeleton.add_edges_from(zip(sources.tolist(), destinations.tolist(), strict=True))
+    placed = nx.kamada_kawai_layout(skeleton)
+    positions = _centred(np.array([placed[node] for node in range(num_nodes)], dtype=np.float64))
+    positions = _pushed_apart(positions / np.abs(positions).max(), least=3.2 * radius)
+    axes = np.linalg.svd(positions - positions.mean(axis=0), full_matrices=False)[2]
+    positions = _centred(positions @ axes.T)
+    return positions / np.abs(positions).max()
+
+
+def _centred(positions: Floats) -> Floats:
+    return positions - (positions.max(axis=0) + positions.min(axis=0)) / 2
+
+
+def _pushed_apart(positions: Floats, least: float) -> Floats:
+    """Move nodes that are closer than `least` away from each other, a few small steps at a time."""
+    for _ in range(30):
+        offset = positions[:, None] - positions[None]
+        distance = np.hypot(offset[..., 0], offset[..., 1])
+        np.fill_diagonal(distance, np.inf)
+        missing = np.clip(least - distance, 0.0, None) / np.maximum(distance, 1e-9)
+        if not missing.any():
+            break
+        positions = positions + 0.3 * (missing[..., None] * offset).sum(axis=1)
+    return positions
+
+
+def _gap_directions(positions: Floats, pairs: set[tuple[int, int]]) -> list[float]:
+    """For every node the angle in the middle of the widest gap between its neighbours' directions."""
+    angles: list[list[float]] = [[] for _ in positions]
+    for source, destination in pairs:
+        if source != destination:
+            step = positions[destination] - positions[source]
+            angles[source].append(float(np.arctan2(step[1], step[0])))
+            angles[destination].append(float(np.arctan2(-step[1], -step[0])))
+    return [_widest_gap(np.sort(found)) if found else np.pi / 2 for found in angles]
+
+
+def _widest_gap(angles: Floats) -> float:
+    gaps = np.diff(angles, append=angles[0] + 2 * np.pi)
+    widest = int(gaps.argmax())
+    return float(angles[widest] + gaps[widest] / 2)
+
+
+def _arc(start: Floats, end: Floats, bend: float, radius: float) -> Floats:
+    step = end - start
+    control = (start + end) / 2 + 2 * bend * np.array([step[1], -step[0]])
+    t = np.linspace(0, 1, _STEPS)[:, None]
+    points = (1 - t) ** 2 * start + 2 * t * (1 - t) * control + t**2 * end
+    outside = (_distance(points, start) > radius) & (_distance(points, end) > 1.1 * radius)
+    if outside.sum() >= 2:
+        return points[outside]
+    return points[[_STEPS // 2 - 1, _STEPS // 2]]
+
+
+def _loop(node: Floats, direction: float, radius: float) -> Floats:
+    size = 0.8 * radius
+    centre = node + (radius + 0.6 * size) * np.array([np.cos(direction), np.sin(direction)])
+    turn = direction + np.pi + np.linspace(0, 2 * np.pi, _STEPS)
+    points = centre + size * np.column_stack([np.cos(turn), np.sin(turn)])
+    return points[_distance(points, node) > 1.1 * radius]
+
+
+def _distance(points: Floats, point: Floats) -> Floats:
+    return np.hypot(*(points - point).T)
+
+
+def draw_edges(axes: Axes, drawn: Sketch, strength: Floats, colors: Floats, marked: NDArray[np.bool_]) -> None:
+    """Draw every edge as an arrow, wider and over the others the stronger it is.
+
+    Args:
+        axes: Where to draw.
+        drawn: The placed graph.
+        strength: Width of each edge between 0 and 1, [m].
+        colors: Colour of each edge, [m, 4].
+        marked: Edges to underlay in blue, [m].
+    """
+    order = np.argsort(strength, kind="stable")
+    widths = (0.7 + 2.8 * strength) * min(1.0, 18 * drawn.radius)
+    sizes = drawn.radius * (0.55 + 0.35 * strength) + 0.01
+    shafts, heads = [], []
+    for edge in order:
+        shaft, head = _arrow(drawn.curves[edge], sizes[edge])
+        shafts.append(shaft)
+        heads.append(head)
+    halos = [drawn.curves[edge] for edge in order if marked[edge]]
+    halo_widths = [widths[edge] + 4.5 for edge in order if marked[edge]]
+    axes.add_collection(
+        LineCollection(halos, linewidths=halo_widths, colors=BLUE, alpha=0.45, capstyle="round", zorder=1)
+    )
+    axes.add_collection(LineCollection(shafts, linewidths=widths[order], colors=colors[order], zorder=2))
+    axes.add_collection(PolyCollection(heads, facecolors=colors[order], edgecolors="none", zorder=3))
+
+
+def _arrow(curve: Floats, size: float) -> tuple[Floats, Floats]:
+    """Part a curve into a shaft and a triangular head of the given length."""
+    tip = curve[-1]
+    far = _distance(curve, tip) > size
+    last = int(np.flatnonzero(far)[-1]) if far.any() else 0
+    along = tip - curve[last]
+    along /= max(float(np.hypot(*along)), 1e-12)
+    base = tip - size * along
+    side = 0.45 * size * np.array([-along[1], along[0]])
+    shaft = np.vstack([curve[: last + 1], base + 0.2 * size * along])
+    return shaft, np.vstack([tip, base + side, base - side])
+
+
+def draw_nodes(axes: Axes, drawn: Sketch, target: int, marked: NDArray[np.bool_], names: list[str]) -> None:
+    """Draw every node as a disc: the target orange, marked ones with a blue rim, all with their names.
+
+    Args:
+        axes: Where to draw.
+        drawn: The placed graph.
+        target: The explained node.
+        marked: Nodes to rim in blue, [n].
+        names: What to write on each node; an empty string leaves it blank.
+    """
+    is_target = np.arange(len(drawn.positions)) == target
+    diameters = 2 * drawn.radius * np.where(is_target, 1.25, 1.0)
+    discs = EllipseCollection(
+        diameters,
+        diameters,
+        np.zeros(len(diameters)),
+        units="xy",
+        offsets=drawn.positions,
+        offset_transform=axes.transData,
+        facecolors=[ORANGE if is_one else "white" for is_one in is_target],
+        edgecolors=[BLUE if is_one else MUTED for is_one in marked],
+        linewidths=np.where(marked, 1.6, 0.8),
+        zorder=4,
+    )
+    axes.add_collection(discs)
+    for name, (x, y) in zip(names, drawn.positions.tolist(), strict=True):
+        if name:
+            size = min(SMALL_SIZE, 255 * drawn.radius / max(len(name), 2))
+            axes.text(x, y, name, fontsize=size, color=INK, ha="center", va="center_baseline", zorder=5)

@@ -1,0 +1,110 @@
+"""Sweep figure: what a hyperparameter does to accuracy and to explanations, with the spread over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attree.errors import expect
+from attree.report.style import MARKERS, SERIES, SMALL_SIZE, new_figure, plain_axes
+from attree.report.table import METHOD_LABELS
+
+ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground-truth AUROC"}
+"""What the axis of each kind of metric says; others say the metric's own last word."""
+
+SETTING = "setting"
+"""The column of a sweep's results that holds the swept value."""
+
+
+def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], title: str = "") -> Figure:
+    """Draw metrics against swept settings: one column of panels per sweep, one row per kind of metric.
+
+    A curve is the mean over the runs of a setting, its band (or bars, where the settings are no numbers) one standard
+    deviation to either side, its faint dots the single runs. Settings stand at equal distances in the order given, so
+    that 0 and values of different magnitude fit on one axis.
+
+    Args:
+        results: For each sweep, under the name of what it varies, a table of its runs: the column `setting`, and one
+            column per metric (absent or NaN where a run has none).
+        metrics: Names of the metrics to draw, as they are logged; those with the same last word share a row.
+        title: Heading of the figure.
+    """
+    expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
+    expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
+    rows: dict[str, list[str]] = {}
+    for metric in metrics:
+        rows.setdefault(metric.rpartition("/")[2], []).append(metric)
+    widths = [max(3.4, 0.6 * table[SETTING].nunique() + 1.0) for table in results.values()]
+    figure = new_figure(max(sum(widths), 4.6), 2.2 * len(rows) + 0.9, title)
+    grid = figure.subplots(len(rows), len(results), sharey="row", sharex="col", squeeze=False, width_ratios=widths)
+    for row, (kind, names) in enumerate(rows.items()):
+        labels = series_labels(names)
+        for column, (swept, table) in enumerate(results.items()):
+            axes = grid[row, column]
+            plain_axes(
+                axes,
+                xlabel=swept.replace("_", " ") if row == len(rows) - 1 else "",
+                ylabel=ROW_LABELS.get(kind, kind.replace("_", " ")) if column == 0 else "",
+            )
+            for position, name in enumerate(names):
+                if name in table:
+                    _draw_curve(axes, table, name, labels[name], position)
+            _name_settings(axes, table)
+        handles, texts = grid[row, -1].get_legend_handles_labels()
+        if len(handles) > 0 and any(texts):
+            grid[row, -1].legend(
+                handles, texts, fontsize=SMALL_SIZE, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5)
+            )
+    return figure
+
+
+def series_labels(metrics: Sequence[str]) -> dict[str, str]:
+    """Short names that tell metrics of one kind apart.
+
+    >>> series_labels(["explain/gatt/weight/faithfulness", "explain/random/weight/faithfulness"])
+    {'explain/gatt/weight/faithfulness': 'GAtt', 'explain/random/weight/faithfulness': 'Random'}
+    >>> series_labels(["explain/gatt/weight/faithfulness", "explain/gatt/removal/faithfulness"])
+    {'explain/gatt/weight/faithfulness': 'weight', 'explain/gatt/removal/faithfulness': 'removal'}
+    >>> series_labels(["val/acc"])
+    {'val/acc': 'val'}
+    """
+    words = [metric.split("/") for metric in metrics]
+    deepest = max(len(own) for own in words)
+    padded = [own[:-1] + [""] * (deepest - len(own)) + own[-1:] for own in words]
+    telling = [position for position in range(deepest) if len({own[position] for own in padded}) > 1]
+    if not telling:
+        telling = [0] if words[0][0] != "explain" else [1]
+    labels = {}
+    for metric, own in zip(metrics, padded, strict=True):
+        parts = [METHOD_LABELS.get(own[position], own[position]) for position in telling]
+        labels[metric] = ", ".join(part for part in parts if part)
+    return labels
+
+
+def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, label: str, position: int) -> None:
+    color, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+    by_setting = table.groupby(SETTING, sort=False)[metric]
+    mean = by_setting.mean().to_numpy(dtype=np.float64)
+    spread = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
+    places = np.arange(len(mean))
+    if pd.api.types.is_numeric_dtype(table[SETTING]):
+        axes.plot(places, mean, color=color, marker=marker, markersize=4.5, linewidth=1.6, label=label, zorder=3)
+        axes.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
+    else:
+        axes.errorbar(places, mean, spread, fmt=marker, color=color, markersize=4.5, capsize=3, label=label, zorder=3)
+    of_run = pd.factorize(table[SETTING])[0]
+    axes.scatter(of_run, table[metric].to_numpy(dtype=np.float64), s=7, color=color, alpha=0.55, linewidths=0)
+
+
+def _name_settings(axes: Axes, table: pd.DataFrame) -> None:
+    numeric = pd.api.types.is_numeric_dtype(table[SETTING])
+    names = [f"{setting:g}" if numeric else str(setting) for setting in table[SETTING].unique()]
+    long = max(len(name) for name in names) > 10
+    axes.set_xticks(
+        np.arange(len(names)), names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=SMALL_SIZE
+    )
+    axes.set_xlim(-0.4, len(names) - 0.6)

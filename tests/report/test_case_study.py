@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection, LineCollection
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attree.attention import LoopedGraph
+from attree.errors import ArgumentError
+from attree.report.case_study import case_study
+from attree.report.graph_drawing import sketch
+
+PATH = LoopedGraph(torch.tensor([[0, 1, 3, 4], [1, 2, 2, 3]]), num_nodes=6)  # 0 -> 1 -> 2 <- 3 <- 4, and 5 alone
+
+
+def panels(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_title()]
+
+
+def lines(axes: Axes, zorder: int) -> LineCollection:
+    """The halos (zorder 1) or the shafts (zorder 2) of a panel."""
+    (found,) = [one for one in axes.collections if isinstance(one, LineCollection) and one.get_zorder() == zorder]
+    return found
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def ramp(graph: LoopedGraph) -> Tensor:
+    return torch.arange(1.0, graph.num_edges + 1)
+
+
+def test_panels_show_the_induced_subgraph_in_one_layout() -> None:
+    figure = case_study(PATH, 2, 1, {"gatt": ramp(PATH), "other": ramp(PATH).flip(0)})
+    assert [axes.get_title() for axes in panels(figure)] == ["GAtt", "other"]
+    for axes in panels(figure):
+        assert sorted(texts(axes)) == ["1", "2", "3"]  # nodes within one hop
+        assert len(lines(axes, 2).get_segments()) == 5  # 1 -> 2, 3 -> 2 and three self-loops
+    positions = [[text.get_position() for text in axes.texts] for axes in panels(figure)]
+    assert positions[0] == positions[1]
+    assert "3 nodes, 5 edges" in figure.get_suptitle()
+
+
+def test_same_input_gives_the_same_picture() -> None:
+    first, second = (case_study(PATH, 2, 2, {"gatt": ramp(PATH)}) for _ in range(2))
+    for one, other in zip(lines(first.axes[0], 2).get_segments(), lines(second.axes[0], 2).get_segments(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_widest_line_is_the_highest_score_and_ends_at_its_destination() -> None:
+    scores = torch.zeros(PATH.num_edges)
+    scores[1] = 0.3  # 1 -> 2
+    axes = panels(case_study(PATH, 2, 2, {"gatt": scores}))[0]
+    shafts = lines(axes, 2)
+    widest = shafts.get_segments()[int(np.argmax(shafts.get_linewidths()))]
+    place = {text.get_text(): np.array(text.get_position()) for text in axes.texts}
+    distance = {name: np.hypot(*(widest[-1] - at)) for name, at in place.items()}
+    assert min(distance, key=lambda name: distance[name]) == "2"
+    begin = {name: np.hypot(*(widest[0] - at)) for name, at in place.items()}
+    assert min(begin, key=lambda name: begin[name]) == "1"
+
+
+def test_truth_gets_a_halo_each_and_only_there() -> None:
+    truth = torch.tensor([[0, 1, 2], [1, 2, 2]])
+    axes = panels(case_study(PATH, 2, 2, {"gatt": ramp(PATH)}, truth))[0]
+    assert len(lines(axes, 1).get_segments()) == 3
+    without = panels(case_study(PATH, 2, 2, {"gatt": ramp(PATH)}))[0]
+    assert len(lines(without, 1).get_segments()) == 0
+
+
+def test_isolated_target_is_drawn_with_its_loop() -> None:
+    axes = panels(case_study(PATH, 5, 2, {"gatt": ramp(PATH)}))[0]
+    assert texts(axes) == ["5"]
+    assert len(lines(axes, 2).get_segments()) == 1
+
+
+@pytest.mark.parametrize("most", [1, 7, 40])
+def test_hub_is_cut_to_connected_high_scores_and_says_so(most: int) -> None:
+    star = torch.stack([torch.arange(1, 101), torch.zeros(100, dtype=torch.long)])
+    tails = torch.stack([torch.arange(101, 201), torch.arange(1, 101)])
+    graph = LoopedGraph(torch.cat([star, tails], dim=1), num_nodes=201)
+    scores = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0))
+    figure = case_study(graph, 0, 2, {"gatt": scores}, max_edges=most)
+    axes = panels(figure)[0]
+    shown = len(lines(axes, 2).get_segments())
+    assert 1 <= shown <= most
+    assert shown >= most - 2  # a further edge may need up to two more on its way to the target
+    assert f"{401 - shown:,} lower-scored edges not shown" in figure.get_suptitle()
+    (discs,) = [one for one in axes.collections if isinstance(one, EllipseCollection)]
+    assert len(discs.get_offsets()) <= shown + 1  # connected: a forest would need more nodes
+
+
+def test_true_edges_of_a_hub_are_kept_whatever_they_score() -> None:
+    star = torch.stack([torch.arange(1, 101), torch.zeros(100, dtype=torch.long)])
+    graph = LoopedGraph(star, num_nodes=101)
+    scores = torch.ones(graph.num_edges)
+    scores[50] = 0.0
+    figure = case_study(graph, 0, 1, {"gatt": scores}, truth=star[:, 50:51], max_edges=10)
+    assert "51" in texts(panels(figure)[0])
+    assert len(lines(panels(figure)[0], 1).get_segments()) == 1
+
+
+def test_undefined_scores_are_counted_not_drawn_strong() -> None:
+    scores = ramp(PATH)
+    scores[1] = torch.nan
+    figure = case_study(PATH, 2, 1, {"gatt": scores})
+    assert any("1 undefined" in axes.get_xlabel() for axes in figure.axes)
+
+
+def test_no_global_figure_is_left_behind() -> None:
+    before = pyplot.get_fignums()
+    case_study(PATH, 2, 1, {"gatt": ramp(PATH)})
+    assert pyplot.get_fignums() == before
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ArgumentError, match="`target`"):
+        case_study(PATH, 6, 1, {"gatt": ramp(PATH)})
+    with pytest.raises(ArgumentError, match="scores"):
+        case_study(PATH, 2, 1, {})
+    with pytest.raises(ArgumentError, match=r"scores\['gatt'\]"):
+        case_study(PATH, 2, 1, {"gatt": torch.ones(3)})
+
+
+def test_nodes_of_a_sketch_do_not_overlap_and_fit() -> None:
+    random = nx.gnp_random_graph(40, 0.12, seed=1, directed=True)
+    largest = nx.convert_node_labels_to_integers(random.subgraph(max(nx.weakly_connected_components(random), key=len)))
+    edges = np.array(largest.edges).T
+    drawn = sketch(edges[0], edges[1], largest.number_of_nodes())
+    offset = drawn.positions[:, None] - drawn.positions[None]
+    distance = np.hypot(offset[..., 0], offset[..., 1]) + 10 * np.eye(len(drawn.positions))
+    assert distance.min() > 2 * drawn.radius
+    assert np.abs(drawn.positions).max() == pytest.approx(1.0)
+    assert all(len(curve) >= 2 for curve in drawn.curves)

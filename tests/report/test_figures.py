@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.patches import StepPatch
+
+from attree.attention import Attention, LoopedGraph
+from attree.attribution import ComputationTree
+from attree.errors import ArgumentError
+from attree.report.computation_tree import computation_tree
+from attree.report.histogram import score_histogram
+from attree.report.sweep_figure import sweep_figure
+
+
+def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:
+    scores = torch.tensor([0.0, 0.0, 0.1, 0.9, 1.0, 0.5])
+    changed = torch.tensor([False, False, False, True, True, False])
+    figure = score_histogram({"gatt": scores, "random": scores.flip(0)}, changed)
+    assert [axes.get_title() for axes in figure.axes] == ["GAtt, AUROC 1.000", "Random, AUROC 0.188"]
+    for axes in figure.axes:
+        filled = [
+            patch.get_data().values for patch in axes.patches if isinstance(patch, StepPatch) and patch.get_fill()
+        ]
+        assert [float(np.sum(values)) for values in filled] == pytest.approx([1.0, 1.0])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["unchanged (4 pairs)", "changed (2 pairs)"]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_histogram_with_one_class_only(changed: bool) -> None:
+    figure = score_histogram({"gatt": torch.zeros(5)}, torch.full((5,), changed))
+    assert figure.axes[0].get_title() == "GAtt, AUROC undefined"
+    figure.savefig(BytesIO())
+
+
+def test_histogram_refuses_scores_of_other_pairs() -> None:
+    with pytest.raises(ArgumentError, match=r"scores\['gatt'\]"):
+        score_histogram({"gatt": torch.zeros(4)}, torch.zeros(5, dtype=torch.bool))
+
+
+def sweep_table() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "setting": [0.0, 0.0, 0.01, 0.01],
+            "val/acc": [0.8, 0.9, 0.6, 0.6],
+            "explain/gatt/weight/faithfulness": [0.5, 0.7, 0.4, np.nan],
+        }
+    )
+
+
+def test_sweep_draws_the_mean_over_runs_at_equal_distances() -> None:
+    metrics = ["val/acc", "explain/gatt/weight/faithfulness"]
+    figure = sweep_figure({"weight_decay": sweep_table(), "dropout": sweep_table()}, metrics)
+    accuracy, _, faithfulness, _ = figure.axes
+    assert [axes.get_ylabel() for axes in (accuracy, faithfulness)] == ["accuracy", "faithfulness"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "weight decay", "dropout"]
+    np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[0, 0.85], [1, 0.6]])
+    np.testing.assert_allclose(faithfulness.lines[0].get_xydata(), [[0, 0.6], [1, 0.4]])
+    assert [text.get_text() for text in faithfulness.get_xticklabels()] == ["0", "0.01"]
+    dots = next(one for one in accuracy.collections if isinstance(one, PathCollection))
+    np.testing.assert_allclose(dots.get_offsets(), [[0, 0.8], [0, 0.9], [1, 0.6], [1, 0.6]])
+
+
+def test_sweep_over_names_keeps_their_order_and_joins_nothing() -> None:
+    table = sweep_table().assign(setting=["wide", "wide", "narrow", "narrow"])
+    axes = sweep_figure({"net": table}, ["val/acc"]).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["wide", "narrow"]
+    assert axes.lines[0].get_linestyle() == "None"
+
+
+def small_tree() -> ComputationTree:
+    graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)  # 2 -> 1 -> 0
+    weights = [torch.tensor([0.9, 0.2, 0.1, 0.8, 1.0]), torch.tensor([0.25, 0.5, 0.75, 0.5, 1.0])]
+    return ComputationTree(Attention.from_weights(graph, weights), target=0)
+
+
+def test_tree_has_every_occurrence_once_and_marks_the_edge() -> None:
+    tree = small_tree()
+    figure = computation_tree(tree, edge=0)
+    axes = figure.axes[0]
+    assert sorted(text.get_text() for text in axes.texts) == sorted(str(node.node) for node in tree.nodes)
+    halos, steps = (one for one in axes.collections if isinstance(one, LineCollection))
+    assert len(halos.get_segments()) == 2  # 1 -> 0 in layer 2, and in layer 1 under the root's self-loop
+    assert len(steps.get_segments()) == len(tree) - 1
+    for begin, end in steps.get_segments():
+        assert end[1] == begin[1] + 1  # every step leads one level up
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["layer 2", "layer 1"]
+    places = [text.get_position() for text in axes.texts]
+    assert len(set(places)) == len(places)
+
+
+def test_tree_too_large_to_draw_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="`max_nodes` = 3"):
+        computation_tree(small_tree(), max_nodes=3)
