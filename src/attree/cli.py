@@ -5,18 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 import attree.data
 import attree.models
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
-from attree.errors import AttreeError
+from attree.errors import ArgumentError, AttreeError
 
 DESCRIPTION = """Train attention GNNs and measure, while they train, how well their attention explains them.
 
@@ -88,6 +90,12 @@ class AttreeCLI(LightningCLI):
         for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
             parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
 
+    def before_instantiate_classes(self) -> None:
+        """A resumed fit goes on in its own folder, and TensorBoard forgets what came after its checkpoint."""
+        config = self.config if self.subcommand is None else self.config[self.subcommand]
+        if self.subcommand == "fit" and config.ckpt_path:
+            resume_logger(config.trainer.logger, Path(config.ckpt_path))
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self.config if self.subcommand is None else self.config[self.subcommand]
         callbacks: list[Callback] = list(kwargs.pop("callbacks", None) or [])
@@ -96,6 +104,31 @@ class AttreeCLI(LightningCLI):
         if shows_progress and not any(isinstance(callback, ProgressBar) for callback in given):
             callbacks.append(EpochProgress())
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+
+class SaveConfig(SaveConfigCallback):
+    """Saves the resolved config beside the run, and shows it as a text card in TensorBoard."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger) and stage == "fit":
+                text = self.parser.dump(self.config, skip_none=False)
+                logger.experiment.add_text("config", "\n".join(f"    {line}" for line in text.splitlines()))
+
+
+def resume_logger(logger: Any, checkpoint: Path) -> None:
+    """Point a TensorBoard logger's config at the run that a checkpoint `.../checkpoints/*.ckpt` belongs to."""
+    if not checkpoint.is_file():
+        raise ArgumentError(f"Expected argument `ckpt_path` to be a checkpoint file, but got {str(checkpoint)!r}.")
+    run = checkpoint.resolve().parent.parent
+    if checkpoint.parent.name != "checkpoints" or not str(getattr(logger, "class_path", "")).endswith(
+        "TensorBoardLogger"
+    ):
+        return
+    step = int(torch.load(checkpoint, map_location="cpu", weights_only=False)["global_step"])
+    logger.init_args.save_dir, logger.init_args.name = str(run.parent.parent), run.parent.name
+    logger.init_args.version = run.name
+    logger["dict_kwargs"] = {"purge_step": step}
 
 
 def default_logger() -> dict[str, Any]:
@@ -116,6 +149,7 @@ def main(args: list[str] | None = None) -> None:
             parser_class=AttreeParser,
             parser_kwargs={"description": DESCRIPTION},
             trainer_defaults={"logger": default_logger(), "log_every_n_steps": 1, "enable_model_summary": False},
+            save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
             args=args,
         )

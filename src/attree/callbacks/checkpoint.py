@@ -14,7 +14,8 @@ class LastCheckpoint(Checkpoint):
     """Writes `checkpoints/last.ckpt` in the run's folder every few epochs and when training ends.
 
     Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
-    file under a fixed name, and costs nothing in the epochs between.
+    file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
+    written all that was logged before it, so that a run which is killed and resumed has no gap in its curves.
 
     Args:
         every_n_epochs: Epochs between two writes.
@@ -24,7 +25,7 @@ class LastCheckpoint(Checkpoint):
         super().__init__()
         expect(every_n_epochs >= 1, "every_n_epochs", "an integer >= 1", every_n_epochs)
         self.every_n_epochs = every_n_epochs
-        self._saved_step = -1
+        self._pending: Path | None = None
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
@@ -32,18 +33,27 @@ class LastCheckpoint(Checkpoint):
         return None if trainer.log_dir is None else Path(trainer.log_dir) / "checkpoints" / "last.ckpt"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if (trainer.current_epoch + 1) % self.every_n_epochs == 0 or trainer.should_stop or self._is_last(trainer):
-            self._save(trainer)
+        epoch = trainer.current_epoch + 1
+        path = self.path(trainer)
+        if path is not None and (
+            epoch % self.every_n_epochs == 0 or epoch == trainer.max_epochs or trainer.should_stop
+        ):
+            self._pending = path.with_suffix(".unpublished")
+            trainer.save_checkpoint(self._pending, weights_only=False)
 
-    @staticmethod
-    def _is_last(trainer: Trainer) -> bool:
-        return trainer.max_epochs is not None and trainer.current_epoch + 1 == trainer.max_epochs
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._publish(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer)
+        self._publish(trainer)
 
-    def _save(self, trainer: Trainer) -> None:
-        path = self.path(trainer)
-        if path is not None and self._saved_step != trainer.global_step:
-            trainer.save_checkpoint(path, weights_only=False)
-            self._saved_step = trainer.global_step
+    def _publish(self, trainer: Trainer) -> None:
+        """Give the newest state its name, after the metrics of its epoch (logged after it was saved) are on disk."""
+        if self._pending is not None and trainer.is_global_zero:
+            for logger in trainer.loggers:
+                logger.save()
+                flush = getattr(logger.experiment, "flush", None)
+                if flush is not None:
+                    flush()
+            self._pending.replace(self._pending.with_suffix(".ckpt"))
+        self._pending = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -9,124 +10,186 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import Tensor
 
-from attree.attention import Attention, LoopedGraph, capture_attention
-from attree.attribution import make_methods
-from attree.callbacks.truth_evaluation import TruthEvaluation
-from attree.data import NodeDataModule
-from attree.errors import ArgumentError, expect
+from attree.attribution import METHODS
+from attree.callbacks.board import Board
+from attree.callbacks.evaluation import Evaluation, Shard
+from attree.callbacks.make_evaluation import make_evaluation, network_of
+from attree.errors import expect
+from attree.faithfulness import PROTOCOLS, resolve_protocol
+from attree.files import replacing, write_text
 from attree.report.table import metrics_table
 
 
 class ExplainCallback(Callback):
-    """Logs explanation quality while a network trains, and saves its explanations when it has trained.
+    """Logs explanation quality while a network trains; saves explanations and figures when it has trained.
 
-    After each validation (every `every_n_epochs` epochs of a fit) the attention of the network is captured and scored
-    by each method. Where the data has ground truth, `explain/<method>/truth_auroc` is logged: the AUROC of the scores
-    for finding true edges, pooled over all (target, edge) pairs of all targets that have one. When training ends, GAtt
-    of all targets is saved to `explanations/gatt.npz` in the run's folder (see `attree.attribution.Attribution.save`)
-    and the last metrics are printed as a table.
+    After each validation (in a fit, every `every_n_epochs` epochs and at the last one) each method scores the edges
+    around the chosen targets, and these are logged:
+
+    - `explain/<method>/<protocol>/pc_pearson` and six more statistics of how well the scores foretell what reducing
+      an edge's attention does to the prediction, and `.../faithfulness`, their mean;
+    - `explain/<method>/truth_auroc`, where the data has ground truth, over all targets that have some;
+    - `explain/seconds`, what all this cost.
+
+    When training ends, GAtt of all targets is saved to `explanations/gatt.npz` in the run's folder (format: see
+    `attree.attribution.Attribution.save`), figures to `figures/`, the last metrics to `metrics.json`, and a table is
+    printed. The network, its gradients and the random stream of training are never touched. In a distributed run the
+    targets are spread over the processes; the metrics are those of one process.
 
     Args:
         methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
-        every_n_epochs: Epochs between two evaluations; 0 evaluates only when training ends.
-        save: Save GAtt of all targets when training ends.
-        seed: Seed of the `random` method.
+        protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
+            `coefficient` otherwise. Empty: no faithfulness, ground truth only.
+        num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
+        every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
+        ground_truth: Measure against ground truth where the data has some.
+        figures: How many targets are drawn as case studies when training ends, and some epochs before.
+        save: Save GAtt of all targets, figures and final metrics in the run's folder.
+        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        seed: Seed of the choice of targets and of the `random` method.
     """
 
     def __init__(
         self,
         methods: Sequence[str] = ("gatt", "avgatt", "random"),
+        protocols: Sequence[str] = ("authors",),
+        num_targets: int = 100,
         every_n_epochs: int = 1,
+        ground_truth: bool = True,
+        figures: int = 2,
         save: bool = True,
+        random_draws: int = 3,
         seed: int = 0,
     ) -> None:
+        expect(len(methods) > 0, "methods", "at least one method", list(methods))
+        for name in methods:
+            expect(name in METHODS, "methods", f"names among {', '.join(METHODS)}", name)
+        for name in protocols:
+            expect(name in PROTOCOLS, "protocols", f"names among {', '.join(PROTOCOLS)}", name)
+        expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
-        self.methods = make_methods(methods, seed=seed)
+        expect(figures >= 0, "figures", "an integer >= 0", figures)
+        expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
+        self.methods = tuple(methods)
+        self.protocols = tuple(protocols)
+        self.num_targets = num_targets
         self.every_n_epochs = every_n_epochs
+        self.ground_truth = ground_truth
+        self.figures = figures
         self.save = save
-        self._graph: LoopedGraph | None = None
-        self._truth: TruthEvaluation | None = None
+        self.random_draws = random_draws
+        self.seed = seed
+        self.targets: Tensor | None = None
+        self._evaluation: Evaluation | None = None
+        self._board: Board | None = None
+
+    # Which targets were chosen is part of a run: a resumed one keeps them whatever the arguments say now.
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.targets is None else {"targets": self.targets.tolist()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if "targets" in state_dict:
+            self.targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._graph = self._truth = None
+        self._evaluation = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._board = Board.of(trainer)
+        if self._board is not None:
+            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.protocols]
+            self._board.write_layout(self.methods, dict.fromkeys(protocols))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
-        fitting = trainer.training or trainer.state.fn == "fit"
-        if fitting and (self.every_n_epochs == 0 or (trainer.current_epoch + 1) % self.every_n_epochs):
-            return
-        self._evaluate(trainer, pl_module)
+        if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):
+            self._evaluate(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.enable_validation and self._is_due(trainer):
+            self._evaluate(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._evaluate(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero:
-            path = self._save(trainer, pl_module) if self.save else None
-            self._report(trainer, path)
+        self._finish(trainer, pl_module)
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._finish(trainer, pl_module)
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        if trainer.sanity_checking:
+            return False
+        epoch = trainer.current_epoch + 1
+        return epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0)
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began = perf_counter()
-        attention = self._capture(trainer, pl_module)
-        for name, auroc in self._truth_aurocs(trainer, attention).items():
-            pl_module.log(f"explain/{name}/truth_auroc", auroc.float(), prog_bar=name == "gatt")
-        pl_module.log("explain/seconds", perf_counter() - began)
+        evaluation = self._evaluation_of(trainer, pl_module)
+        metrics = evaluation.evaluate()
+        shown = self._headline(metrics)
+        for name, value in metrics.items():
+            pl_module.log(name, value.float(), prog_bar=name == shown, batch_size=1)
+        pl_module.log("explain/seconds", perf_counter() - began, batch_size=1)
+        if self._board is not None and trainer.state.fn == TrainerFn.FITTING and self._is_drawn(trainer):
+            step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
+            self._board.write_scores(evaluation, step)
+            self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
 
-    def _truth_aurocs(self, trainer: Trainer, attention: Attention) -> dict[str, Tensor]:
-        truth = _datamodule(trainer).truth
-        if truth is None:
-            return {}
-        if self._truth is None:
-            self._truth = TruthEvaluation(
-                attention.graph, truth, attention.num_layers, trainer.global_rank, trainer.world_size
+    def _is_drawn(self, trainer: Trainer) -> bool:
+        """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
+        epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
+        return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
+
+    @staticmethod
+    def _headline(metrics: dict[str, Tensor]) -> str | None:
+        """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
+        wanted = [name for name in metrics if name.startswith("explain/gatt/")]
+        ranked = sorted(wanted, key=lambda name: (not name.endswith("truth_auroc"), not name.endswith("faithfulness")))
+        return ranked[0] if ranked else None
+
+    def _evaluation_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluation:
+        if self._evaluation is None:
+            self._evaluation = make_evaluation(
+                trainer,
+                pl_module,
+                methods=self.methods,
+                protocols=self.protocols,
+                targets=self.targets,
+                num_targets=self.num_targets,
+                ground_truth=self.ground_truth,
+                shard=Shard(trainer.global_rank, trainer.world_size),
+                random_draws=self.random_draws,
+                seed=self.seed,
             )
-        return self._truth.evaluate(attention, self.methods)
+            self.targets = self._evaluation.targets.cpu()
+        return self._evaluation
 
-    def _capture(self, trainer: Trainer, pl_module: LightningModule) -> Attention:
-        data = _graph_on(trainer, pl_module.device)
-        if self._graph is None:
-            self._graph = LoopedGraph(data.edge_index, data.num_nodes)
-        return capture_attention(_network(pl_module), data.x, data.edge_index, graph=self._graph)
-
-    def _save(self, trainer: Trainer, pl_module: LightningModule) -> Path | None:
-        if trainer.log_dir is None:
-            return None
-        truth = _datamodule(trainer).truth
-        attention = self._capture(trainer, pl_module)
-        targets: Any = "all" if truth is None else truth.targets
-        gatt = make_methods(["gatt"])["gatt"].attribute(attention, targets)
-        return gatt.save(Path(trainer.log_dir) / "explanations" / "gatt.npz")
-
-    def _report(self, trainer: Trainer, saved: Path | None) -> None:
-        console = Console()
-        console.print(metrics_table(trainer.callback_metrics))
-        if saved is not None:
-            console.print(f"GAtt of all targets: {saved}")
-        if trainer.log_dir is not None:
-            root = getattr(trainer.logger, "save_dir", None) or trainer.log_dir
-            console.print(f"Curves: tensorboard --logdir {root}")
-
-
-def _datamodule(trainer: Trainer) -> NodeDataModule:
-    datamodule = getattr(trainer, "datamodule", None)
-    if not isinstance(datamodule, NodeDataModule):
-        raise ArgumentError(
-            "Expected argument `datamodule` of the trainer's call to be an attree data module, which tells "
-            f"ExplainCallback the graph and its targets, but got {type(datamodule).__name__}."
-        )
-    return datamodule
-
-
-def _network(pl_module: LightningModule) -> nn.Module:
-    net = getattr(pl_module, "net", None)
-    return net if isinstance(net, nn.Module) else pl_module
-
-
-def _graph_on(trainer: Trainer, device: torch.device) -> Data:
-    datamodule = _datamodule(trainer)
-    return datamodule.transfer_batch_to_device(datamodule.graph, device, 0)
+    def _finish(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save and show what the run came to; in one process, without collectives."""
+        if not trainer.is_global_zero:
+            return
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(metrics_table(metrics), soft_wrap=False)
+        if self._board is not None:
+            self._board.write_hyperparameters(pl_module, trainer, metrics)
+        if not self.save or trainer.log_dir is None:
+            return
+        folder = Path(trainer.log_dir)
+        evaluation = self._evaluation_of(trainer, pl_module)
+        saved = evaluation.attribute("gatt").save(folder / "explanations" / "gatt.npz")
+        if self.figures:
+            for name, figure in evaluation.draw(self.figures).items():
+                with replacing(folder / "figures" / f"{name}.png") as path:
+                    figure.savefig(path, dpi=150)
+        write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+        console.print(f"GAtt of all targets: {saved}")
+        if self.figures:
+            console.print(f"Figures: {folder / 'figures'}")
+        console.print(f"Curves: tensorboard --logdir {getattr(trainer.logger, 'save_dir', None) or folder}")

@@ -2,6 +2,7 @@
 
 from attree.metrics import functional
 from attree.metrics.collection import Faithfulness
+from attree.metrics.comparison import FaithfulnessComparison
 from attree.metrics.functional import Ranking, faithfulness_statistics
 from attree.metrics.pairs import AUROC, Kendall, Pearson, Spearman
 from attree.metrics.truth import TruthAUROC
@@ -9,6 +10,7 @@ from attree.metrics.truth import TruthAUROC
 __all__ = [
     "AUROC",
     "Faithfulness",
+    "FaithfulnessComparison",
     "Kendall",
     "Pearson",
     "Ranking",

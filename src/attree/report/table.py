@@ -18,6 +18,20 @@ METHOD_LABELS = {
 """How the paper writes each method's name."""
 
 
+METRIC_LABELS = {
+    "truth_auroc": "ground truth, AUROC",
+    "pc_pearson": "confidence, Pearson",
+    "pc_kendall": "confidence, Kendall",
+    "pc_spearman": "confidence, Spearman",
+    "ne_pearson": "entropy, Pearson",
+    "ne_kendall": "entropy, Kendall",
+    "ne_spearman": "entropy, Spearman",
+    "p_auroc": "prediction, AUROC",
+    "faithfulness": "faithfulness (mean)",
+}
+"""What each metric compares scores with, and how."""
+
+
 def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Part logged scalars into explanation metrics by method, and the rest.
 
@@ -36,8 +50,8 @@ def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[str, float
     return by_method, others
 
 
-def metrics_table(metrics: Mapping[str, Any], title: str = "") -> Table:
-    """One row per attribution method, one column per explanation metric; other scalars stand in the caption.
+def metrics_table(metrics: Mapping[str, Any], title: str = "How well attention explains the network") -> Table:
+    """One column per attribution method, one row per explanation metric; other scalars stand in the caption.
 
     Args:
         metrics: Scalars under the names they are logged with.
@@ -45,23 +59,20 @@ def metrics_table(metrics: Mapping[str, Any], title: str = "") -> Table:
     """
     by_method, others = split_metrics(metrics)
     caption = "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))
-    table = Table(title=title or "How well attention explains the network", caption=caption, title_style="bold")
-    columns = sorted({metric for values in by_method.values() for metric in values}, key=_column_order)
-    table.add_column("method")
-    for column in columns:
-        table.add_column(_column_label(column), justify="right")
-    for method, values in by_method.items():
-        cells = [_cell(values.get(column)) for column in columns]
-        table.add_row(METHOD_LABELS.get(method, method), *cells)
+    table = Table(title=title, caption=caption, title_style="bold", caption_justify="left")
+    table.add_column("metric")
+    for method in by_method:
+        table.add_column(METHOD_LABELS.get(method, method), justify="right")
+    names = dict.fromkeys(name for values in by_method.values() for name in values)
+    sections = dict.fromkeys(name.rpartition("/")[0] for name in names)
+    for protocol in sections:
+        for name in names:
+            section, _, metric = name.rpartition("/")
+            if section == protocol:
+                label = METRIC_LABELS.get(metric, metric) + (f"  ({protocol})" if protocol else "")
+                table.add_row(label, *(_cell(values.get(name)) for values in by_method.values()))
+        table.add_section()
     return table
-
-
-def _column_order(metric: str) -> tuple[bool, str]:
-    return (metric != "truth_auroc", metric)
-
-
-def _column_label(metric: str) -> str:
-    return "truth AUROC" if metric == "truth_auroc" else metric.replace("/", "\n")
 
 
 def _cell(value: float | None) -> str:

@@ -1,0 +1,151 @@
+"""Explanation quality of a network for fixed targets, over and over as it trains."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from attree.attention import Attention, LoopedGraph
+from attree.attribution import Attribution, AttributionMethod, Pairs, Random, make_methods
+from attree.faithfulness import resolve_protocol
+from attree.faithfulness.reducer import Reducer
+from attree.metrics import FaithfulnessComparison
+from attree.report.histogram import score_histogram
+
+CHEAP_PAIRS = 200_000
+"""Up to this many pairs, random attribution is averaged over several draws."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """This process's share of the targets: every `world_size`-th, from `rank` on."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def of(self, items: Tensor) -> Tensor:
+        """The share of a tensor's entries."""
+        return items[self.rank :: self.world_size]
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """This process's pairs at the last evaluation: each method's scores, and whether the prediction changed."""
+
+    scores: dict[str, Tensor]
+    changed: Tensor
+
+
+class Evaluation(ABC):
+    """Evaluates explanations of chosen targets; what stays the same from epoch to epoch is made once.
+
+    Args:
+        model: What is explained.
+        graph: The looped graph that it runs on.
+        pairs: This process's pairs.
+        methods: Names of the attribution methods.
+        protocols: Names of the reduction protocols.
+        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        seed: Seed of the `random` method.
+    """
+
+    targets: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graph: LoopedGraph,
+        pairs: Pairs,
+        methods: Iterable[str],
+        protocols: Iterable[str],
+        random_draws: int,
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.graph = graph
+        self.pairs = pairs
+        self.methods = make_methods(methods, seed=seed)
+        self.protocols = tuple(dict.fromkeys(resolve_protocol(name, model) for name in protocols))
+        self.last: PairScores | None = None
+        # Each method by the names of its columns: itself, or several seeded draws of a random one.
+        draws = random_draws if len(pairs) <= CHEAP_PAIRS else 1
+        self._columns = {name: _draws(name, method, draws) for name, method in self.methods.items()}
+        columns = {column: method for group in self._columns.values() for column, method in group.items()}
+        fixed = [column for column, method in columns.items() if isinstance(method, Random)]
+        self._comparison = FaithfulnessComparison(columns, fixed).to(graph.device)
+        self._fixed: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def reducer(self) -> Reducer:
+        """Run the model once, ready for reductions."""
+
+    @abstractmethod
+    def score_pairs(self, method: AttributionMethod, attention: Attention) -> Tensor:
+        """A method's score of every pair."""
+
+    @abstractmethod
+    def attribute(self, method: str) -> Attribution:
+        """Explain all targets of all processes with the model as it is now."""
+
+    def truth_aurocs(self, attention: Attention) -> dict[str, Tensor]:
+        """AUROC against ground truth by method; none where there is no ground truth."""
+        return {}
+
+    def evaluate(self) -> dict[str, Tensor]:
+        """All metrics under the names they are logged with; the same in every process."""
+        reducer = self.reducer()
+        truth = self.truth_aurocs(reducer.attention)
+        results = {f"explain/{name}/truth_auroc": auroc for name, auroc in truth.items()}
+        if not self.protocols:
+            return results
+        scores = self._scores(reducer.attention)
+        for protocol in self.protocols:
+            reduction = reducer.reduce(self.pairs, protocol)
+            first = {name: scores[next(iter(columns))] for name, columns in self._columns.items()}
+            self.last = PairScores(first, reduction.changed)
+            self._comparison.reset()
+            self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
+            values = self._comparison.compute()
+            for name, columns in self._columns.items():
+                for statistic in values[next(iter(columns))]:
+                    mean = torch.stack([values[column][statistic] for column in columns]).mean()
+                    results[f"explain/{name}/{protocol}/{statistic}"] = mean
+        return results
+
+    def _scores(self, attention: Attention) -> dict[str, Tensor]:
+        """Scores of every pair by column; those of random draws are made once."""
+        scores = {}
+        for columns in self._columns.values():
+            for column, method in columns.items():
+                if isinstance(method, Random):
+                    if column not in self._fixed:
+                        self._fixed[column] = self.score_pairs(method, attention)
+                    scores[column] = self._fixed[column]
+                else:
+                    scores[column] = self.score_pairs(method, attention)
+        return scores
+
+    def draw_histogram(self) -> Figure | None:
+        """Histograms of scores where the prediction changed and where not; None before the first reduction."""
+        return None if self.last is None else score_histogram(self.last.scores, self.last.changed)
+
+    @abstractmethod
+    def draw_case_studies(self, count: int) -> dict[str, Figure]:
+        """One figure each for the first few targets, by name."""
+
+    def draw(self, count: int) -> dict[str, Figure]:
+        """All figures of the model as it is now, by name."""
+        figures = self.draw_case_studies(count)
+        histogram = self.draw_histogram()
+        return figures if histogram is None else {**figures, "scores": histogram}
+
+
+def _draws(name: str, method: AttributionMethod, draws: int) -> dict[str, AttributionMethod]:
+    if not isinstance(method, Random):
+        return {name: method}
+    return {f"{name} {draw}": Random(method.seed + draw, method.heads) for draw in range(draws)}

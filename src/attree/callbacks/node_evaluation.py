@@ -1,0 +1,94 @@
+"""Explanation quality of a network that classifies nodes, on its one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from attree.attention import Attention, LoopedGraph, capture_attention
+from attree.attribution import Attribution, AttributionMethod, make_methods, subgraph_pairs
+from attree.callbacks.evaluation import Evaluation, Shard
+from attree.data import GroundTruth
+from attree.faithfulness import make_reducer
+from attree.faithfulness.reducer import Reducer
+from attree.metrics import TruthAUROC
+from attree.report.case_study import case_study
+
+
+class NodeEvaluation(Evaluation):
+    """Evaluates explanations of nodes.
+
+    Args:
+        model: The network, called as `model(x, edge_index)`.
+        x: Node features.
+        graph: The looped graph.
+        targets: Nodes whose predictions are measured under attention reduction; the same in every process.
+        truth: True edges of the nodes that have some, or None.
+        methods: Names of the attribution methods.
+        protocols: Names of the reduction protocols.
+        shard: This process's share of the targets.
+        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        seed: Seed of the `random` method.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        graph: LoopedGraph,
+        targets: Tensor,
+        truth: GroundTruth | None,
+        methods: Iterable[str],
+        protocols: Iterable[str],
+        shard: Shard,
+        random_draws: int,
+        seed: int,
+    ) -> None:
+        self.x = x
+        self.targets = targets.to(graph.device)
+        self.truth = truth
+        num_layers = capture_attention(model, x, graph.original_edge_index, graph=graph).num_layers
+        pairs = subgraph_pairs(graph, shard.of(self.targets), num_layers)
+        super().__init__(model, graph, pairs, methods, protocols, random_draws, seed)
+        self.num_layers = num_layers
+        if truth is not None:
+            positions = shard.of(torch.arange(truth.num_targets, device=graph.device))
+            self._truth_pairs = subgraph_pairs(graph, truth.targets.to(graph.device)[positions], num_layers)
+            source, destination = graph.edge_index[:, self._truth_pairs.edges]
+            self._truth_labels = truth.labels(positions[self._truth_pairs.owner], source, destination)
+
+    def reducer(self) -> Reducer:
+        return make_reducer(self.model, self.x, self.graph.original_edge_index, graph=self.graph)
+
+    def score_pairs(self, method: AttributionMethod, attention: Attention) -> Tensor:
+        return method.score_pairs(attention, self.pairs)
+
+    def truth_aurocs(self, attention: Attention) -> dict[str, Tensor]:
+        """Pooled over the pairs of all targets that have ground truth, gathered from all processes."""
+        results: dict[str, Tensor] = {}
+        if self.truth is not None:
+            for name, method in self.methods.items():
+                metric = TruthAUROC().to(self.graph.device)
+                metric.update(method.score_pairs(attention, self._truth_pairs), self._truth_labels)
+                results[name] = metric.compute()
+        return results
+
+    def attribute(self, method: str) -> Attribution:
+        """Explain the targets that have ground truth, or the chosen ones where none has."""
+        targets = self.targets if self.truth is None else self.truth.targets
+        return make_methods([method])[method].attribute(self._attention(), targets)
+
+    def draw_case_studies(self, count: int) -> dict[str, Figure]:
+        shown = self.targets if self.truth is None else self.truth.targets
+        attention, figures = self._attention(), {}
+        for target in shown[:count].tolist():
+            scores = {name: method.attribute(attention, target).dense(target) for name, method in self.methods.items()}
+            truth = None if self.truth is None else self.truth.edges_of(target)
+            figures[f"case_study_{target}"] = case_study(self.graph, target, self.num_layers, scores, truth)
+        return figures
+
+    def _attention(self) -> Attention:
+        return capture_attention(self.model, self.x, self.graph.original_edge_index, graph=self.graph)

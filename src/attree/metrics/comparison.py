@@ -1,0 +1,75 @@
+"""The faithfulness of several methods over the same pairs, with all work shared that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from attree.errors import expect
+from attree.metrics.base import ColumnMetric
+from attree.metrics.ranking import Ranking
+from attree.metrics.statistics import faithfulness_statistics
+
+DELTAS = ("delta_pc", "delta_ne", "changed")
+
+
+class FaithfulnessComparison(ColumnMetric):
+    """The seven faithfulness statistics and their mean, for each of several methods.
+
+    What `Faithfulness` does for one method, without storing, gathering and sorting the deltas once per method.
+
+    Args:
+        methods: Names of the methods.
+        fixed: Those of them whose scores are the same in every epoch (random ones): they are sorted only once.
+        kwargs: what every `torchmetrics.Metric` accepts.
+
+    >>> import torch
+    >>> metric = FaithfulnessComparison(["good", "bad"])
+    >>> deltas = torch.tensor([0.3, 0.1, 0.0, 0.0])
+    >>> metric.update({"good": deltas, "bad": -deltas}, deltas, deltas, deltas > 0.2)
+    >>> {method: values["pc_pearson"].item() for method, values in metric.compute().items()}
+    {'good': 1.0, 'bad': -1.0}
+    """
+
+    columns = ()
+
+    def __init__(self, methods: Iterable[str], fixed: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.methods = tuple(methods)
+        self.fixed = frozenset(fixed)
+        self._kept: dict[str, Ranking] = {}
+        for name in (*DELTAS, *self.methods):
+            self.add_state(_state(name), default=[], dist_reduce_fx="cat")
+
+    def update(self, scores: Mapping[str, Tensor], delta_pc: Tensor, delta_ne: Tensor, changed: Tensor) -> None:
+        """Append pairs.
+
+        Args:
+            scores: What each method gives each pair.
+            delta_pc: Decline of prediction confidence of each pair.
+            delta_ne: Change of negative entropy of each pair.
+            changed: Whether the prediction changed.
+        """
+        expect(set(scores) == set(self.methods), "scores", f"scores of {', '.join(self.methods)}", ", ".join(scores))
+        columns = {"delta_pc": delta_pc, "delta_ne": delta_ne, "changed": changed, **scores}
+        self.append(**{_state(name): column for name, column in columns.items()})
+
+    def compute(self) -> dict[str, dict[str, Tensor]]:
+        """The statistics of each method, over the pairs of all processes; keys as in `faithfulness_statistics`."""
+        pc, ne = (Ranking(self.column(_state(name))) for name in DELTAS[:2])
+        changed = self.column(_state("changed"))
+        return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
+
+    def _ranking(self, method: str) -> Ranking:
+        if method not in self.fixed:
+            return Ranking(self.column(_state(method)))
+        if method not in self._kept:
+            self._kept[method] = Ranking(self.column(_state(method)))
+        return self._kept[method]
+
+
+def _state(name: str) -> str:
+    """Attribute name of a column; a method may be called anything."""
+    return f"column_{name}"

@@ -1,0 +1,234 @@
+"""ExplainCallback, end to end on a small Infection graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from sklearn.metrics import roc_auc_score
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from attree.attention import capture_attention
+from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
+from attree.callbacks import ExplainCallback, LastCheckpoint
+from attree.data import Infection
+from attree.errors import ArgumentError
+from attree.faithfulness import make_reducer, reduce_attention
+from attree.metrics import faithfulness_statistics
+from attree.models import GAT, GATv2, NodeClassifier
+
+METHODS = ("gatt", "avgatt", "random")
+
+
+def infection() -> Infection:
+    return Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
+
+
+def classifier(data: Infection, net: type = GAT, **options: Any) -> NodeClassifier:
+    seed_everything(0)
+    return NodeClassifier(net(data.num_features, data.num_classes, num_layers=2, **options), lr=0.01)
+
+
+def trainer(folder: Path, callbacks: list[Any], epochs: int = 4, **options: Any) -> Trainer:
+    settings: dict[str, Any] = {
+        "logger": TensorBoardLogger(folder, name="run", default_hp_metric=False),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": any(isinstance(one, ModelCheckpoint | LastCheckpoint) for one in callbacks),
+        "accelerator": "cpu",
+        "log_every_n_steps": 1,
+    }
+    return Trainer(max_epochs=epochs, callbacks=callbacks, **{**settings, **options})
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_event_file_has_one_point_per_epoch_asked_for(tmp_path: Path) -> None:
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(every_n_epochs=2, num_targets=10, figures=0)])
+    run.fit(classifier(data), datamodule=data)
+    logged = curves(Path(run.log_dir))
+    assert [step for step, _ in logged["val/acc"]] == [0, 1, 2, 3]
+    for method in METHODS:
+        assert [step for step, _ in logged[f"explain/{method}/truth_auroc"]] == [1, 3]
+        assert [step for step, _ in logged[f"explain/{method}/weight/faithfulness"]] == [1, 3]
+    assert all(value > 0 for _, value in logged["explain/seconds"])
+
+
+@pytest.mark.parametrize("net", [GAT, GATv2])
+def test_logged_metrics_are_those_of_the_final_network(tmp_path: Path, net: type) -> None:
+    data, callback = (
+        infection(),
+        ExplainCallback(protocols=["removal", "authors"], num_targets=12, random_draws=1, seed=5),
+    )
+    model = classifier(data, net, heads=2)
+    run = trainer(tmp_path, [callback], epochs=3)
+    run.fit(model, datamodule=data)
+    logged = {name: value[-1][1] for name, value in curves(Path(run.log_dir)).items()}
+
+    graph, truth, targets = data.graph, data.truth, callback.targets
+    assert truth is not None
+    assert targets is not None
+    assert len(targets) == 12
+    # The attention of the pass that was reduced: scores that tie but for rounding rank alike only on the same numbers.
+    attention = make_reducer(model.net, graph.x, graph.edge_index).attention
+    torch.testing.assert_close(attention.weights, capture_attention(model.net, graph.x, graph.edge_index).weights)
+    truth_pairs = subgraph_pairs(attention.graph, truth.targets, 2)
+    ends = attention.graph.edge_index[:, truth_pairs.edges]
+    labels = [
+        [int(s), int(d)] in truth.edges_of(int(truth.targets[owner])).T.tolist()
+        for owner, s, d in zip(truth_pairs.owner.tolist(), *ends.tolist(), strict=True)
+    ]
+    pairs = subgraph_pairs(attention.graph, targets, 2)
+    authors = "weight" if net is GAT else "coefficient"
+    for name, method in make_methods(METHODS, seed=5).items():
+        auroc = roc_auc_score(labels, method.score_pairs(attention, truth_pairs))
+        assert logged[f"explain/{name}/truth_auroc"] == pytest.approx(auroc, abs=1e-6)
+        for protocol in ("removal", authors):
+            effect = reduce_attention(model.net, graph.x, graph.edge_index, pairs, protocol)
+            expected = faithfulness_statistics(
+                method.score_pairs(attention, pairs), effect.delta_pc, effect.delta_ne, effect.changed
+            )
+            for statistic, value in expected.items():
+                found = logged[f"explain/{name}/{protocol}/{statistic}"]
+                assert found == pytest.approx(value.item(), abs=1e-6, nan_ok=True)
+
+
+def test_training_is_the_same_to_the_bit_with_and_without_the_callback(tmp_path: Path) -> None:
+    weights = []
+    for callbacks in (
+        [],
+        [ExplainCallback(num_targets=7, methods=["gatt", "gatt_sim", "gatt_avg", "avgatt", "random"])],
+    ):
+        data = infection()
+        model = classifier(data, GAT, dropout=0.5, attention_dropout=0.3)
+        trainer(tmp_path, callbacks, epochs=5).fit(model, datamodule=data)
+        weights.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(with_it, without) for without, with_it in zip(*weights, strict=True))
+
+
+def test_end_of_training_leaves_explanations_figures_and_metrics(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    data, model = infection(), None
+    model = classifier(data)
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=1)], epochs=2)
+    run.fit(model, datamodule=data)
+    folder = Path(run.log_dir)
+    saved = Attribution.load(folder / "explanations" / "gatt.npz")
+    assert data.truth is not None
+    expected = GAtt().attribute(capture_attention(model.net, data.graph.x, data.graph.edge_index), data.truth.targets)
+    assert torch.equal(saved.targets, data.truth.targets)
+    torch.testing.assert_close(saved.scores, expected.scores)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["explain/gatt/truth_auroc"] == pytest.approx(curves(folder)["explain/gatt/truth_auroc"][-1][1])
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == [
+        f"case_study_{data.truth.targets[0]}.png",
+        "scores.png",
+    ]
+    printed = capsys.readouterr().out
+    assert "GAtt" in printed
+    assert f"{metrics['explain/gatt/truth_auroc']:.4f}" in printed
+    assert "tensorboard --logdir" in printed
+
+
+def test_targets_are_seeded_and_survive_a_checkpoint(tmp_path: Path) -> None:
+    data, first = infection(), ExplainCallback(num_targets=9, seed=1, figures=0)
+    run = trainer(tmp_path, [first, LastCheckpoint(every_n_epochs=1)], epochs=1)
+    run.fit(classifier(data), datamodule=data)
+    assert first.targets is not None
+    again = ExplainCallback(num_targets=3, seed=2, figures=0)
+    resumed = trainer(tmp_path, [again], epochs=2)
+    resumed.fit(classifier(data), datamodule=data, ckpt_path=LastCheckpoint.path(run))
+    assert torch.equal(again.targets, first.targets)
+
+
+def test_callbacks_can_monitor_an_explanation_metric(tmp_path: Path) -> None:
+    data, metric = infection(), "explain/gatt/weight/faithfulness"
+    checkpoint = ModelCheckpoint(tmp_path / "best", monitor=metric, mode="max")
+    stop = EarlyStopping(metric, mode="max", patience=1, min_delta=10.0)
+    run = trainer(tmp_path, [ExplainCallback(num_targets=30, figures=0), stop, checkpoint], epochs=50)
+    run.fit(classifier(data), datamodule=data)
+    assert run.current_epoch == 2  # nothing improves by 10, so patience runs out at the second epoch
+    assert checkpoint.best_model_score is not None
+    best = max(value for _, value in curves(Path(run.log_dir))[metric])
+    assert float(checkpoint.best_model_score) == pytest.approx(best)
+
+
+def test_validate_and_test_evaluate_too(tmp_path: Path) -> None:
+    data = infection()
+    model = classifier(data)
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0, every_n_epochs=0)])
+    (validated,) = run.validate(model, datamodule=data, verbose=False)
+    (tested,) = run.test(model, datamodule=data, verbose=False)
+    assert validated["explain/gatt/truth_auroc"] == pytest.approx(tested["explain/gatt/truth_auroc"])
+    assert "test/acc" in tested
+    assert (Path(run.log_dir) / "explanations" / "gatt.npz").is_file()
+
+
+def test_without_validation_it_evaluates_after_the_training_epoch(tmp_path: Path) -> None:
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0)], epochs=2, limit_val_batches=0)
+    run.fit(classifier(data), datamodule=data)
+    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [0, 1]
+
+
+def test_works_with_another_logger_and_with_none(tmp_path: Path) -> None:
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5)], epochs=1, logger=CSVLogger(tmp_path))
+    run.fit(classifier(data), datamodule=data)
+    assert "explain/gatt/truth_auroc" in (Path(run.log_dir) / "metrics.csv").read_text()
+    none = trainer(tmp_path, [ExplainCallback(num_targets=5)], epochs=1, logger=False, default_root_dir=tmp_path / "n")
+    none.fit(classifier(data), datamodule=data)
+    assert "explain/gatt/truth_auroc" in none.callback_metrics
+
+
+def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(num_targets=20, figures=1)], epochs=3)
+    run.fit(classifier(data), datamodule=data)
+    events = EventAccumulator(run.log_dir).Reload()
+    tags = events.Tags()
+    assert data.truth is not None
+    assert f"explain/case_study_{data.truth.targets[0]}" in tags["images"]
+    assert "explain/scores" in tags["images"]
+    assert "scores/gatt/prediction_unchanged" in tags["histograms"]
+    plugins = events.summary_metadata
+    content = plugins["_hparams_/session_start_info"].plugin_data.content
+    for name in (b"conv", b"num_layers", b"heads", b"hidden_channels", b"lr", b"weight_decay", b"dropout", b"seed"):
+        assert name in content
+    assert b"Infection" in content
+    assert b"explain/gatt/weight/faithfulness" in plugins["_hparams_/experiment"].plugin_data.content
+    assert "custom_scalars__config__" in plugins
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"methods": ["gat"]}, "`methods`.*gatt.*'gat'"),
+        ({"methods": []}, "`methods`"),
+        ({"protocols": ["zero"]}, "`protocols`.*coefficient.*'zero'"),
+        ({"num_targets": 0}, "`num_targets`.*>= 1.*0"),
+        ({"every_n_epochs": -1}, "`every_n_epochs`.*-1"),
+        ({"figures": -1}, "`figures`"),
+        ({"random_draws": 0}, "`random_draws`"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ArgumentError, match=named):
+        ExplainCallback(**arguments)
+
+
+def test_foreign_data_is_refused_with_the_reason(tmp_path: Path) -> None:
+    data = infection()
+    with pytest.raises(ArgumentError, match="datamodule.*NoneType"):
+        trainer(tmp_path, [ExplainCallback()], epochs=1).fit(
+            classifier(data), train_dataloaders=data.train_dataloader(), val_dataloaders=data.val_dataloader()
+        )
