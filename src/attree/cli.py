@@ -158,3 +158,7 @@ def main(args: list[str] | None = None) -> None:
         if ours is None:
             raise
         fail(str(ours))
+
+
+if __name__ == "__main__":
+    main()

@@ -228,7 +228,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], named: str) -> None:
 
 def test_foreign_data_is_refused_with_the_reason(tmp_path: Path) -> None:
     data = infection()
-    with pytest.raises(ArgumentError, match="datamodule.*NoneType"):
+    with pytest.raises(ArgumentError, match=r"datamodule.*NoneType"):
         trainer(tmp_path, [ExplainCallback()], epochs=1).fit(
             classifier(data), train_dataloaders=data.train_dataloader(), val_dataloaders=data.val_dataloader()
         )

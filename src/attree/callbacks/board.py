@@ -78,8 +78,7 @@ class Board:
         """
         shown = [name for name in metrics if name == "val/acc" or name.endswith(("/faithfulness", "/truth_auroc"))]
         for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
-            assert self.writer.file_writer is not None
-            self.writer.file_writer.add_summary(summary)
+            self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.loggers import TensorBoardLogger
 
+from attree.callbacks.random_state import collect_random_state, restore_random_state
 from attree.errors import expect
 
 
@@ -15,7 +18,8 @@ class LastCheckpoint(Checkpoint):
 
     Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
     file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
-    written all that was logged before it, so that a run which is killed and resumed has no gap in its curves.
+    written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
+    holds the state of the random generators, so that the resumed run draws what the unbroken one would have drawn.
 
     Args:
         every_n_epochs: Epochs between two writes.
@@ -26,6 +30,13 @@ class LastCheckpoint(Checkpoint):
         expect(every_n_epochs >= 1, "every_n_epochs", "an integer >= 1", every_n_epochs)
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
+        self._random_state: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random_state": collect_random_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._random_state = state_dict["random_state"]
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
@@ -43,6 +54,9 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._publish(trainer)
+        if self._random_state is not None:
+            restore_random_state(self._random_state)
+            self._random_state = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._publish(trainer)
@@ -52,8 +66,7 @@ class LastCheckpoint(Checkpoint):
         if self._pending is not None and trainer.is_global_zero:
             for logger in trainer.loggers:
                 logger.save()
-                flush = getattr(logger.experiment, "flush", None)
-                if flush is not None:
-                    flush()
+                if isinstance(logger, TensorBoardLogger):
+                    logger.experiment.flush()
             self._pending.replace(self._pending.with_suffix(".ckpt"))
         self._pending = None
