@@ -7,7 +7,7 @@
 3. All nodes, 2 layers, streamed: each part is read and dropped, so memory stays flat.
 4. 1,000 random targets, 2 layers, without a forward pass over the full graph: on unions of their neighbourhoods.
 
-Memory is what the process's peak rises by, each case in a fresh process, above the graph with its attention loaded.
+Memory is the peak of the resident memory above the graph with its attention loaded, each case in a fresh process.
 The network is a GAT as it is initialised, and the features are as wide as the real ones but random: neither changes
 the work.
 """
@@ -15,7 +15,7 @@ the work.
 from __future__ import annotations
 
 import argparse
-import resource
+import ctypes
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -73,49 +73,60 @@ def random_nodes(count: int) -> Tensor:
     return torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))[:count]
 
 
-def peak() -> float:
-    """The largest memory this process has had, in GiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+class Memory:
+    """Watches, from its making on, how far the resident memory of this process rises (Linux)."""
 
+    def __init__(self) -> None:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed must not hide what will be taken
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
+        self.start = self._read("VmRSS")
 
-def resident() -> float:
-    """The memory this process has now, in GiB."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**30
+    def now(self) -> float:
+        """GiB above the start."""
+        return self._read("VmRSS") - self.start
+
+    def peak(self) -> float:
+        """Most GiB above the start so far."""
+        return self._read("VmHWM") - self.start
+
+    @staticmethod
+    def _read(name: str) -> float:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 2**20
 
 
 def at_once(root: str, num_layers: int, count: int) -> Outcome:
     attention, targets = attend(root, num_layers), random_nodes(count)
-    before = peak()
+    memory = Memory()
     start = time.perf_counter()
     result = GAtt().attribute(attention, targets)
     seconds = time.perf_counter() - start
-    return Outcome(result.scores.numel(), seconds, peak() - before)
+    return Outcome(result.scores.numel(), seconds, memory.peak())
 
 
 def streamed(root: str, num_layers: int) -> Outcome:
     attention = attend(root, num_layers)
-    before = peak()
+    memory = Memory()
     start = time.perf_counter()
     scores, held = 0, []
     for part in track(GAtt().stream(attention), NUM_NODES, "All nodes, 2 layers"):
         scores += part.scores.numel()
-        held.append(resident())
+        held.append(memory.now())
     seconds = time.perf_counter() - start
     first, last = (max(half) for half in (held[: len(held) // 2], held[len(held) // 2 :]))
-    note = f"{len(held)} parts; resident at most {first:.2f} GiB in the first half, {last:.2f} GiB in the second"
-    return Outcome(scores, seconds, peak() - before, note)
+    note = f"{len(held)} parts; at most {first:.2f} GiB above the graph in the first half, {last:.2f} GiB in the second"
+    return Outcome(scores, seconds, memory.peak(), note)
 
 
 def by_neighbourhoods(root: str, num_layers: int, count: int) -> Outcome:
     model, x, edge_index = load(root, num_layers)
-    before = peak()
+    memory = Memory()
     start = time.perf_counter()
     scores, parts = 0, 0
     for part in stream_subgraphs(GAtt(), model, x, edge_index, random_nodes(count), progress=True):
         scores += part.scores.numel()
         parts += 1
-    return Outcome(scores, time.perf_counter() - start, peak() - before, f"{parts} parts, forward passes included")
+    return Outcome(scores, time.perf_counter() - start, memory.peak(), f"{parts} parts, forward passes included")
 
 
 def main() -> None:

@@ -174,6 +174,6 @@ def _cut(data: Data, name: str, value: Any, ball: Neighbourhood, device: torch.d
 
 
 def _bytes_per_edge(model: nn.Module, x: Tensor) -> float:
-    """What a forward pass takes for each edge, roughly: a few messages of the widest layer."""
-    width = max([x.shape[-1], *(parameter.shape[0] for parameter in model.parameters() if parameter.dim() >= 2)])
-    return 4.0 * x.element_size() * width
+    """What a forward pass takes for each edge, roughly: a node's features and three messages of the widest layer."""
+    widest = max((parameter.shape[0] for parameter in model.parameters() if parameter.dim() >= 2), default=0)
+    return float(x.element_size() * (x.shape[-1] + 3 * widest))
