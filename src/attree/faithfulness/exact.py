@@ -13,56 +13,21 @@ all records but the last layer's; only records on a way to some target are made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows
 from attree.attribution.flows import chunk_bounds
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.layer_algebra import States
 from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.recompute import ChangedRows, RowRecompute
+from attree.faithfulness.records import Changes, Records
 from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
 from attree.faithfulness.trace import LayerTrace, trace_network
 from attree.models.attention_net import AttentionNet
 
 SMALLEST_NORM = 1e-6
 """Where less than this is left of a softmax's denominator, its row is recomputed: a difference would lose digits."""
-
-
-@dataclass(frozen=True)
-class Records:
-    """Changed nodes: record r says that reducing edge `edge[r]` changes node `node[r]`; sorted by (edge, node).
-
-    Attributes:
-        edge: Position of the reduced edge in the chunk.
-        node: The changed node.
-    """
-
-    edge: Tensor
-    node: Tensor
-
-    def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-        """Positions of given (edge, node) records, and whether each exists."""
-        own, asked = self.edge * num_nodes + self.node, edge * num_nodes + node
-        if own.numel() == 0:
-            return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
-        place = torch.searchsorted(own, asked).clamp_(max=own.numel() - 1)
-        return place, own[place] == asked
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Changed entries of one layer's rows: entry c says that `edge[c]` enters row `row[c]` from record `sender[c]`.
-
-    `states` are the new states of the senders.
-    """
-
-    row: Tensor
-    edge: Tensor
-    sender: Tensor
-    states: States
 
 
 class ExactReducer:
@@ -93,21 +58,22 @@ class ExactReducer:
         graph, logits = self.graph, self.trace.logits
         flow = pairs.flow.nonzero().view(-1)
         target, edge = pairs.targets[pairs.owner[flow]], pairs.edges[flow]
-        # Records come out sorted by (edge, target); so are the pairs taken.
-        order = (edge * graph.num_nodes + target).argsort()
-        flow, target, edge = flow[order], target[order], edge[order]
+        # By the node that edges enter: rows of one node are then computed together.
+        place = graph.entering.ptr[graph.destination[edge]] + graph.entering_rank[edge]
+        order = (place * graph.num_nodes + target).argsort()
+        flow, target, place = flow[order], target[order], place[order]
 
         result = Reduction.unchanged(pairs, logits, with_probability)
-        unique_edges, first = _runs(edge)
+        places, first = _runs(place)
+        edges = graph.entering.edges[places]
         ways = self._ways(pairs.targets)
-        for begin, end in chunk_bounds(self._cost(ways, unique_edges), self.memory):
+        for begin, end in chunk_bounds(self._cost(ways, edges), self.memory):
             part = slice(int(first[begin]), int(first[end]))
-            records, reduced = self._follow(unique_edges[begin:end], ways, protocol)
-            place, found = records.find(
-                torch.searchsorted(unique_edges[begin:end], edge[part]), target[part], graph.num_nodes
-            )
-            place, found = place[found], part.start + found.nonzero().view(-1)
-            result.fill(flow[found], logits[target[found]], reduced[place])
+            records, reduced = self._follow(edges[begin:end], ways, protocol)
+            owner = torch.searchsorted(places[begin:end], place[part])
+            found_at, found = records.find(owner, target[part], graph.num_nodes)
+            found_at, found = found_at[found], part.start + found.nonzero().view(-1)
+            result.fill(flow[found], logits[target[found]], reduced[found_at])
             if progress is not None:
                 progress(part.stop, flow.numel())
         return result
@@ -161,7 +127,7 @@ class _LayerUpdate:
         self.layer = layer
         self.edges = edges
         self.protocol = protocol
-        self.memory = memory
+        self.recompute = RowRecompute(graph, layer, protocol, memory)
 
     def first(self, records: Records) -> Tensor:
         """First layer: the reduced edge is the only change, and its row's own features are as they were."""
@@ -176,10 +142,7 @@ class _LayerUpdate:
             beta = torch.zeros_like(alpha)
         norm = 1 - alpha + beta
         out = (out + (beta - alpha).unsqueeze(-1) * value) / norm.unsqueeze(-1)
-        lost = (norm < SMALLEST_NORM).any(dim=-1).nonzero().view(-1)
-        if lost.numel():
-            target = layer.states.target[records.node[lost]]
-            out[lost] = self._rows(records, lost, target, None)
+        self._restore(out, _unsafe(norm), records, layer.states.target[records.node], None)
         return out
 
     def later(self, records: Records, senders: Records, changes: Changes) -> Tensor:
@@ -189,76 +152,36 @@ class _LayerUpdate:
         target = layer.states.target[records.node]
         target[is_own] = states.target[own[is_own]]
 
-        light = (~is_own)[changes.row]
-        row, edge, sender = changes.row[light], changes.edge[light], changes.sender[light]
-        alpha = layer.weights[edge]
-        node = records.node[row]
-        score = layer.algebra.score(states.source[sender], layer.states.target[node])
+        light = changes.where(~is_own[changes.row])
+        node = records.node[light.row]
+        alpha = layer.weights[light.edge]
+        score = layer.algebra.score(states.source[light.sender], layer.states.target[node])
         beta = (score - layer.log_norm[node]).exp()
-        shift = beta.unsqueeze(-1) * states.value[sender]
-        shift -= alpha.unsqueeze(-1) * layer.states.value[graph.source[edge]]
-        out = layer.aggregated[records.node].index_add_(0, row, shift)
-        norm = torch.ones_like(out[..., 0]).index_add_(0, row, beta - alpha)
-        heavy = (is_own | (norm < SMALLEST_NORM).any(dim=-1)).nonzero().view(-1)
+        shift = beta.unsqueeze(-1) * states.value[light.sender]
+        shift -= alpha.unsqueeze(-1) * layer.states.value[graph.source[light.edge]]
+        out = layer.aggregated[records.node].index_add_(0, light.row, shift)
+        norm = torch.ones_like(out[..., 0]).index_add_(0, light.row, beta - alpha)
         out /= norm.unsqueeze(-1)
-        for begin, end in chunk_bounds(self._row_cost(records.node[heavy]), self.memory):
-            chosen = heavy[begin:end]
-            out[chosen] = self._rows(records, chosen, target[chosen], changes)
+        self._restore(out, is_own | _unsafe(norm), records, target, changes)
         return out
 
-    def _row_cost(self, nodes: Tensor) -> Tensor:
-        width = self.layer.states.value[0].numel()
-        return self.graph.entering.degree[nodes].double() * (width * 8 * 4 + 64)
-
-    def _rows(self, records: Records, chosen: Tensor, target: Tensor, changes: Changes | None) -> Tensor:
-        """Whole rows of the chosen records, from their (possibly new) target states and changed senders."""
-        layer, graph = self.layer, self.graph
-        node, rows = records.node[chosen], graph.entering
-        row, place = expand_rows(rows, node)
-        source = graph.entering_source[place]
-        degree = rows.degree[node]
-        begin = degree.cumsum(0) - degree
-        score = layer.algebra.score(layer.states.source[source], target[row])
-
+    def _restore(self, out: Tensor, stale: Tensor, records: Records, target: Tensor, changes: Changes | None) -> None:
+        """Compute the stale ones among the rows `out` anew."""
+        chosen = stale.nonzero().view(-1)
+        if chosen.numel() == 0:
+            return
         if changes is not None:
-            position = torch.full_like(records.node, -1)
-            position[chosen] = torch.arange(chosen.numel(), device=graph.device)
-            mine = position[changes.row]
-            kept = mine >= 0
-            slot, sender = self._slot(begin, mine[kept], changes.edge[kept]), changes.sender[kept]
-            score[slot] = layer.algebra.score(changes.states.source[sender], target[mine[kept]])
-
-        reduced_edge = self.edges[records.edge[chosen]]
-        enters = (graph.destination[reduced_edge] == node).nonzero().view(-1)
-        reduced = self._slot(begin, enters, reduced_edge[enters])
-        if self.protocol is Protocol.COEFFICIENT:
-            score[reduced] = 0.0
-        elif self.protocol is Protocol.REMOVAL:
-            score[reduced] = -torch.inf
-        weights = _row_softmax(score, row, chosen.numel())
-        if self.protocol is Protocol.WEIGHT:
-            weights[reduced] = 0.0
-
-        out = layer.aggregated.new_zeros(chosen.numel(), *layer.aggregated.shape[1:])
-        out.index_add_(0, row, weights.unsqueeze(-1) * layer.states.value[source])
-        if changes is not None:
-            moved = changes.states.value[sender] - layer.states.value[source[slot]]
-            out.index_add_(0, row[slot], weights[slot].unsqueeze(-1) * moved)
-        return out
-
-    def _slot(self, begin: Tensor, row: Tensor, edge: Tensor) -> Tensor:
-        """Where an edge that enters a row stands in the list of all rows' entries."""
-        return begin[row] + self.graph.entering_rank[edge]
+            place = torch.full_like(records.node, -1)
+            place[chosen] = torch.arange(chosen.numel(), device=chosen.device)
+            kept = changes.where(stale[changes.row])
+            changes = Changes(place[kept.row], kept.edge, kept.sender, kept.states)
+        reduced = self.edges[records.edge[chosen]]
+        out[chosen] = self.recompute(ChangedRows(records.node[chosen], target[chosen], reduced, changes))
 
 
-def _row_softmax(score: Tensor, row: Tensor, num_rows: int) -> Tensor:
-    """Softmax over each row's entries; a row whose every score is -inf gets zeros."""
-    peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
-    peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
-    peak = torch.where(peak.isinf(), torch.zeros_like(peak), peak)
-    raised = (score - peak[row]).exp()
-    norm = torch.zeros_like(peak).index_add_(0, row, raised)
-    return raised / torch.where(norm > 0, norm, torch.ones_like(norm))[row]
+def _unsafe(norm: Tensor) -> Tensor:
+    """Rows [n] of whose softmax, in some head, a difference leaves too few digits, or a sum has overflowed."""
+    return ~((norm > SMALLEST_NORM) & (norm < torch.inf)).all(dim=-1)
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,10 @@ class LayerAlgebra(ABC):
     def score(self, source: Tensor, target: Tensor) -> Tensor:
         """Scores before softmax of edges, [m, heads], from `States.source` and `States.target` of their ends."""
 
+    def score_all(self, source: Tensor, target: Tensor) -> Tensor:
+        """Scores of all sources [d, ...] with all targets [r, ...], as [r, heads, d]."""
+        return self.score(source.unsqueeze(0), target.unsqueeze(1)).transpose(1, 2)
+
     def finish(self, aggregated: Tensor) -> Tensor:
         """The layer's output [n, out] from the weighted sums [n, heads, channels]."""
         out = aggregated.flatten(1) if self.conv.concat else aggregated.mean(dim=1)
@@ -102,9 +106,24 @@ class SuperGATAlgebra(LayerAlgebra):
     def score(self, source: Tensor, target: Tensor) -> Tensor:
         dot = (source * target).sum(dim=-1)
         if self.conv.attention_type == "SD":
-            return F.leaky_relu(dot / sqrt(self.channels), self.slope)
-        linear = (source * self._parameter("att_l") + target * self._parameter("att_r")).sum(dim=-1)
-        return F.leaky_relu(linear * dot.sigmoid(), self.slope)
+            return self._scaled(dot)
+        return self._mixed(dot, self._share(source, "att_l"), self._share(target, "att_r"))
+
+    def score_all(self, source: Tensor, target: Tensor) -> Tensor:
+        dot = torch.einsum("rhc,dhc->rhd", target, source)
+        if self.conv.attention_type == "SD":
+            return self._scaled(dot)
+        return self._mixed(dot, self._share(source, "att_l").t(), self._share(target, "att_r").unsqueeze(-1))
+
+    def _scaled(self, dot: Tensor) -> Tensor:
+        return F.leaky_relu(dot / sqrt(self.channels), self.slope)
+
+    def _mixed(self, dot: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return F.leaky_relu((left + right) * dot.sigmoid(), self.slope)
+
+    def _share(self, states: Tensor, name: str) -> Tensor:
+        """One end's share of GAT's score, [n, heads]."""
+        return (states * self._parameter(name)).sum(dim=-1)
 
 
 ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
