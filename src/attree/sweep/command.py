@@ -1,0 +1,146 @@
+"""The command `attree sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from attree.errors import AttreeError
+from attree.report.style import count
+from attree.sweep.plan import Plan, load_plan
+from attree.sweep.run import Launch, Outcome, Processes, do_runs, shell_command
+from attree.sweep.summary import summarise, summary_table
+
+DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
+
+Each run is an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Runs that are
+finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv,
+results.png and a table with mean and standard deviation over the seeds are made. If runs failed, the exit status is 1
+and their logs are named."""
+
+EPILOG = """Start with:    attree sweep configs/sweeps/regularization.yaml
+On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
+               attree sweep FILE --collect     (when the jobs are through)
+
+The comments in configs/sweeps/regularization.yaml explain what a sweep file can say."""
+
+
+def main(argv: Sequence[str] | None = None, launch: Launch | None = None) -> int:
+    """Run `attree sweep` with the arguments that follow it, and return its exit status.
+
+    Args:
+        argv: Arguments; those of the process if None.
+        launch: How to do one run; as a process of its own if None.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        plan = load_plan(arguments.file)
+    except AttreeError as error:
+        print(f"attree: error: {error}", file=sys.stderr)
+        return 2
+    if arguments.dry_run:
+        for run in plan.runs:
+            print(shell_command(plan, run, arguments.folder))
+        return 0
+    console = Console()
+    outcomes: list[Outcome] = []
+    if not arguments.collect:
+        processes = Processes()
+        try:
+            with _terminate_as_interrupt():
+                outcomes = _do_runs(plan, arguments.folder, arguments.jobs, launch or processes.launch, console)
+        except KeyboardInterrupt:
+            console.print("Stopped. The same command goes on with the runs that are not finished.")
+            return 130
+        finally:
+            processes.stop()
+    _show_summary(plan, arguments.folder, console)
+    return _show_failures(outcomes, console)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attree sweep",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, help="sweep file (YAML)")
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("logs/sweeps"), help="where <name>/<run id> go (default: logs/sweeps)"
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--dry_run", action="store_true", help="print one shell command per run and do nothing")
+    only.add_argument("--collect", action="store_true", help="only sum up the runs that are finished")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer >= 1, but got {text!r}")
+    return int(text)
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let a polite request to end, as a scheduler sends it, do what Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
+    outcomes = []
+    progress = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    with progress:
+        task = progress.add_task("runs", total=len(plan.runs))
+        for outcome in do_runs(plan, folder, jobs, launch):
+            outcomes.append(outcome)
+            progress.advance(task)
+            if outcome.status != "skipped":
+                console.print(f"{outcome.status:8}{escape(outcome.run.id)}  {outcome.seconds:.0f} s", highlight=False)
+    skipped = sum(outcome.status == "skipped" for outcome in outcomes)
+    if skipped:
+        console.print(f"{count(skipped, 'run')} finished before, not done again")
+    return outcomes
+
+
+def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
+    summary = summarise(plan, folder)
+    if summary is None:
+        console.print("No run has finished: there is nothing to sum up.")
+        return
+    console.print(summary_table(summary, title=plan.name))
+    if not summary.metrics:
+        console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
+    console.print(f"All runs: {summary.csv}", soft_wrap=True)
+    if summary.figure is not None:
+        console.print(f"Figure:   {summary.figure}", soft_wrap=True)
+    console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
+
+
+def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    for outcome in failed:
+        console.print(
+            f"[red]failed[/red]: {escape(outcome.run.id)}, see {outcome.log}", highlight=False, soft_wrap=True
+        )
+    return 1 if failed else 0

@@ -1,0 +1,268 @@
+"""Read a sweep file and expand it into runs.
+
+A sweep file says which config to start from, which settings to try and with which seeds:
+
+    name: regularization              # runs go to <folder>/<name>/<run id>
+    config: ../cora.yaml              # what every run starts from; relative to this file
+    set: {explain.every_n_epochs: 0}  # optional: what all runs change in it
+    keys:                             # optional: short names for config keys; one name may set several
+      dropout: [model.init_args.net.init_args.dropout, model.init_args.net.init_args.attention_dropout]
+      seed: [seed_everything, data.init_args.seed]
+    seeds: [0, 1, 2]                  # every setting runs once per seed; without `keys.seed` it sets seed_everything
+    runs:                             # one or more blocks, each a panel of the figure
+      - grid: {dropout: [0, 0.5]}     # all combinations of the listed values,
+        set: {model.init_args.lr: 0.01}
+      - list: [{dropout: 0.1, model.init_args.lr: 0.1}]  # or exactly these
+        name: tuned                   # optional: heads the panel and begins the run ids
+    metrics: [val/acc, explain/*/*/faithfulness]  # optional: what the table and the figure show
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from attree.errors import ArgumentError, MissingDataError
+
+DEFAULT_METRICS = ("val/acc", "test/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
+SEED = "seed"
+
+Settings = dict[str, Any]
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-4 as a number, as the configs' own parser does; plain YAML 1.1 takes it for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit.
+
+    Attributes:
+        id: Readable, stable name; also the run's folder.
+        overrides: What the run sets in the config, by config key.
+        fingerprint: Hash of the config's text and the overrides: two runs with the same one are the same run.
+    """
+
+    id: str
+    overrides: Settings
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting with one seed, and the run that realises it (which several points may share)."""
+
+    settings: Settings
+    seed: int
+    run: Run
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that belong on one axis: one panel of the figure."""
+
+    name: str
+    points: list[Point]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """What each varied key is called."""
+        return short_names(dict.fromkeys(key for point in self.points for key in point.settings))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep file, read, checked and expanded."""
+
+    name: str
+    config: Path
+    blocks: list[Block]
+    metrics: tuple[str, ...]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Every run once, in order."""
+        return list({point.run.id: point.run for block in self.blocks for point in block.points}.values())
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a sweep file and expand it; whatever is wrong with it is said in one sentence.
+
+    Settings that come to the same config (such as weight decay 0 and dropout 0 of two blocks that start from the same
+    network) share one run.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError(f"Expected a sweep file, but {str(path)!r} does not exist.")
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except yaml.YAMLError as error:
+        raise ArgumentError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from error
+    return _Reader(path).plan(content)
+
+
+class _Reader:
+    """Checks and expands the content of one sweep file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def plan(self, content: Any) -> Plan:
+        fields = self._mapping(content, "the file", {"name", "config", "set", "keys", "seeds", "runs", "metrics"})
+        for required in ("name", "config", "runs"):
+            self._expect(required in fields, f"to have the key `{required}`", sorted(fields))
+        name, runs = fields["name"], fields["runs"]
+        self._expect(_is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
+        config = self.path.parent / str(fields["config"])
+        if not config.is_file():
+            raise MissingDataError(f"{self.path}: `config` is {fields['config']!r}, but {config} does not exist.")
+        self.text = config.read_text(encoding="utf-8")
+        self.keys = self._keys(fields.get("keys", {}))
+        self.seeds = fields.get("seeds", [0])
+        self._expect(_are_integers(self.seeds), "`seeds` to be a list of different integers", self.seeds)
+        self._expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
+        metrics = fields.get("metrics", list(DEFAULT_METRICS))
+        self._expect(_are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
+
+        common = self._resolve(self._mapping(fields.get("set", {}), "`set`"))
+        self.known: dict[str, Run] = {}
+        blocks = [self._block(block, common) for block in runs]
+        names = [block.name for block in blocks]
+        self._expect(len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names)
+        return Plan(name, config, blocks, tuple(metrics))
+
+    def _keys(self, content: Any) -> dict[str, list[str]]:
+        keys = {}
+        for name, targets in self._mapping(content, "`keys`").items():
+            listed = [targets] if isinstance(targets, str) else targets
+            self._expect(_are_strings(listed), f"`keys.{name}` to be a config key or a list of them", targets)
+            keys[name] = listed
+        return {SEED: ["seed_everything"], **keys}
+
+    def _block(self, content: Any, common: Settings) -> Block:
+        fields = self._mapping(content, "a block of `runs`", {"grid", "list", "set", "name"})
+        self._expect(("grid" in fields) != ("list" in fields), "each block to have either `grid` or `list`", fields)
+        name = fields.get("name", "")
+        self._expect(name == "" or _is_file_name(name), "a block's `name` to be a plain word", name)
+        fixed = {**common, **self._resolve(self._mapping(fields.get("set", {}), "`set` of a block"))}
+        points = []
+        for settings in self._grid(fields["grid"]) if "grid" in fields else self._list(fields["list"]):
+            self._expect(SEED not in settings, "seeds to be given by `seeds`", settings)
+            for seed in self.seeds:
+                overrides = {**fixed, **self._resolve(settings), **self._resolve({SEED: seed})}
+                points.append(Point(settings, seed, self._run(name, settings, seed, overrides)))
+        block = Block(name, points)
+        return block if name else Block(", ".join(block.labels.values()), points)
+
+    def _grid(self, content: Any) -> Iterator[Settings]:
+        grid = self._mapping(content, "`grid`")
+        self._expect(len(grid) > 0, "`grid` to name at least one key", grid)
+        for key, values in grid.items():
+            self._expect(isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values)
+        for combination in itertools.product(*grid.values()):
+            yield dict(zip(grid, combination, strict=True))
+
+    def _list(self, content: Any) -> Iterator[Settings]:
+        self._expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
+        for settings in content:
+            yield self._mapping(settings, "an entry of `list`")
+
+    def _run(self, block: str, settings: Settings, seed: int, overrides: Settings) -> Run:
+        fingerprint = _fingerprint(self.text, overrides)
+        for run in self.known.values():
+            if run.fingerprint == fingerprint:
+                return run
+        labels = short_names(settings)
+        parts = [f"{labels[key]}={value_text(value)}" for key, value in settings.items()] + [f"{SEED}={seed}"]
+        run_id = re.sub(r"[^\w.,=+-]+", "_", "-".join([block, *parts] if block else parts))
+        self._expect(
+            run_id not in self.known, "run ids to differ (give the blocks a `name`, or the keys one in `keys`)", run_id
+        )
+        self.known[run_id] = Run(run_id, overrides, fingerprint)
+        return self.known[run_id]
+
+    def _resolve(self, settings: Mapping[str, Any]) -> Settings:
+        """Settings by config key instead of by short name."""
+        return {key: value for name, value in settings.items() for key in self.keys.get(name, [name])}
+
+    def _mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> Settings:
+        is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
+        self._expect(is_mapping, f"{what} to be a mapping of keys to values", content)
+        unknown = set() if allowed is None else set(content) - allowed
+        self._expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", sorted(unknown))
+        return dict(content)
+
+    def _expect(self, condition: bool, expected: str, got: object) -> None:
+        if not condition:
+            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.")
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """The last word of each config key, or the whole key where last words are the same.
+
+    >>> short_names(["model.init_args.lr", "data.seed", "explain.seed"])
+    {'model.init_args.lr': 'lr', 'data.seed': 'data.seed', 'explain.seed': 'explain.seed'}
+    """
+    last = {key: key.rpartition(".")[2] for key in keys}
+    times = Counter(last.values())
+    return {key: word if times[word] == 1 else key for key, word in last.items()}
+
+
+def value_text(value: Any) -> str:
+    """A value as it is typed on the command line.
+
+    >>> value_text(0.0005), value_text("attree.models.GATv2"), value_text(["gatt", "random"]), value_text(True)
+    ('0.0005', 'attree.models.GATv2', '["gatt", "random"]', 'true')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
+    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder."""
+    logger = "--trainer.logger"
+    return [
+        "fit",
+        f"--config={os.path.relpath(plan.config)}",
+        *(f"--{key}={value_text(value)}" for key, value in run.overrides.items()),
+        f"{logger}=lightning.pytorch.loggers.TensorBoardLogger",
+        f"{logger}.init_args.save_dir={folder}",
+        f"{logger}.init_args.name={plan.name}",
+        f"{logger}.init_args.version={run.id}",
+        f"{logger}.init_args.default_hp_metric=false",
+    ]
+
+
+def _fingerprint(config: str, overrides: Settings) -> str:
+    content = json.dumps({"config": config, "overrides": overrides}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _is_file_name(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name) is not None
+
+
+def _are_strings(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
+
+
+def _are_integers(values: Any) -> bool:
+    if not isinstance(values, list) or not values:
+        return False
+    return all(type(value) is int for value in values) and len(set(values)) == len(values)

@@ -1,0 +1,143 @@
+"""Do the runs of a plan: each a process of its own, several at a time, finished ones left alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import Literal
+
+from attree.files import write_text
+from attree.sweep.plan import Plan, Run, fit_arguments
+
+METRICS_FILE = "metrics.json"
+"""What a fit leaves behind when it ends: its last metrics."""
+
+FINGERPRINT_FILE = "fingerprint.txt"
+"""What the sweep adds when a fit ended well: which run this was."""
+
+LOG_FILE = "output.log"
+"""Everything that a run printed."""
+
+Launch = Callable[[Sequence[str], Path, Mapping[str, str]], int]
+"""Runs `attree` with arguments, a file for its output and its environment; returns the exit status."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run went."""
+
+    run: Run
+    status: Literal["done", "skipped", "failed"]
+    seconds: float
+    log: Path
+
+
+class Processes:
+    """Starts `attree` processes and can end all that still run."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = Lock()
+        self._stopped = False
+
+    def launch(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        """Run `attree` to its end and return its exit status."""
+        with log.open("wb") as output:
+            with self._lock:
+                if self._stopped:
+                    return 1
+                # In a session of its own: Ctrl-C then reaches the sweep alone, which ends its runs itself.
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "attree.cli", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
+                self._running.add(process)
+            try:
+                return process.wait()
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+
+    def stop(self) -> None:
+        """End what runs, with all that it started, and start nothing more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_finished(run: Run, folder: Path) -> bool:
+    """Whether `folder` holds the results of this very run, not of an earlier one under the same id."""
+    fingerprint = folder / FINGERPRINT_FILE
+    return (
+        (folder / METRICS_FILE).is_file()
+        and fingerprint.is_file()
+        and fingerprint.read_text(encoding="utf-8").strip() == run.fingerprint
+    )
+
+
+def run_folder(plan: Plan, run: Run, folder: Path) -> Path:
+    """Where a run's files are."""
+    return folder / plan.name / run.id
+
+
+def do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch) -> Iterator[Outcome]:
+    """Do all runs that are not finished, `jobs` at a time, and yield each one's outcome as it is known.
+
+    What a former, unfinished or differently configured run left in a run's folder is removed before it starts. A run
+    that fails stops no other.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads_per_job(jobs))}
+    executor = ThreadPoolExecutor(max_workers=jobs)
+    waiting = [executor.submit(_do_run, plan, run, folder, environment, launch) for run in plan.runs]
+    try:
+        for future in as_completed(waiting):
+            yield future.result()
+    finally:
+        # Without waiting: after an interrupt the caller must get to end the runs that are under way.
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _do_run(plan: Plan, run: Run, folder: Path, environment: Mapping[str, str], launch: Launch) -> Outcome:
+    own = run_folder(plan, run, folder)
+    log = own / LOG_FILE
+    if is_finished(run, own):
+        return Outcome(run, "skipped", 0.0, log)
+    began = perf_counter()
+    if own.exists():
+        shutil.rmtree(own)
+    own.mkdir(parents=True)
+    status = launch(fit_arguments(plan, run, folder), log, environment)
+    succeeded = status == 0 and (own / METRICS_FILE).is_file()
+    if succeeded:
+        write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
+    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, log)
+
+
+def shell_command(plan: Plan, run: Run, folder: Path) -> str:
+    """One line for a shell or a cluster's scheduler that does one run and marks it as finished."""
+    marker = run_folder(plan, run, folder) / FINGERPRINT_FILE
+    fit = shlex.join(["attree", *fit_arguments(plan, run, folder)])
+    return f"{fit} && echo {run.fingerprint} > {shlex.quote(str(marker))}"
+
+
+def threads_per_job(jobs: int) -> int:
+    """Threads that each of several simultaneous runs may use: an equal share of what one alone would."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    available = int(asked) if asked.isdigit() else os.cpu_count() or 1
+    return max(1, available // jobs)

@@ -1,0 +1,110 @@
+"""Sum up a sweep: one CSV of all runs, a table of means, a figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pandas as pd
+from rich.table import Table
+
+from attree.files import replacing, write_text
+from attree.report.style import count
+from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.sweep.plan import Plan, value_text
+from attree.sweep.run import METRICS_FILE, is_finished, run_folder
+
+SWEEP, SEED, RUN = "sweep", "seed", "run"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a sweep found, and where it is written.
+
+    Attributes:
+        results: One row per finished run of each block: its settings, seed, id and all its metrics.
+        metrics: Names of the metrics to show.
+        csv: The file that holds `results`.
+        figure: The figure's file; None if no run has any of the metrics.
+    """
+
+    results: pd.DataFrame
+    metrics: list[str]
+    csv: Path
+    figure: Path | None
+
+
+def summarise(plan: Plan, folder: Path) -> Summary | None:
+    """Collect the finished runs and write `results.csv` and `results.png` beside them; None if there are none."""
+    results = collect(plan, folder)
+    if results.empty:
+        return None
+    metrics = chosen_metrics(plan.metrics, results)
+    csv = write_text(folder / plan.name / "results.csv", results.drop(columns=SETTING).to_csv(index=False))
+    figure = _write_figure(plan, results, metrics, folder / plan.name / "results.png") if metrics else None
+    return Summary(results, metrics, csv, figure)
+
+
+def collect(plan: Plan, folder: Path) -> pd.DataFrame:
+    """One row per point of the plan whose run is finished, blocks one after the other."""
+    rows = []
+    for block in plan.blocks:
+        for point in block.points:
+            own = run_folder(plan, point.run, folder)
+            if not is_finished(point.run, own):
+                continue
+            settings = {block.labels[key]: value for key, value in point.settings.items()}
+            metrics = json.loads((own / METRICS_FILE).read_text(encoding="utf-8"))
+            named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
+            rows.append({**named, **metrics})
+    return pd.DataFrame(rows)
+
+
+def _setting(settings: dict[str, object]) -> object:
+    """What a point is called on its block's axis: its value, or all values with their names if there are several."""
+    if len(settings) == 1:
+        (value,) = settings.values()
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
+    return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
+
+
+def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
+    """The metrics that match a name or pattern (with `*`), in the order of the patterns."""
+    logged = [name for name in results.columns if "/" in name]
+    return list(dict.fromkeys(name for pattern in patterns for name in logged if fnmatchcase(name, pattern)))
+
+
+def summary_table(summary: Summary, title: str) -> Table:
+    """Mean and standard deviation over the seeds, one row per setting."""
+    table = Table(title=title, title_style="bold")
+    for heading in ("sweep", "setting", "runs"):
+        table.add_column(heading, justify="right" if heading == "runs" else "left")
+    for metric in summary.metrics:
+        table.add_column(metric.replace("explain/", "").replace("/", "\n"), justify="right")
+    for sweep, block in summary.results.groupby(SWEEP, sort=False):
+        for setting, runs in block.groupby(SETTING, sort=False):
+            cells = [_mean_and_spread(runs[metric]) for metric in summary.metrics]
+            shown = f"{setting:g}" if isinstance(setting, float) else str(setting)
+            table.add_row(str(sweep), shown, str(len(runs)), *cells)
+        table.add_section()
+    return table
+
+
+def _mean_and_spread(values: pd.Series) -> str:
+    known = values.dropna()
+    if known.empty:
+        return "undefined"
+    spread = known.std()
+    return f"{known.mean():.4f}" + ("" if math.isnan(spread) else f" ± {spread:.4f}")
+
+
+def _write_figure(plan: Plan, results: pd.DataFrame, metrics: list[str], path: Path) -> Path:
+    blocks = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
+    seeds = count(results[SEED].nunique(), "seed")
+    with replacing(path) as temporary:
+        sweep_figure(blocks, metrics, f"{plan.name}: mean and spread over {seeds}").savefig(temporary, format="png")
+    return path

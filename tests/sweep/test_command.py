@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from attree.sweep.command import main
+from attree.sweep.run import threads_per_job
+
+CONTENT: dict[str, Any] = {
+    "name": "study",
+    "config": "base.yaml",
+    "seeds": [0, 1],
+    "runs": [{"grid": {"model.decay": [0, 0.01]}}, {"grid": {"dropout": [0.5]}}],
+    "metrics": ["val/acc", "explain/*/*/faithfulness"],
+}
+
+
+class FakeFit:
+    """Writes what a fit would: metrics computed from its arguments."""
+
+    def __init__(self, fail: str = "", crash_after_metrics: bool = False) -> None:
+        self.fail = fail
+        self.crash_after_metrics = crash_after_metrics
+        self.seen: list[dict[str, str]] = []
+        self.environments: list[Mapping[str, str]] = []
+        self._lock = Lock()
+
+    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
+        version = given["trainer.logger.init_args.version"]
+        with self._lock:
+            self.seen.append(given)
+            self.environments.append(environment)
+        log.write_text("output\n")
+        fails = bool(self.fail) and self.fail in version
+        if not fails or self.crash_after_metrics:
+            seed = int(given["seed_everything"])
+            metrics = {
+                "val/acc": 0.5 + 0.2 * seed - float(given.get("model.decay", 0)),
+                "explain/gatt/weight/faithfulness": float("nan") if seed else 0.25,
+            }
+            (log.parent / "metrics.json").write_text(json.dumps(metrics))
+        return 1 if fails else 0
+
+    def versions(self) -> list[str]:
+        return sorted(given["trainer.logger.init_args.version"] for given in self.seen)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text("model: {}\n")
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(CONTENT))
+    return path
+
+
+ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
+
+
+def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = FakeFit()
+    assert main([str(file), "--jobs", "3"], launch=fit) == 0
+    assert fit.versions() == sorted(ALL)
+    assert {given["trainer.logger.init_args.save_dir"] for given in fit.seen} == {"logs/sweeps"}
+    assert {given["trainer.logger.init_args.name"] for given in fit.seen} == {"study"}
+
+    folder = Path("logs/sweeps/study")
+    results = pd.read_csv(folder / "results.csv")
+    assert results["run"].tolist() == ALL
+    assert results["sweep"].tolist() == ["decay"] * 4 + ["dropout"] * 2
+    assert results["val/acc"].tolist() == pytest.approx([0.5, 0.7, 0.49, 0.69, 0.5, 0.7])
+    assert results["decay"].tolist()[:4] == [0, 0, 0.01, 0.01]
+    assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
+    shown = capsys.readouterr().out
+    assert "0.6000 ± 0.1414" in shown  # mean and standard deviation of 0.5 and 0.7
+    assert "0.5900 ± 0.1414" in shown
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, "results.csv", "results.png"])
+
+
+def test_finished_runs_are_not_done_again_changed_ones_are(file: Path) -> None:
+    main([str(file)], launch=FakeFit())
+    again = FakeFit()
+    assert main([str(file)], launch=again) == 0
+    assert again.seen == []
+
+    stale = Path("logs/sweeps/study/decay=0-seed=0/events.old")
+    stale.write_text("of the former config")
+    file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": {"model.decay": [0]}, "set": {"epochs": 9}}]}))
+    changed = FakeFit()
+    assert main([str(file)], launch=changed) == 0
+    assert changed.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
+    assert not stale.exists()
+
+    (file.parent / "base.yaml").write_text("model: {lr: 1}\n")
+    rebased = FakeFit()
+    main([str(file)], launch=rebased)
+    assert rebased.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
+
+
+@pytest.mark.parametrize("crash_after_metrics", [False, True])
+def test_failed_run_stops_no_other_and_is_tried_again(
+    file: Path, capsys: pytest.CaptureFixture[str], crash_after_metrics: bool
+) -> None:
+    fit = FakeFit(fail="decay=0.01-seed=1", crash_after_metrics=crash_after_metrics)
+    assert main([str(file), "--jobs", "2"], launch=fit) == 1
+    assert fit.versions() == sorted(ALL)
+    assert "failed: decay=0.01-seed=1, see logs/sweeps/study/decay=0.01-seed=1/output.log" in capsys.readouterr().out
+    assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [one for one in ALL if one != ALL[3]]
+
+    repaired = FakeFit()
+    assert main([str(file)], launch=repaired) == 0
+    assert repaired.versions() == ["decay=0.01-seed=1"]
+
+
+def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def silent(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        return 0
+
+    assert main([str(file)], launch=silent) == 1
+    assert "nothing to sum up" in capsys.readouterr().out
+
+
+def test_dry_run_prints_commands_whose_marks_count_as_finished(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(file), "--dry_run"]) == 0
+    assert not Path("logs").exists()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(ALL)
+    for line, run in zip(lines, ALL, strict=True):
+        words = shlex.split(line)
+        assert words[:3] == ["attree", "fit", "--config=base.yaml"]
+        assert f"--trainer.logger.init_args.version={run}" in words
+    first = Path("logs/sweeps/study", ALL[0])
+    first.mkdir(parents=True)
+    (first / "metrics.json").write_text('{"val/acc": 0.9}')
+    os.system(lines[0].partition(" && ")[2])  # what the scheduler's shell does after the fit
+    fit = FakeFit()
+    main([str(file)], launch=fit)
+    assert fit.versions() == sorted(ALL[1:])
+
+
+def test_collect_starts_nothing(file: Path) -> None:
+    main([str(file)], launch=FakeFit())
+    Path("logs/sweeps/study/results.csv").unlink()
+    fit = FakeFit()
+    assert main([str(file), "--collect"], launch=fit) == 0
+    assert fit.seen == []
+    assert len(pd.read_csv("logs/sweeps/study/results.csv")) == len(ALL)
+
+
+def test_threads_are_shared_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "6")
+    fit = FakeFit()
+    main([str(file), "--jobs", "4"], launch=fit)
+    assert {environment["OMP_NUM_THREADS"] for environment in fit.environments} == {"1"}
+    assert (threads_per_job(1), threads_per_job(2), threads_per_job(3)) == (6, 3, 2)
+
+
+def test_interrupt_says_how_to_go_on(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        raise KeyboardInterrupt
+
+    assert main([str(file)], launch=interrupted) == 130
+    assert "goes on" in capsys.readouterr().out
+
+
+def test_unusable_file_is_one_sentence_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attree: error: ")
+    assert error.count("\n") == 1
+
+
+def test_metrics_that_no_run_logged_are_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(yaml.safe_dump({**CONTENT, "metrics": ["val/f1"]}))
+    assert main([str(file)], launch=FakeFit()) == 0
+    assert "No run logged any of the metrics val/f1" in capsys.readouterr().out
+    assert not Path("logs/sweeps/study/results.png").exists()
