@@ -3,9 +3,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
+from time import sleep
 from typing import Any
 
 import pandas as pd
@@ -13,7 +17,7 @@ import pytest
 import yaml
 
 from attree.sweep.command import main
-from attree.sweep.run import threads_per_job
+from attree.sweep.run import Processes, threads_per_job
 
 CONTENT: dict[str, Any] = {
     "name": "study",
@@ -185,3 +189,20 @@ def test_metrics_that_no_run_logged_are_said(file: Path, capsys: pytest.CaptureF
     assert main([str(file)], launch=FakeFit()) == 0
     assert "No run logged any of the metrics val/f1" in capsys.readouterr().out
     assert not Path("logs/sweeps/study/results.png").exists()
+
+
+def test_stop_ends_a_running_process_at_once_and_starts_no_other(tmp_path: Path) -> None:
+    processes = Processes()
+    # `attree` itself, held up by a module that waits where it is imported first.
+    (tmp_path / "lightning.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'started')!r}).touch()\ntime.sleep(600)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    with ThreadPoolExecutor() as executor:
+        status = executor.submit(processes.launch, ["fit"], tmp_path / "log", environment)
+        while not (tmp_path / "started").exists() and not status.done():
+            sleep(0.05)
+        processes.stop()
+        assert status.result(timeout=60) == -signal.SIGKILL
+    assert processes.launch(["fit"], tmp_path / "second", environment) == 1
+    assert (tmp_path / "second").read_bytes() == b""

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
-from attree.sweep.plan import Plan, fit_arguments, load_plan
-from attree.sweep.run import shell_command
+from attree.sweep.plan import Plan, load_plan
+from attree.sweep.run import fit_arguments, shell_command
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -232,21 +231,6 @@ def value_text(value: Any) -> str:
     ('0.0005', 'attree.models.GATv2', '["gatt", "random"]', 'true')
     """
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
-    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder."""
-    logger = "--trainer.logger"
-    return [
-        "fit",
-        f"--config={os.path.relpath(plan.config)}",
-        *(f"--{key}={value_text(value)}" for key, value in run.overrides.items()),
-        f"{logger}=lightning.pytorch.loggers.TensorBoardLogger",
-        f"{logger}.init_args.save_dir={folder}",
-        f"{logger}.init_args.name={plan.name}",
-        f"{logger}.init_args.version={run.id}",
-        f"{logger}.init_args.default_hp_metric=false",
-    ]
 
 
 def _fingerprint(config: str, overrides: Settings) -> str:

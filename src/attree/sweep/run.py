@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Literal
 
 from attree.files import write_text
-from attree.sweep.plan import Plan, Run, fit_arguments
+from attree.sweep.plan import Plan, Run, value_text
 
 METRICS_FILE = "metrics.json"
 """What a fit leaves behind when it ends: its last metrics."""
@@ -94,6 +94,21 @@ def is_finished(run: Run, folder: Path) -> bool:
 def run_folder(plan: Plan, run: Run, folder: Path) -> Path:
     """Where a run's files are."""
     return folder / plan.name / run.id
+
+
+def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
+    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder."""
+    logger = "--trainer.logger"
+    return [
+        "fit",
+        f"--config={os.path.relpath(plan.config)}",
+        *(f"--{key}={value_text(value)}" for key, value in run.overrides.items()),
+        f"{logger}=lightning.pytorch.loggers.TensorBoardLogger",
+        f"{logger}.init_args.save_dir={folder}",
+        f"{logger}.init_args.name={plan.name}",
+        f"{logger}.init_args.version={run.id}",
+        f"{logger}.init_args.default_hp_metric=false",
+    ]
 
 
 def do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch) -> Iterator[Outcome]:
