@@ -86,8 +86,8 @@ def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.Capture
     assert results["decay"].tolist()[:4] == [0, 0, 0.01, 0.01]
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
-    assert "0.6000 ± 0.1414" in shown  # mean and standard deviation of 0.5 and 0.7
-    assert "0.5900 ± 0.1414" in shown
+    assert "0.600±0.141" in shown  # mean and standard deviation of 0.5 and 0.7
+    assert "0.590±0.141" in shown
     assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, "results.csv", "results.png"])
 
 

@@ -10,11 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
+from rich import box
 from rich.table import Table
 
 from attree.files import replacing, write_text
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.report.table import METHOD_LABELS
 from attree.sweep.plan import Plan, value_text
 from attree.sweep.run import METRICS_FILE, is_finished, run_folder
 
@@ -73,25 +75,32 @@ def _setting(settings: dict[str, object]) -> object:
 
 
 def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
-    """The metrics that match a name or pattern (with `*`), in the order of the patterns."""
+    """The metrics that match a name or pattern (with `*`), in the order of the patterns, then of the methods."""
+    rank = {method: position for position, method in enumerate(METHOD_LABELS)}
     logged = [name for name in results.columns if "/" in name]
+    logged.sort(key=lambda name: rank.get(name.split("/")[1], len(rank)))
     return list(dict.fromkeys(name for pattern in patterns for name in logged if fnmatchcase(name, pattern)))
 
 
 def summary_table(summary: Summary, title: str) -> Table:
-    """Mean and standard deviation over the seeds, one row per setting."""
-    table = Table(title=title, title_style="bold")
-    for heading in ("sweep", "setting", "runs"):
-        table.add_column(heading, justify="right" if heading == "runs" else "left")
+    """Mean and standard deviation over the seeds, one row per setting; narrow enough for most terminals."""
+    table = Table(title=title, title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("setting", overflow="fold")
+    table.add_column("n", justify="right")
     for metric in summary.metrics:
-        table.add_column(metric.replace("explain/", "").replace("/", "\n"), justify="right")
+        words = metric.removeprefix("explain/").split("/")
+        table.add_column("\n".join(METHOD_LABELS.get(word, word) for word in words), justify="right")
     for sweep, block in summary.results.groupby(SWEEP, sort=False):
         for setting, runs in block.groupby(SETTING, sort=False):
             cells = [_mean_and_spread(runs[metric]) for metric in summary.metrics]
-            shown = f"{setting:g}" if isinstance(setting, float) else str(setting)
-            table.add_row(str(sweep), shown, str(len(runs)), *cells)
+            table.add_row(_row_name(str(sweep), setting), str(len(runs)), *cells)
         table.add_section()
     return table
+
+
+def _row_name(sweep: str, setting: object) -> str:
+    shown = f"{setting:g}" if isinstance(setting, float) else str(setting)
+    return f"{sweep} {shown}" if "=" in shown else f"{sweep}={shown}"
 
 
 def _mean_and_spread(values: pd.Series) -> str:
@@ -99,7 +108,7 @@ def _mean_and_spread(values: pd.Series) -> str:
     if known.empty:
         return "undefined"
     spread = known.std()
-    return f"{known.mean():.4f}" + ("" if math.isnan(spread) else f" ± {spread:.4f}")
+    return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}")
 
 
 def _write_figure(plan: Plan, results: pd.DataFrame, metrics: list[str], path: Path) -> Path:
