@@ -14,7 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 CONFIG = Path(__file__).parents[1] / "configs" / "infection.yaml"
-EPOCHS = 400
+EPOCHS = 150
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -30,7 +30,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def curves(run: Path) -> dict[str, dict[int, float]]:
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
     found = {}
-    for tag in events.Tags()["scalars"]:
+    for tag in set(events.Tags()["scalars"]) - {"epoch"}:  # Lightning writes the epoch beside every group of scalars
         points = [(event.step, event.value) for event in events.Scalars(tag)]
         found[tag] = dict(points)
         assert len(points) == len(found[tag]), f"{tag} has a step twice"

@@ -19,11 +19,13 @@ import attree.data
 import attree.models
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.errors import ArgumentError, AttreeError
+from attree.sweep.command import main as sweep
 
 DESCRIPTION = """Train attention GNNs and measure, while they train, how well their attention explains them.
 
 Start with:  attree fit --config configs/infection.yaml
-Then look:   tensorboard --logdir logs"""
+Then look:   tensorboard --logdir logs
+Grids:       attree sweep configs/sweeps/regularization.yaml   (attree sweep --help)"""
 
 
 def subclasses(module: ModuleType, base: type) -> list[str]:
@@ -139,6 +141,9 @@ def default_logger() -> dict[str, Any]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line."""
+    given = sys.argv[1:] if args is None else args
+    if given[:1] == ["sweep"]:
+        raise SystemExit(sweep(given[1:]))
     try:
         AttreeCLI(
             LightningModule,

@@ -48,7 +48,7 @@ class ExplainCallback(Callback):
         every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
         ground_truth: Measure against ground truth where the data has some.
         figures: How many targets are drawn as case studies when training ends, and some epochs before.
-        save: Save GAtt of all targets, figures and final metrics in the run's folder.
+        save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
         seed: Seed of the choice of targets and of the `random` method.
     """
@@ -179,16 +179,18 @@ class ExplainCallback(Callback):
         console.print(metrics_table(metrics), soft_wrap=False)
         if self._board is not None:
             self._board.write_hyperparameters(pl_module, trainer, metrics)
-        if not self.save or trainer.log_dir is None:
+        if trainer.log_dir is None:
             return
         folder = Path(trainer.log_dir)
+        write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+        if not self.save:
+            return
         evaluation = self._evaluation_of(trainer, pl_module)
         saved = evaluation.attribute("gatt").save(folder / "explanations" / "gatt.npz")
         if self.figures:
             for name, figure in evaluation.draw(self.figures).items():
                 with replacing(folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
-        write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
         console.print(f"GAtt of all targets: {saved}")
         if self.figures:
             console.print(f"Figures: {folder / 'figures'}")

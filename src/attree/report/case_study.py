@@ -44,7 +44,7 @@ MOST_NAMED_NODES = 36
 
 def case_study(
     graph: LoopedGraph,
-    target: int,
+    target: int | None,
     num_layers: int,
     scores: Mapping[str, Tensor],
     truth: Tensor | None = None,
@@ -61,14 +61,15 @@ def case_study(
 
     Args:
         graph: The graph.
-        target: The explained node.
+        target: The explained node; None where the whole graph is explained, and then drawn.
         num_layers: Depth of the network.
         scores: For each method one score per edge of `graph.edge_index`, [num_edges]
             (`attree.attribution.Attribution.dense`).
         truth: The true edges as (source, destination), [2, m]; None if unknown.
         max_edges: Most edges to draw.
     """
-    expect(0 <= target < graph.num_nodes, "target", f"a node id in [0, {graph.num_nodes})", target)
+    known = target is None or 0 <= target < graph.num_nodes
+    expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
     expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
     expect(max_edges >= 1, "max_edges", "an integer >= 1", max_edges)
     for method, dense in scores.items():
@@ -94,7 +95,7 @@ def case_study(
         draw_edges(axes, drawn, strength, SCORE_COLORS(strength), shown.is_true)
         draw_nodes(axes, drawn, shown.target, truth_nodes, names)
         _color_bar(figure, axes, own)
-    _legend(figure, has_truth=bool(shown.is_true.any()))
+    _legend(figure, has_target=target is not None, has_truth=bool(shown.is_true.any()))
     return figure
 
 
@@ -108,7 +109,7 @@ class _Neighbourhood:
         source: Where each edge starts, as a position in `nodes`, [m].
         destination: Where each edge ends, as a position in `nodes`, [m].
         is_true: Whether each edge truly explains the target, [m].
-        target: The target, as a position in `nodes`.
+        target: The target, as a position in `nodes`; None if that is the whole graph.
     """
 
     edges: NDArray[np.int64]
@@ -116,11 +117,14 @@ class _Neighbourhood:
     source: NDArray[np.int64]
     destination: NDArray[np.int64]
     is_true: NDArray[np.bool_]
-    target: int
+    target: int | None
 
     @classmethod
-    def of(cls, graph: LoopedGraph, target: int, num_layers: int, truth: Tensor | None) -> _Neighbourhood:
-        edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges
+    def of(cls, graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> _Neighbourhood:
+        if target is None:
+            edges = torch.arange(graph.num_edges, device=graph.device)
+        else:
+            edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges
         ends = graph.edge_index[:, edges].cpu().numpy()
         true_pairs = set() if truth is None else set(zip(*truth.tolist(), strict=True))
         is_true = np.array([pair in true_pairs for pair in zip(*ends.tolist(), strict=True)], dtype=bool)
@@ -128,11 +132,12 @@ class _Neighbourhood:
 
     @classmethod
     def _numbered(
-        cls, edges: NDArray[np.int64], ends: NDArray[np.int64], is_true: NDArray[np.bool_], target: int
+        cls, edges: NDArray[np.int64], ends: NDArray[np.int64], is_true: NDArray[np.bool_], target: int | None
     ) -> _Neighbourhood:
-        nodes, local = np.unique(np.append(ends.ravel(), target), return_inverse=True)
-        source, destination = local[:-1].reshape(2, -1)
-        return cls(edges, nodes, source, destination, is_true, int(local[-1]))
+        named = ends.ravel() if target is None else np.append(ends.ravel(), target)
+        nodes, local = np.unique(named, return_inverse=True)
+        source, destination = local[: ends.size].reshape(2, -1)
+        return cls(edges, nodes, source, destination, is_true, None if target is None else int(local[-1]))
 
     def read(self, dense: Tensor) -> NDArray[np.float64]:
         """The scores of these edges."""
@@ -141,15 +146,19 @@ class _Neighbourhood:
     def only(self, kept: NDArray[np.int64]) -> _Neighbourhood:
         """The part that has only some of the edges."""
         ends = self.nodes[np.stack([self.source, self.destination])[:, kept]]
-        return self._numbered(self.edges[kept], ends, self.is_true[kept], int(self.nodes[self.target]))
+        target = None if self.target is None else int(self.nodes[self.target])
+        return self._numbered(self.edges[kept], ends, self.is_true[kept], target)
 
     def choose(self, strength: NDArray[np.float64], most: int) -> NDArray[np.int64]:
         """Positions of at most `most` edges that hang together: the true ones first, then the highest scored ones."""
         if len(self.edges) <= most:
             return np.arange(len(self.edges))
-        onward = self._edges_onward()
+        ranked = np.lexsort((self.edges, -strength.max(axis=0), ~self.is_true))
+        if self.target is None:
+            return np.sort(ranked[:most])
+        onward = self._edges_onward(self.target)
         kept: set[int] = set()
-        for edge in np.lexsort((self.edges, -strength.max(axis=0), ~self.is_true)).tolist():
+        for edge in ranked.tolist():
             way = {edge}
             node = int(self.destination[edge])
             while node != self.target:
@@ -159,11 +168,11 @@ class _Neighbourhood:
                 kept |= way
         return np.array(sorted(kept), dtype=np.int64)
 
-    def _edges_onward(self) -> dict[int, int]:
+    def _edges_onward(self, target: int) -> dict[int, int]:
         """For each node but the target the first edge of a shortest way to it."""
         size = len(self.nodes)
         backward = csr_matrix((np.ones(len(self.edges)), (self.destination, self.source)), shape=(size, size))
-        _, towards = breadth_first_order(backward, self.target, directed=True, return_predecessors=True)
+        _, towards = breadth_first_order(backward, target, directed=True, return_predecessors=True)
         steps = np.flatnonzero(towards[self.source] == self.destination)
         return dict(zip(self.source[steps].tolist(), steps.tolist(), strict=True))
 
@@ -187,16 +196,20 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64]) -> None:
 
 
 def _title(part: _Neighbourhood, shown: _Neighbourhood, num_layers: int) -> str:
-    hops = f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
-    title = f"{hops}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
+    whole = part.target is None
+    name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
+    title = f"{name}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
     hidden = len(part.edges) - len(shown.edges)
     return f"{title}\n({hidden:,} lower-scored edges not shown)" if hidden else title
 
 
-def _legend(figure: Figure, has_truth: bool) -> None:
-    entries = [
-        Line2D([], [], linestyle="", marker="o", markersize=9, markerfacecolor=ORANGE, color=MUTED, label="target")
-    ]
+def _legend(figure: Figure, has_target: bool, has_truth: bool) -> None:
+    entries = []
+    if has_target:
+        entries.append(
+            Line2D([], [], linestyle="", marker="o", markersize=9, markerfacecolor=ORANGE, color=MUTED, label="target")
+        )
     if has_truth:
         entries.append(Line2D([], [], linewidth=6, color=BLUE, alpha=0.45, label="true explanation"))
-    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL_SIZE)
+    if entries:
+        figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL_SIZE)

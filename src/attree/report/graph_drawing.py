@@ -177,17 +177,17 @@ def _arrow(curve: Floats, size: float) -> tuple[Floats, Floats]:
     return shaft, np.vstack([tip, base + side, base - side])
 
 
-def draw_nodes(axes: Axes, drawn: Sketch, target: int, marked: NDArray[np.bool_], names: list[str]) -> None:
+def draw_nodes(axes: Axes, drawn: Sketch, target: int | None, marked: NDArray[np.bool_], names: list[str]) -> None:
     """Draw every node as a disc: the target orange, marked ones with a blue rim, all with their names.
 
     Args:
         axes: Where to draw.
         drawn: The placed graph.
-        target: The explained node.
+        target: The explained node; None where the whole graph is explained.
         marked: Nodes to rim in blue, [n].
         names: What to write on each node; an empty string leaves it blank.
     """
-    is_target = np.arange(len(drawn.positions)) == target
+    is_target = np.arange(len(drawn.positions)) == (-1 if target is None else target)
     diameters = 2 * drawn.radius * np.where(is_target, 1.25, 1.0)
     discs = EllipseCollection(
         diameters,
