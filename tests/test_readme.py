@@ -1,0 +1,37 @@
+"""The README's Python runs as it stands, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+README = (REPO / "README.md").read_text()
+
+
+def test_python_blocks_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert (tmp_path / "scores.csv").read_text().startswith(",target,source,destination,score")
+
+
+def test_explaining_a_model_takes_under_ten_lines() -> None:
+    (block, *_) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    after_imports = block.split("from attree import GAttExplainer\n")[1]
+    assert len([line for line in after_imports.splitlines() if line.strip()]) < 10
+
+
+def test_linked_files_and_named_configs_exist() -> None:
+    for link in re.findall(r"\]\(([\w./]+)\)", README) + re.findall(r"(configs/[\w/]+\.yaml)", README):
+        assert (REPO / link).exists(), link
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_make_targets_exist(target: str) -> None:
+    assert f"\n{target}: install\n" in (REPO / "Makefile").read_text()
