@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attree.errors import expect
@@ -43,8 +44,8 @@ class Classifier(LightningModule):
         self.net = net
         self.lr = lr
         self.weight_decay = weight_decay
-        self.val_acc = _accuracy(num_classes)
-        self.test_acc = _accuracy(num_classes)
+        self.val_metrics = EvaluationMetrics(num_classes)
+        self.test_metrics = EvaluationMetrics(num_classes)
 
     @abstractmethod
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -60,22 +61,54 @@ class Classifier(LightningModule):
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluate(batch, "val", self.val_acc)
+        self._evaluate(batch, "val", self.val_metrics)
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluate(batch, "test", self.test_acc)
+        self._evaluate(batch, "test", self.test_metrics)
 
-    def _evaluate(self, batch: Data, stage: Stage, accuracy: MulticlassAccuracy) -> None:
+    def _evaluate(self, batch: Data, stage: Stage, metrics: EvaluationMetrics) -> None:
         scores, y = self.examples(batch, stage)
-        accuracy.update(scores, y)
-        # The mean of no losses would be NaN, and NaN for all processes; their sum is 0 and weighs nothing.
-        loss = F.cross_entropy(scores, y, reduction="sum") / max(y.numel(), 1)
-        self.log(f"{stage}/loss", loss, batch_size=y.numel(), sync_dist=True)
-        self.log(f"{stage}/acc", accuracy, batch_size=y.numel(), prog_bar=True)
+        # A process may have no examples: nothing to count, and the mean of no losses would be NaN for all.
+        if y.numel():
+            metrics.loss.update(F.cross_entropy(scores, y), y.numel())
+            metrics.acc.update(scores, y)
+        self.log(f"{stage}/loss", metrics.loss, batch_size=y.numel())
+        self.log(f"{stage}/acc", metrics.acc, batch_size=y.numel(), prog_bar=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
 
 
-def _accuracy(num_classes: int) -> MulticlassAccuracy:
-    return MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+class MeanLoss(Metric):
+    """Mean loss over all examples of all processes, however many each has.
+
+    Lightning's own mean divides by the processes' mean number of examples, rounded down; `torchmetrics.MeanMetric`
+    adds in place, which fails on states that were reset in inference mode, as `validate` before `fit` does.
+    """
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", default=torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("count", default=torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, loss: Tensor, examples: int) -> None:
+        """Add the mean loss over some examples."""
+        self.total = self.total + loss * examples
+        self.count = self.count + examples
+
+    def compute(self) -> Tensor:
+        """Return the mean; NaN if there was no example at all."""
+        return self.total / self.count
+
+
+class EvaluationMetrics(nn.Module):
+    """What is measured in validation or test."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.loss = MeanLoss()
+        self.acc = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
