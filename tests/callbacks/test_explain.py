@@ -68,7 +68,7 @@ def test_event_file_has_one_point_per_epoch_asked_for(tmp_path: Path) -> None:
 def test_logged_metrics_are_those_of_the_final_network(tmp_path: Path, net: type) -> None:
     data, callback = (
         infection(),
-        ExplainCallback(protocols=["removal", "authors"], num_targets=12, random_draws=1, seed=5),
+        ExplainCallback(protocols=["removal", "authors"], num_targets=12, random_draws=1, seed=5, figures=0),
     )
     model = classifier(data, net, heads=2)
     run = trainer(tmp_path, [callback], epochs=3)
@@ -107,11 +107,11 @@ def test_training_is_the_same_to_the_bit_with_and_without_the_callback(tmp_path:
     weights = []
     for callbacks in (
         [],
-        [ExplainCallback(num_targets=7, methods=["gatt", "gatt_sim", "gatt_avg", "avgatt", "random"])],
+        [ExplainCallback(num_targets=7, figures=1, methods=["gatt", "gatt_sim", "gatt_avg", "avgatt", "random"])],
     ):
         data = infection()
         model = classifier(data, GAT, dropout=0.5, attention_dropout=0.3)
-        trainer(tmp_path, callbacks, epochs=5).fit(model, datamodule=data)
+        trainer(tmp_path, callbacks, epochs=3).fit(model, datamodule=data)
         weights.append([parameter.detach().clone() for parameter in model.parameters()])
     assert all(torch.equal(with_it, without) for without, with_it in zip(*weights, strict=True))
 
@@ -182,10 +182,12 @@ def test_without_validation_it_evaluates_after_the_training_epoch(tmp_path: Path
 
 def test_works_with_another_logger_and_with_none(tmp_path: Path) -> None:
     data = infection()
-    run = trainer(tmp_path, [ExplainCallback(num_targets=5)], epochs=1, logger=CSVLogger(tmp_path))
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0)], epochs=1, logger=CSVLogger(tmp_path))
     run.fit(classifier(data), datamodule=data)
     assert "explain/gatt/truth_auroc" in (Path(run.log_dir) / "metrics.csv").read_text()
-    none = trainer(tmp_path, [ExplainCallback(num_targets=5)], epochs=1, logger=False, default_root_dir=tmp_path / "n")
+    none = trainer(
+        tmp_path, [ExplainCallback(num_targets=5, figures=0)], epochs=1, logger=False, default_root_dir=tmp_path / "n"
+    )
     none.fit(classifier(data), datamodule=data)
     assert "explain/gatt/truth_auroc" in none.callback_metrics
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +33,29 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What is to be evaluated.
+
+    Attributes:
+        methods: Names of the attribution methods.
+        protocols: Names of the reduction protocols.
+        num_targets: How many targets to choose.
+        ground_truth: Measure against ground truth where the data has some.
+        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        seed: Seed of the choice of targets and of the `random` method.
+        shard: This process's share of the targets.
+    """
+
+    methods: tuple[str, ...]
+    protocols: tuple[str, ...]
+    num_targets: int = 100
+    ground_truth: bool = True
+    random_draws: int = 1
+    seed: int = 0
+    shard: Shard = Shard()
+
+
+@dataclass(frozen=True)
 class PairScores:
     """This process's pairs at the last evaluation: each method's scores, and whether the prediction changed."""
 
@@ -48,32 +70,20 @@ class Evaluation(ABC):
         model: What is explained.
         graph: The looped graph that it runs on.
         pairs: This process's pairs.
-        methods: Names of the attribution methods.
-        protocols: Names of the reduction protocols.
-        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
-        seed: Seed of the `random` method.
+        settings: What to evaluate.
     """
 
     targets: Tensor
 
-    def __init__(
-        self,
-        model: nn.Module,
-        graph: LoopedGraph,
-        pairs: Pairs,
-        methods: Iterable[str],
-        protocols: Iterable[str],
-        random_draws: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, model: nn.Module, graph: LoopedGraph, pairs: Pairs, settings: Settings) -> None:
         self.model = model
         self.graph = graph
         self.pairs = pairs
-        self.methods = make_methods(methods, seed=seed)
-        self.protocols = tuple(dict.fromkeys(resolve_protocol(name, model) for name in protocols))
+        self.methods = make_methods(settings.methods, seed=settings.seed)
+        self.protocols = tuple(dict.fromkeys(resolve_protocol(name, model) for name in settings.protocols))
         self.last: PairScores | None = None
         # Each method by the names of its columns: itself, or several seeded draws of a random one.
-        draws = random_draws if len(pairs) <= CHEAP_PAIRS else 1
+        draws = settings.random_draws if len(pairs) <= CHEAP_PAIRS else 1
         self._columns = {name: _draws(name, method, draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if isinstance(method, Random)]

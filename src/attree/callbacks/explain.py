@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from attree.attribution import METHODS
 from attree.callbacks.board import Board
-from attree.callbacks.evaluation import Evaluation, Shard
+from attree.callbacks.evaluation import Evaluation, Settings, Shard
 from attree.callbacks.make_evaluation import make_evaluation, network_of
 from attree.errors import expect
 from attree.faithfulness import PROTOCOLS, resolve_protocol
@@ -47,7 +48,7 @@ class ExplainCallback(Callback):
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
         every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
         ground_truth: Measure against ground truth where the data has some.
-        figures: How many targets are drawn as case studies when training ends, and some epochs before.
+        figures: How many targets are drawn as case studies, about five times in a run and at its end; 0 draws nothing.
         save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
         seed: Seed of the choice of targets and of the `random` method.
@@ -60,7 +61,7 @@ class ExplainCallback(Callback):
         num_targets: int = 100,
         every_n_epochs: int = 1,
         ground_truth: bool = True,
-        figures: int = 2,
+        figures: int = 1,
         save: bool = True,
         random_draws: int = 3,
         seed: int = 0,
@@ -74,15 +75,12 @@ class ExplainCallback(Callback):
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
         expect(figures >= 0, "figures", "an integer >= 0", figures)
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
-        self.methods = tuple(methods)
-        self.protocols = tuple(protocols)
-        self.num_targets = num_targets
+        self.settings = Settings(
+            tuple(methods), tuple(protocols), num_targets, ground_truth, random_draws=random_draws, seed=seed
+        )
         self.every_n_epochs = every_n_epochs
-        self.ground_truth = ground_truth
         self.figures = figures
         self.save = save
-        self.random_draws = random_draws
-        self.seed = seed
         self.targets: Tensor | None = None
         self._evaluation: Evaluation | None = None
         self._board: Board | None = None
@@ -102,8 +100,8 @@ class ExplainCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._board = Board.of(trainer)
         if self._board is not None:
-            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.protocols]
-            self._board.write_layout(self.methods, dict.fromkeys(protocols))
+            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
+            self._board.write_layout(self.settings.methods, dict.fromkeys(protocols))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):
@@ -136,7 +134,12 @@ class ExplainCallback(Callback):
         for name, value in metrics.items():
             pl_module.log(name, value.float(), prog_bar=name == shown, batch_size=1)
         pl_module.log("explain/seconds", perf_counter() - began, batch_size=1)
-        if self._board is not None and trainer.state.fn == TrainerFn.FITTING and self._is_drawn(trainer):
+        if (
+            self._board is not None
+            and self.figures
+            and trainer.state.fn == TrainerFn.FITTING
+            and self._is_drawn(trainer)
+        ):
             step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
             self._board.write_scores(evaluation, step)
             self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
@@ -155,18 +158,8 @@ class ExplainCallback(Callback):
 
     def _evaluation_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluation:
         if self._evaluation is None:
-            self._evaluation = make_evaluation(
-                trainer,
-                pl_module,
-                methods=self.methods,
-                protocols=self.protocols,
-                targets=self.targets,
-                num_targets=self.num_targets,
-                ground_truth=self.ground_truth,
-                shard=Shard(trainer.global_rank, trainer.world_size),
-                random_draws=self.random_draws,
-                seed=self.seed,
-            )
+            settings = replace(self.settings, shard=Shard(trainer.global_rank, trainer.world_size))
+            self._evaluation = make_evaluation(trainer, pl_module, settings, self.targets)
             self.targets = self._evaluation.targets.cpu()
         return self._evaluation
 

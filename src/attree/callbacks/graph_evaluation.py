@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -11,7 +9,7 @@ from torch_geometric.data import Batch
 
 from attree.attention import Attention, LoopedGraph, capture_attention
 from attree.attribution import Attribution, AttributionMethod, AvgAtt, Pairs, Random, make_methods
-from attree.callbacks.evaluation import Evaluation, Shard
+from attree.callbacks.evaluation import Evaluation, Settings, Shard
 from attree.faithfulness import graph_pairs, make_reducer
 from attree.faithfulness.reducer import Reducer
 from attree.models import GraphClassifier
@@ -25,30 +23,16 @@ class GraphEvaluation(Evaluation):
         model: The graph classifier.
         graphs: The chosen graphs as one batch; the same in every process, so that edges are named alike.
         targets: Positions of the chosen graphs in their dataset.
-        methods: Names of the attribution methods.
-        protocols: Names of the reduction protocols.
-        shard: This process's share of the graphs.
-        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
-        seed: Seed of the `random` method.
+        settings: What to evaluate.
     """
 
-    def __init__(
-        self,
-        model: GraphClassifier,
-        graphs: Batch,
-        targets: Tensor,
-        methods: Iterable[str],
-        protocols: Iterable[str],
-        shard: Shard,
-        random_draws: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, model: GraphClassifier, graphs: Batch, targets: Tensor, settings: Settings) -> None:
         self.graphs = graphs
         self.targets = targets
         self.classifier = model
         graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
-        pairs = _share(graph_pairs(graph, graphs.batch), shard)
-        super().__init__(model, graph, pairs, methods, protocols, random_draws, seed)
+        pairs = _share(graph_pairs(graph, graphs.batch), settings.shard)
+        super().__init__(model, graph, pairs, settings)
 
     def reducer(self) -> Reducer:
         data = self.graphs

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from attree.attention import LoopedGraph
-from attree.callbacks.evaluation import Evaluation, Shard
+from attree.callbacks.evaluation import Evaluation, Settings
 from attree.callbacks.graph_evaluation import GraphEvaluation
 from attree.callbacks.node_evaluation import NodeEvaluation
 from attree.data import GraphDataModule, NodeDataModule
@@ -31,47 +29,31 @@ def choose_targets(number: int, available: int, seed: int) -> Tensor:
 
 
 def make_evaluation(
-    trainer: Trainer,
-    pl_module: LightningModule,
-    methods: Iterable[str],
-    protocols: Iterable[str],
-    targets: Tensor | None,
-    num_targets: int,
-    ground_truth: bool,
-    shard: Shard,
-    random_draws: int,
-    seed: int,
+    trainer: Trainer, pl_module: LightningModule, settings: Settings, targets: Tensor | None = None
 ) -> Evaluation:
     """Set up the evaluation of a trainer's model on a trainer's data.
 
     Args:
         trainer: Gives the data module.
         pl_module: The model, on its device.
-        methods: Names of the attribution methods.
-        protocols: Names of the reduction protocols.
+        settings: What to evaluate.
         targets: Targets of a run that is resumed; None chooses anew.
-        num_targets: How many to choose.
-        ground_truth: Measure against ground truth where the data has some.
-        shard: This process's share of the targets.
-        random_draws: Draws that the statistics of `random` are averaged over.
-        seed: Seed of the choice and of the `random` method.
     """
     data = getattr(trainer, "datamodule", None)
     device = pl_module.device
     if isinstance(data, NodeDataModule):
         graph = data.transfer_batch_to_device(data.graph, device, 0)
         if targets is None:
-            targets = choose_targets(num_targets, graph.num_nodes, seed)
+            targets = choose_targets(settings.num_targets, graph.num_nodes, settings.seed)
         looped = LoopedGraph(graph.edge_index, graph.num_nodes)
-        truth = data.truth if ground_truth else None
-        net = network_of(pl_module)
-        return NodeEvaluation(net, graph.x, looped, targets, truth, methods, protocols, shard, random_draws, seed)
+        truth = data.truth if settings.ground_truth else None
+        return NodeEvaluation(network_of(pl_module), graph.x, looped, targets, truth, settings)
     if isinstance(data, GraphDataModule) and isinstance(pl_module, GraphClassifier):
         if targets is None:
             test = torch.as_tensor(data.split["test"])
-            targets = test[choose_targets(num_targets, test.numel(), seed)]
+            targets = test[choose_targets(settings.num_targets, test.numel(), settings.seed)]
         batch = Batch.from_data_list([data.graphs[position] for position in targets.tolist()]).to(device)
-        return GraphEvaluation(pl_module, batch, targets, methods, protocols, shard, random_draws, seed)
+        return GraphEvaluation(pl_module, batch, targets, settings)
     raise ArgumentError(
         "Expected argument `datamodule` of the trainer's call to be an attree data module (a NodeDataModule, or a "
         "GraphDataModule with a GraphClassifier), which tells ExplainCallback what to explain, "

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from attree.attention import Attention, LoopedGraph, capture_attention
 from attree.attribution import Attribution, AttributionMethod, make_methods, subgraph_pairs
-from attree.callbacks.evaluation import Evaluation, Shard
+from attree.callbacks.evaluation import Evaluation, Settings
 from attree.data import GroundTruth
 from attree.faithfulness import make_reducer
 from attree.faithfulness.reducer import Reducer
@@ -27,11 +25,7 @@ class NodeEvaluation(Evaluation):
         graph: The looped graph.
         targets: Nodes whose predictions are measured under attention reduction; the same in every process.
         truth: True edges of the nodes that have some, or None.
-        methods: Names of the attribution methods.
-        protocols: Names of the reduction protocols.
-        shard: This process's share of the targets.
-        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
-        seed: Seed of the `random` method.
+        settings: What to evaluate.
     """
 
     def __init__(
@@ -41,21 +35,17 @@ class NodeEvaluation(Evaluation):
         graph: LoopedGraph,
         targets: Tensor,
         truth: GroundTruth | None,
-        methods: Iterable[str],
-        protocols: Iterable[str],
-        shard: Shard,
-        random_draws: int,
-        seed: int,
+        settings: Settings,
     ) -> None:
         self.x = x
         self.targets = targets.to(graph.device)
         self.truth = truth
         num_layers = capture_attention(model, x, graph.original_edge_index, graph=graph).num_layers
-        pairs = subgraph_pairs(graph, shard.of(self.targets), num_layers)
-        super().__init__(model, graph, pairs, methods, protocols, random_draws, seed)
+        pairs = subgraph_pairs(graph, settings.shard.of(self.targets), num_layers)
+        super().__init__(model, graph, pairs, settings)
         self.num_layers = num_layers
         if truth is not None:
-            positions = shard.of(torch.arange(truth.num_targets, device=graph.device))
+            positions = settings.shard.of(torch.arange(truth.num_targets, device=graph.device))
             self._truth_pairs = subgraph_pairs(graph, truth.targets.to(graph.device)[positions], num_layers)
             source, destination = graph.edge_index[:, self._truth_pairs.edges]
             self._truth_labels = truth.labels(positions[self._truth_pairs.owner], source, destination)
