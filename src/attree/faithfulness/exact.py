@@ -19,15 +19,14 @@ from torch import Tensor
 from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows
 from attree.attribution.flows import chunk_bounds
 from attree.attribution.pairs import Pairs
+from attree.errors import expect
+from attree.faithfulness.copies import group
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.recompute import ChangedRows, RowRecompute
 from attree.faithfulness.records import Changes, Records
 from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
 from attree.faithfulness.trace import LayerTrace, trace_network
 from attree.models.attention_net import AttentionNet
-
-SMALLEST_NORM = 1e-6
-"""Where less than this is left of a softmax's denominator, its row is recomputed: a difference would lose digits."""
 
 
 class ExactReducer:
@@ -37,17 +36,18 @@ class ExactReducer:
         net: The network.
         x: Node features.
         graph: The looped graph.
-        memory: Bytes of working memory.
+        memory: Bytes of working memory; what one reduced edge changes is never cut.
 
     Attributes:
         attention: What the network attended to in that forward pass.
     """
 
     def __init__(self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> None:
+        expect(memory > 0, "memory", "a number of bytes > 0", memory)
         self.net = net
         self.graph = graph
         self.memory = memory
-        self.trace = trace_network(net, x, graph)
+        self.trace = trace_network(net, x, graph, memory)
         self.attention = self.trace.attention
 
     @torch.no_grad()
@@ -85,10 +85,8 @@ class ExactReducer:
             _, place = expand_rows(graph.entering, needed)
             edges = graph.entering.edges[place]
             source = graph.source[edges]
-            edges = edges[source.argsort(stable=True)]
-            ptr = targets.new_zeros(graph.num_nodes + 1)
-            torch.cumsum(source.bincount(minlength=graph.num_nodes), dim=0, out=ptr[1:])
-            ways.append(Rows(ptr, edges))
+            by_source = group(source, graph.num_nodes)
+            ways.append(Rows(by_source.ptr, edges[by_source.edges]))
             needed = source.unique()
         return ways[::-1]
 
@@ -180,8 +178,11 @@ class _LayerUpdate:
 
 
 def _unsafe(norm: Tensor) -> Tensor:
-    """Rows [n] of whose softmax, in some head, a difference leaves too few digits, or a sum has overflowed."""
-    return ~((norm > SMALLEST_NORM) & (norm < torch.inf)).all(dim=-1)
+    """Rows [n] that an update gets wrong, in some head: where little is left of a denominator, a difference loses
+    digits (10 of 16 are kept); where it has grown by as much, old and new sums may overflow.
+    """
+    least = torch.finfo(norm.dtype).eps ** 0.375
+    return ~((norm > least) & (norm < 1 / least)).all(dim=-1)
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:

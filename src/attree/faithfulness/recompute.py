@@ -16,7 +16,7 @@ from attree.attention.looped_graph import LoopedGraph, expand_rows
 from attree.attribution.flows import chunk_bounds
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.records import Changes
-from attree.faithfulness.trace import LayerTrace
+from attree.faithfulness.trace import LayerTrace, row_softmax
 
 DENSE_ENTRIES = 4096
 """From this many entries on, the rows of one node are computed as dense blocks: a block has a fixed cost."""
@@ -99,7 +99,7 @@ class RowRecompute:
         slot = self._changed_slots(rows, begin, score)
         reduced = self._reduced_slots(rows, begin)
         self._reduce_scores(score, reduced)
-        weights = _row_softmax(score, row, num_rows)
+        weights, _ = row_softmax(score, row, num_rows)
         if self.protocol is Protocol.WEIGHT:
             weights[reduced] = 0.0
         out = torch.zeros_like(layer.aggregated[:1]).repeat(num_rows, 1, 1)
@@ -168,13 +168,3 @@ def _slice(rows: ChangedRows, begin: int, end: int) -> ChangedRows:
         part = slice(first, last)
         changes = Changes(changes.row[part] - begin, changes.edge[part], changes.sender[part], changes.states)
     return ChangedRows(rows.node[begin:end], rows.target[begin:end], rows.reduced[begin:end], changes)
-
-
-def _row_softmax(score: Tensor, row: Tensor, num_rows: int) -> Tensor:
-    """Softmax over each row's entries; a row whose every score is -inf gets zeros."""
-    peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
-    peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
-    peak = torch.where(peak.isinf(), torch.zeros_like(peak), peak)
-    raised = (score - peak[row]).exp()
-    norm = torch.zeros_like(peak).index_add_(0, row, raised)
-    return raised / torch.where(norm > 0, norm, torch.ones_like(norm))[row]

@@ -9,8 +9,14 @@ from torch import Tensor
 
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.flows import chunk_bounds
+from attree.errors import expect
 from attree.faithfulness.layer_algebra import ALGEBRAS, LayerAlgebra, States
+from attree.faithfulness.reduction import DEFAULT_MEMORY
 from attree.models.attention_net import AttentionNet
+
+CHUNK_BYTES = 64 * 2**20
+"""Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +50,17 @@ class Trace:
 
 def can_trace(net: object) -> bool:
     """Whether a network is a stack whose layers can all be taken apart."""
-    return isinstance(net, AttentionNet) and all(
-        type(conv) in ALGEBRAS
-        and conv.add_self_loops
-        and getattr(conv, "edge_dim", None) is None
-        and getattr(conv, "res", None) is None
-        and conv.flow == "source_to_target"
-        for conv in net.convs
+    return (
+        isinstance(net, AttentionNet)
+        and type(net).forward is AttentionNet.forward
+        and all(
+            type(conv) in ALGEBRAS
+            and conv.add_self_loops
+            and getattr(conv, "edge_dim", None) is None
+            and getattr(conv, "res", None) is None
+            and conv.flow == "source_to_target"
+            for conv in net.convs
+        )
     )
 
 
@@ -63,13 +73,21 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 @torch.no_grad()
-def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph) -> Trace:
-    """Run a network, without dropout, and keep every layer's intermediate results."""
+def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> Trace:
+    """Run a network, without dropout, and keep every layer's intermediate results.
+
+    Args:
+        net: The network.
+        x: Node features.
+        graph: The looped graph.
+        memory: Bytes of working memory beyond what is kept.
+    """
+    expect(x.is_floating_point(), "x", "of a floating-point type", x.dtype)
     dtype, h = exact_dtype(x.device), x
     layers: list[LayerTrace] = []
     for position, conv in enumerate(net.convs):
         algebra = ALGEBRAS[type(conv)](conv, dtype)
-        layers.append(_trace_layer(algebra, algebra.project(h), graph))
+        layers.append(_trace_layer(algebra, algebra.project(h), graph, min(memory, CHUNK_BYTES)))
         h = algebra.finish(layers[-1].aggregated)
         if position < net.num_layers - 1:
             h = net.activation(h)
@@ -77,13 +95,32 @@ def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph) -> Trace:
     return Trace(graph, layers, h, attention)
 
 
-def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph) -> LayerTrace:
-    source, destination = graph.source, graph.destination
-    scores = algebra.score(states.source[source], states.target[destination])
-    peak = scores.new_full((graph.num_nodes, algebra.heads), -torch.inf)
-    peak.scatter_reduce_(0, destination.unsqueeze(-1).expand_as(scores), scores, "amax")
-    raised = (scores - peak[destination]).exp()
-    norm = torch.zeros_like(peak).index_add_(0, destination, raised)
-    weights = raised / norm[destination]
-    aggregated = torch.zeros_like(states.value).index_add_(0, destination, weights.unsqueeze(-1) * states.value[source])
-    return LayerTrace(algebra, states, weights, peak + norm.log(), aggregated)
+def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memory: int) -> LayerTrace:
+    """Compute a layer row by row, as many rows at a time as `memory` bytes hold."""
+    ptr, edges = graph.entering
+    weights = states.value.new_empty(graph.num_edges, algebra.heads)
+    log_norm = states.value.new_empty(graph.num_nodes, algebra.heads)
+    aggregated = torch.zeros_like(states.value)
+    width = algebra.heads * algebra.channels
+    for begin, end in chunk_bounds(graph.entering.degree * float(width * 8 * 3 + 64), memory):
+        first, last = int(ptr[begin]), int(ptr[end])
+        row, source = graph.destination[edges[first:last]] - begin, graph.entering_source[first:last]
+        scores = algebra.score(states.source[source], states.target[row + begin])
+        part, norm = row_softmax(scores, row, end - begin)
+        weights[edges[first:last]] = part
+        log_norm[begin:end] = norm
+        aggregated[begin:end].index_add_(0, row, part.unsqueeze(-1) * states.value[source])
+    return LayerTrace(algebra, states, weights, log_norm, aggregated)
+
+
+def row_softmax(score: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Softmax over each row's entries, and the logs of its denominators [num_rows, heads].
+
+    A row whose every score is -inf gets zeros.
+    """
+    peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
+    peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
+    peak = torch.where(peak.isinf(), torch.zeros_like(peak), peak)
+    raised = (score - peak[row]).exp_()
+    norm = torch.zeros_like(peak).index_add_(0, row, raised)
+    return raised.div_(torch.where(norm > 0, norm, torch.ones_like(norm))[row]), peak + norm.log()
