@@ -1,0 +1,93 @@
+"""ExplainCallback on graph classification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from torch_geometric.data import Batch
+
+from attree.attention import LoopedGraph
+from attree.attention.softmax_tap import tap_softmax
+from attree.attribution import ComputationTree
+from attree.callbacks import ExplainCallback
+from attree.callbacks.evaluation import Settings
+from attree.callbacks.graph_evaluation import GraphEvaluation
+from attree.data import MUTAG
+from attree.faithfulness.protocol import Protocol, reduced_softmax
+from attree.models import GAT, GraphClassifier
+
+pytestmark = pytest.mark.needs("tu/MUTAG/raw")
+
+
+def classifier(data: MUTAG, readout: Literal["sum", "mean", "max"] = "sum") -> GraphClassifier:
+    seed_everything(0)
+    return GraphClassifier(GAT(data.num_features, data.num_classes, num_layers=2, heads=2), readout=readout)
+
+
+def run(data: MUTAG, devices: int, folder: Path) -> dict[str, float]:
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp_spawn" if devices > 1 else "auto",
+        logger=False,
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        callbacks=[ExplainCallback(num_targets=9, protocols=["coefficient"])],
+    )
+    (metrics,) = trainer.validate(classifier(data), datamodule=data, verbose=False)
+    return {name: value for name, value in metrics.items() if name != "explain/seconds"}
+
+
+def test_two_processes_log_what_one_does(data_root: str, tmp_path: Path) -> None:
+    one, two = (run(MUTAG(root=data_root), devices, tmp_path) for devices in (1, 2))
+    assert set(one) == set(two)
+    assert sum(name.startswith("explain/") for name in one) == 3 * 8
+    for name, value in one.items():
+        if name.startswith("explain/"):
+            assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
+
+
+def removal_of(edge: int) -> Any:
+    return lambda conv, scores, softmax: reduced_softmax(Protocol.REMOVAL, scores, torch.tensor([edge]), softmax)
+
+
+@pytest.mark.parametrize("readout", ["sum", "mean"])
+def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, readout: Any) -> None:
+    data = MUTAG(root=data_root)
+    model = classifier(data, readout).double().eval()
+    graphs = Batch.from_data_list([data.graphs[0], data.graphs[4]])
+    graphs.x = graphs.x.double()
+    evaluation = GraphEvaluation(model, graphs, torch.tensor([0, 4]), Settings(("gatt",), ("removal",)))
+    metrics = evaluation.evaluate()
+    assert set(metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
+
+    reducer = evaluation.reducer()
+    reduction = reducer.reduce(evaluation.pairs, Protocol.REMOVAL)
+    scores = evaluation.score_pairs(evaluation.methods["gatt"], reducer.attention)
+    graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
+    trees = [ComputationTree(reducer.attention, node).gatt() for node in range(graphs.num_nodes)]
+    sizes = graphs.batch.bincount()
+    with torch.no_grad():
+        before = model(graphs.x, graphs.edge_index, graphs.batch).softmax(-1)
+    for pair in range(0, len(evaluation.pairs), 7):
+        owner, edge = int(evaluation.pairs.owner[pair]), int(evaluation.pairs.edges[pair])
+        total = sum(float(tree.get(edge, 0.0)) for node, tree in enumerate(trees) if graphs.batch[node] == owner)
+        expected = total if readout == "sum" else total / int(sizes[owner])
+        assert float(scores[pair]) == pytest.approx(expected, abs=1e-9)
+        assert graphs.batch[graph.source[edge]] == owner
+
+        with torch.no_grad(), tap_softmax(model, removal_of(edge)):
+            after = model(graphs.x, graphs.edge_index, graphs.batch).softmax(-1)
+        predicted = int(before[owner].argmax())
+        drop = float(before[owner, predicted] - after[owner, predicted])
+        assert float(reduction.delta_pc[pair]) == pytest.approx(drop, abs=1e-9)
+
+
+FAITHFULNESS = (
+    *("pc_pearson", "pc_kendall", "pc_spearman", "ne_pearson", "ne_kendall", "ne_spearman", "p_auroc"),
+    "faithfulness",
+)
