@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -133,6 +135,13 @@ def resume_logger(logger: Any, checkpoint: Path) -> None:
     logger["dict_kwargs"] = {"purge_step": step}
 
 
+def hush() -> None:
+    """Keep advertisements and other libraries' internal deprecations out of a user's terminal."""
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
+        logging.getLogger(name).addFilter(lambda record: "Tip:" not in record.getMessage())
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
+
+
 def default_logger() -> dict[str, Any]:
     """TensorBoard under `logs/`, one folder a run."""
     path = f"{TensorBoardLogger.__module__}.{TensorBoardLogger.__qualname__}"
@@ -141,6 +150,7 @@ def default_logger() -> dict[str, Any]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line."""
+    hush()
     given = sys.argv[1:] if args is None else args
     if given[:1] == ["sweep"]:
         raise SystemExit(sweep(given[1:]))

@@ -9,6 +9,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from attree.report.table import METHOD_LABELS
+
 
 class EpochProgress(ProgressBar):
     """One rich bar over the epochs with the latest metrics, and one over the batches where an epoch has several.
@@ -40,7 +42,7 @@ class EpochProgress(ProgressBar):
             return
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[metrics]}"),
@@ -70,7 +72,7 @@ class EpochProgress(ProgressBar):
         if self._progress is None or self._epochs is None:
             return
         shown = trainer.progress_bar_metrics
-        metrics = "  ".join(f"{name} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
+        metrics = "  ".join(f"{_label(name)} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
         self._progress.update(self._epochs, completed=trainer.current_epoch + 1, metrics=metrics)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -86,3 +88,12 @@ class EpochProgress(ProgressBar):
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def _label(name: str) -> str:
+    """A short name for the bar: `explain/gatt/truth_auroc` is shown as GAtt AUROC."""
+    group, _, rest = name.partition("/")
+    if group != "explain":
+        return name
+    method, _, metric = rest.partition("/")
+    return f"{METHOD_LABELS.get(method, method)} {metric.rpartition('/')[2].replace('truth_auroc', 'AUROC')}"
