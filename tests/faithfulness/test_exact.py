@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from brute_force import forward, measures, probabilities
+from graphs import NODES, messy_graph, randomize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from attree.attention import LoopedGraph
+from attree.attribution import Pairs, subgraph_pairs
+from attree.errors import ArgumentError
+from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, make_reducer, recompute
+from attree.models import GAT, AttentionNet, GATv2, SuperGAT
+
+KINDS = {
+    "GAT": lambda *args, **options: GAT(*args, **options),
+    "GATv2": lambda *args, **options: GATv2(*args, **options),
+    "SuperGAT-MX": lambda *args, **options: SuperGAT(*args, attention_type="MX", **options),
+    "SuperGAT-SD": lambda *args, **options: SuperGAT(*args, attention_type="SD", **options),
+}
+
+
+def setting(kind: str, layers: int, heads: int, seed: int, concat: bool = True) -> tuple[AttentionNet, Tensor, Tensor]:
+    net = randomize(KINDS[kind](4, 3, 5, layers, heads, concat=concat), seed)
+    x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(seed + 1))
+    return net, x, messy_graph(seed)
+
+
+def assert_as_brute_force(
+    reduction: Reduction, net: AttentionNet, x: Tensor, graph: LoopedGraph, protocol: Protocol, tolerance: float
+) -> None:
+    edges = list(zip(*graph.edge_index.tolist(), strict=True))
+    before = probabilities(forward(net, x, edges, None, protocol))
+    after = {
+        edge: probabilities(forward(net, x, edges, edge, protocol)) for edge in reduction.pairs.edges.unique().tolist()
+    }
+    targets = reduction.pairs.targets[reduction.pairs.owner].tolist()
+    for pair, (target, edge) in enumerate(zip(targets, reduction.pairs.edges.tolist(), strict=True)):
+        p, q = before[target], after[edge][target]
+        assert reduction.probability is not None
+        np.testing.assert_allclose(reduction.probability[pair].numpy(), q, atol=tolerance)
+        pc, ne, changed = measures(p, q)
+        assert float(reduction.delta_pc[pair]) == pytest.approx(pc, abs=tolerance)
+        assert float(reduction.delta_ne[pair]) == pytest.approx(ne, abs=4 * tolerance)
+        top = np.sort(q)[-2:]
+        if top[1] - top[0] > 2 * tolerance:
+            assert bool(reduction.changed[pair]) == changed
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+@settings(max_examples=4, deadline=None)
+@given(
+    layers=st.integers(1, 3),
+    heads=st.sampled_from([1, 3]),
+    concat=st.booleans(),
+    double=st.booleans(),
+    memory=st.sampled_from([1, 20_000, 2**29]),
+    seed=st.integers(0, 10_000),
+)
+def test_all_pairs_are_as_one_forward_pass_each(
+    kind: str, protocol: Protocol, layers: int, heads: int, concat: bool, double: bool, memory: int, seed: int
+) -> None:
+    net, x, edge_index = setting(kind, layers, heads, seed, concat)
+    if double:
+        net, x = net.double(), x.double()
+    graph = LoopedGraph(edge_index, NODES)
+    # In no order; the hub, the leaf and the isolated node are always among them.
+    targets = torch.tensor([10, 0, 9, seed % 8 + 1])
+    reduction = ExactReducer(net, x, graph, memory).reduce(
+        subgraph_pairs(graph, targets, layers), protocol, with_probability=True
+    )
+    assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9 if double else 1e-5)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("dense", [False, True])
+def test_listed_and_dense_rows_are_as_one_forward_pass_each(
+    kind: str, protocol: Protocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompute, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(recompute, "DENSE_DEGREE", 2)
+    monkeypatch.setattr(recompute, "BLOCK_BYTES", 400)
+    net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)
+    reduction = ExactReducer(net.double(), x.double(), graph).reduce(pairs, protocol, with_probability=True)
+    assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Protocol) -> None:
+    net, x, edge_index = setting(kind, 3, 2, seed=3)
+    net, x = randomize(net, 3, scale=6.0).double(), x.double() * 3
+    graph = LoopedGraph(edge_index, NODES)
+    reducer = ExactReducer(net, x, graph)
+    # The point of this test: some weights leave next to nothing for the others.
+    assert float(reducer.trace.layers[1].weights.max()) > 1 - 1e-12
+    reduction = reducer.reduce(subgraph_pairs(graph, torch.arange(NODES), 3), protocol, with_probability=True)
+    assert_as_brute_force(reduction, net, x, graph, protocol, 1e-7)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Protocol) -> None:
+    net, x, _ = setting("GAT", 2, 1, seed=5)
+    graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), NODES)
+    loop_of_source, loop_of_target, into_target = 2, 4, 1
+    pairs = Pairs(
+        torch.tensor([2, 0]),
+        torch.tensor([0, 3, 4]),
+        torch.tensor([loop_of_source, loop_of_target, into_target, loop_of_source]),
+        torch.ones(4, dtype=torch.bool),
+    )
+    reduction = ExactReducer(net.double(), x.double(), graph).reduce(pairs, protocol, with_probability=True)
+    assert_as_brute_force(reduction, net, x, graph, protocol, 1e-12)
+    # Alone in its softmax, a loop keeps all weight when its score becomes 0; otherwise the node receives nothing.
+    assert (abs(float(reduction.delta_pc[3])) < 1e-12) == (protocol is Protocol.COEFFICIENT)
+
+
+def test_given_pairs_are_a_choice_of_all_pairs() -> None:
+    net, x, edge_index = setting("GATv2", 3, 3, seed=8)
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([4, 0, 2]), 3)
+    reducer = ExactReducer(net, x, graph)
+    whole = reducer.reduce(pairs, Protocol.REMOVAL)
+    kept = torch.rand(len(pairs), generator=torch.Generator().manual_seed(0)) < 0.3
+    sizes = torch.zeros(3, dtype=torch.int64).index_add_(0, pairs.owner[kept], torch.ones(int(kept.sum())).long())
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    part = reducer.reduce(Pairs(pairs.targets, ptr, pairs.edges[kept], pairs.flow[kept]), Protocol.REMOVAL)
+    torch.testing.assert_close(part.delta_pc, whole.delta_pc[kept], rtol=0, atol=1e-12)
+    torch.testing.assert_close(part.delta_ne, whole.delta_ne[kept], rtol=0, atol=1e-12)
+
+
+def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
+    net, x, edge_index = setting("GAT", 1, 1, seed=2)
+    graph = LoopedGraph(edge_index, NODES)
+    far = (graph.destination == 0).nonzero().view(-1)[:1]
+    pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]))
+    for reducer in (ExactReducer(net, x, graph), GenericReducer(net.double(), x.double(), edge_index)):
+        assert abs(float(reducer.reduce(pairs, Protocol.REMOVAL).delta_pc)) < 1e-12
+
+
+def test_no_pairs() -> None:
+    net, x, edge_index = setting("GAT", 2, 1, seed=2)
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
+    for reducer in (ExactReducer(net, x, graph), GenericReducer(net, x, edge_index)):
+        assert reducer.reduce(pairs, Protocol.WEIGHT, with_probability=True).delta_pc.shape == (0,)
+
+
+def test_progress_counts_every_pair_with_a_flow() -> None:
+    net, x, edge_index = setting("GAT", 2, 1, seed=2)
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.arange(NODES), 2)
+    for reducer in (ExactReducer(net, x, graph, 10_000), GenericReducer(net, x, edge_index, memory=10_000)):
+        calls: list[tuple[int, int]] = []
+        reducer.reduce(pairs, Protocol.WEIGHT, progress=lambda done, total, to=calls: to.append((done, total)))
+        total = int(pairs.flow.sum())
+        assert len(calls) > 1
+        assert calls == sorted(calls)
+        assert calls[-1] == (total, total)
+
+
+def test_a_network_with_its_own_forward_is_not_taken_apart() -> None:
+    class Residual(GAT):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+            return super().forward(x, edge_index) + 1
+
+    _, x, edge_index = setting("GAT", 2, 1, seed=2)
+    assert isinstance(make_reducer(Residual(4, 3), x, edge_index), GenericReducer)
+    assert isinstance(make_reducer(GAT(4, 3), x, edge_index), ExactReducer)
+
+
+def test_arguments_are_checked() -> None:
+    net, x, edge_index = setting("GAT", 2, 1, seed=2)
+    graph = LoopedGraph(edge_index, NODES)
+    with pytest.raises(ArgumentError, match="floating-point"):
+        ExactReducer(net, x.long(), graph)
+    with pytest.raises(ArgumentError, match="memory"):
+        ExactReducer(net, x, graph, memory=0)
+    with pytest.raises(ArgumentError, match="the looped graph of `edge_index`"):
+        make_reducer(net, x, edge_index[:, 1:], graph=graph)

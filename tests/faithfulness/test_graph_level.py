@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from graphs import randomize
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GATv2Conv, GraphNorm, MessagePassing, global_max_pool, global_mean_pool
+from torch_geometric.utils import softmax
+
+from attree.attention import LoopedGraph
+from attree.errors import ArgumentError
+from attree.faithfulness import GenericReducer, Protocol, graph_pairs, reduce_attention
+
+BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
+"""Graph 1 has no nodes."""
+EDGES = torch.tensor([[0, 1, 1, 3, 0, 3, 4, 5, 7, 8, 9, 7, 7], [1, 2, 0, 3, 1, 1, 5, 6, 8, 9, 7, 9, 10]])
+
+
+class GraphNet(nn.Module):
+    def __init__(self, conv: type[MessagePassing], norm: bool) -> None:
+        super().__init__()
+        self.first, self.second = conv(4, 6, heads=2), conv(12, 5)
+        self.norm = GraphNorm(12) if norm else None
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.first(x, edge_index).relu()
+        x = x if self.norm is None else self.norm(x, batch)
+        x = self.second(x, edge_index)
+        size = 4 if batch.max() == 3 and batch.numel() == 12 else None
+        return self.head(torch.cat([global_mean_pool(x, batch, size), global_max_pool(x, batch, size)], dim=-1))
+
+
+def masked(net: GraphNet, x: Tensor, edge: int, graph: LoopedGraph, protocol: Protocol, patch: pytest.MonkeyPatch):
+    """All class scores after one edge is reduced; both layers list edges as the looped graph does."""
+
+    def reduced(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
+        if protocol is Protocol.COEFFICIENT:
+            src = src.index_fill(0, torch.tensor([edge]), 0.0)
+        if protocol is Protocol.REMOVAL:
+            src = src.index_fill(0, torch.tensor([edge]), -1e30)
+        out = softmax(src, index, *rest, **options)
+        return out if protocol is Protocol.COEFFICIENT else out.index_fill(0, torch.tensor([edge]), 0.0)
+
+    with patch.context() as context, torch.no_grad():
+        for name in ("gat_conv", "gatv2_conv"):
+            context.setattr(f"torch_geometric.nn.conv.{name}.softmax", reduced)
+        return net(x, EDGES, BATCH).softmax(-1)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("conv", [GATConv, GATv2Conv])
+@pytest.mark.parametrize("norm", [False, True])
+def test_graphs_as_one_forward_pass_each(
+    conv: type[MessagePassing], norm: bool, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = randomize(GraphNet(conv, norm), 0, scale=0.4).double().eval()
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
+    graph = LoopedGraph(EDGES, 12)
+    pairs = graph_pairs(graph, BATCH)
+    assert pairs.targets.tolist() == [0, 2, 3]
+    assert sorted(pairs.edges.tolist()) == list(range(graph.num_edges))
+    target = pairs.targets[pairs.owner]
+    assert torch.equal(BATCH[graph.destination[pairs.edges]], target)
+    expected = torch.stack(
+        [masked(net, x, e, graph, protocol, monkeypatch)[v] for e, v in zip(pairs.edges.tolist(), target, strict=True)]
+    )
+    for memory in (1, 3_000, 2**29):
+        reducer = GenericReducer(net, x, EDGES, graph=graph, memory=memory, batch=BATCH)
+        reduction = reducer.reduce(pairs, protocol, with_probability=True)
+        assert reduction.probability is not None
+        torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
+    positional = reduce_attention(net, x, EDGES, pairs, protocol.value, BATCH)
+    torch.testing.assert_close(positional.delta_pc, reduction.delta_pc, rtol=0, atol=1e-9)
+    assert float(reduction.delta_pc.abs().max()) > 1e-3
+
+
+def test_edges_between_graphs_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="edges between graphs"):
+        graph_pairs(LoopedGraph(torch.tensor([[0], [1]]), 2), torch.tensor([0, 1]))
+    with pytest.raises(ArgumentError, match="graph ids"):
+        graph_pairs(LoopedGraph(EDGES, 12), BATCH[1:])
