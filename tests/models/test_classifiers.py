@@ -101,10 +101,12 @@ def batch_of_graphs() -> Batch:
 def test_readout_of_node_scores(readout: str) -> None:
     batch = batch_of_graphs()
     model = GraphClassifier(GAT(3, 2, num_layers=3), readout=readout).eval()
+    model.bias.data = torch.tensor([0.25, -3.0])
     expected = []
     for graph in batch.to_data_list():
         scores = model.net(graph.x, graph.edge_index)
-        expected.append({"sum": scores.sum(0), "mean": scores.mean(0), "max": scores.max(0).values}[readout])
+        read = {"sum": scores.sum(0), "mean": scores.mean(0), "max": scores.max(0).values}[readout]
+        expected.append(read + model.bias)
     scores, y = model.examples(batch, "train")
     torch.testing.assert_close(scores, torch.stack(expected))
     assert torch.equal(y, batch.y)
@@ -153,4 +155,4 @@ def test_mutag_runs(data_root: str, tmp_path: Path) -> None:
 def test_hin_beats_chance_soon(data_root: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = GraphClassifier(GAT(5, 2, 16, 3), lr=0.01)
-    assert fit_and_test(tmp_path, HIN(root=data_root, batch_size=256), model, 5) > 0.6
+    assert fit_and_test(tmp_path, HIN(root=data_root, batch_size=256), model, 3) > 0.6

@@ -42,6 +42,7 @@ class Classifier(LightningModule):
         assert isinstance(num_classes, int)
         self.save_hyperparameters(ignore=["net"])
         self.net = net
+        self.num_classes = num_classes
         self.lr = lr
         self.weight_decay = weight_decay
         self.val_metrics = EvaluationMetrics(num_classes)

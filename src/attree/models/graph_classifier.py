@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
@@ -22,9 +23,11 @@ READOUTS: dict[str, Callable[..., Tensor]] = {
 class GraphClassifier(Classifier):
     """Trains a network to classify graphs: the scores of a graph are a readout of the scores of its nodes.
 
-    The network gives every node one score a class, its last attention layer included, and the readout (sum, mean or
-    elementwise maximum) of a graph's nodes is the graph's class scores. Nothing learned comes after the attention, so
-    the computation tree of a graph is its nodes' trees joined by the readout, which is what GAtt follows.
+    The network gives every node one score a class, and the readout (sum, mean or elementwise maximum) of a graph's
+    nodes, plus one learned bias a class, is the graph's class scores. The bias is what a sum lacks: without it the
+    scores of a graph grow in proportion to its size, and no threshold such as "more than three nitrogen atoms" can be
+    expressed. It is the same for all graphs, so the computation tree of a graph is its nodes' trees joined by the
+    readout, which is what GAtt follows.
 
     Args:
         net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
@@ -44,6 +47,7 @@ class GraphClassifier(Classifier):
         super().__init__(net, lr, weight_decay)
         expect(readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
         self.readout = readout
+        self.bias = nn.Parameter(torch.zeros(self.num_classes))
 
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, num_graphs: int | None = None
@@ -56,7 +60,7 @@ class GraphClassifier(Classifier):
             batch: The graph of each node, ascending; None if there is one graph.
             num_graphs: Number of graphs; by default the highest one in `batch` is the last.
         """
-        return READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs)
+        return READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs) + self.bias
 
     def examples(self, batch: Batch, stage: Stage) -> tuple[Tensor, Tensor]:
         """Class scores and labels of the graphs of the batch."""
