@@ -97,7 +97,7 @@ class AttreeCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """A resumed fit goes on in its own folder, and TensorBoard forgets what came after its checkpoint."""
         config = self.config if self.subcommand is None else self.config[self.subcommand]
-        if self.subcommand == "fit" and config.ckpt_path:
+        if self.subcommand == "fit" and config.ckpt_path and config.ckpt_path not in ("last", "best", "hpc"):
             resume_logger(config.trainer.logger, Path(config.ckpt_path))
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -108,6 +108,12 @@ class AttreeCLI(LightningCLI):
         if shows_progress and not any(isinstance(callback, ProgressBar) for callback in given):
             callbacks.append(EpochProgress())
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
+        """Leave out `LastCheckpoint` where checkpoints are switched off: Lightning refuses both at once."""
+        if config.get("enable_checkpointing") is False:
+            callbacks = [one for one in callbacks if not isinstance(one, LastCheckpoint)]
+        return super()._instantiate_trainer(config, callbacks)
 
 
 class SaveConfig(SaveConfigCallback):

@@ -131,7 +131,7 @@ def test_end_of_training_leaves_explanations_figures_and_metrics(tmp_path: Path,
     assert metrics["explain/gatt/truth_auroc"] == pytest.approx(curves(folder)["explain/gatt/truth_auroc"][-1][1])
     assert sorted(path.name for path in (folder / "figures").iterdir()) == [
         f"case_study_{data.truth.targets[0]}.png",
-        "scores.png",
+        "scores_weight.png",
     ]
     printed = capsys.readouterr().out
     assert "GAtt" in printed
@@ -200,8 +200,8 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     tags = events.Tags()
     assert data.truth is not None
     assert f"explain/case_study_{data.truth.targets[0]}" in tags["images"]
-    assert "explain/scores" in tags["images"]
-    assert "scores/gatt/prediction_unchanged" in tags["histograms"]
+    assert "explain/scores_weight" in tags["images"]
+    assert "scores/gatt/weight/prediction_unchanged" in tags["histograms"]
     plugins = events.summary_metadata
     content = plugins["_hparams_/session_start_info"].plugin_data.content
     for name in (b"conv", b"num_layers", b"heads", b"hidden_channels", b"lr", b"weight_decay", b"dropout", b"seed"):
@@ -234,3 +234,46 @@ def test_foreign_data_is_refused_with_the_reason(tmp_path: Path) -> None:
         trainer(tmp_path, [ExplainCallback()], epochs=1).fit(
             classifier(data), train_dataloaders=data.train_dataloader(), val_dataloaders=data.val_dataloader()
         )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_steps": 3, "epochs": -1}, {"check_val_every_n_epoch": 5, "epochs": 3}],
+    ids=["by steps", "without a validation"],
+)
+def test_the_trained_network_is_evaluated_however_training_ends(tmp_path: Path, options: dict[str, Any]) -> None:
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(every_n_epochs=0, num_targets=5, figures=0), LastCheckpoint()], **options)
+    run.fit(classifier(data), datamodule=data)
+    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [2]
+    saved = torch.load(Path(run.log_dir) / "checkpoints" / "last.ckpt", weights_only=False)
+    assert saved["global_step"] == 3
+
+
+def test_a_callback_used_again_chooses_again(tmp_path: Path) -> None:
+    callback = ExplainCallback(num_targets=5, figures=0)
+    for nodes in (300, 100):
+        data = Infection(num_nodes=nodes, edge_probability=2 / nodes, num_layers=2, seed=3)
+        trainer(tmp_path, [callback], epochs=1).fit(classifier(data), datamodule=data)
+        assert callback.targets is not None
+        assert int(callback.targets.max()) < nodes
+
+
+def test_without_a_logger_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = infection()
+    trainer(tmp_path, [ExplainCallback(num_targets=5), LastCheckpoint()], epochs=1, logger=False).fit(
+        classifier(data), datamodule=data
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_random_truth_is_averaged_over_draws(tmp_path: Path) -> None:
+    values = []
+    for draws in (1, 4):
+        data = infection()
+        run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0, random_draws=draws)], logger=False)
+        (metrics,) = run.validate(classifier(data), datamodule=data, verbose=False)
+        values.append(metrics["explain/random/truth_auroc"])
+    assert values[0] != values[1]
+    assert abs(values[1] - 0.5) < 0.1

@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from attree.callbacks.evaluation import Evaluation
+from attree.callbacks.make_evaluation import network_of
 from attree.metrics.statistics import STATISTICS
 
 HYPERPARAMETERS = (
@@ -55,16 +56,17 @@ class Board:
         self.writer.add_custom_scalars(charts)
 
     def write_scores(self, evaluation: Evaluation, step: int) -> None:
-        """Histograms of each method's scores where the prediction changed and where it did not."""
-        if evaluation.last is None:
-            return
-        for method, scores in evaluation.last.scores.items():
-            for label, chosen in (("changed", evaluation.last.changed), ("unchanged", ~evaluation.last.changed)):
-                if bool(chosen.any()):
-                    self.writer.add_histogram(f"scores/{method}/prediction_{label}", scores[chosen], step)
-        figure = evaluation.draw_histogram()
-        if figure is not None:
-            self.write_figures({"scores": figure}, step)
+        """Histograms of each method's scores where the prediction changed and where it did not.
+
+        In a distributed run these are the pairs of the first process: a sample of all.
+        """
+        for protocol, last in evaluation.last.items():
+            for method, scores in last.scores.items():
+                for label, chosen in (("changed", last.changed), ("unchanged", ~last.changed)):
+                    if bool(chosen.any()):
+                        tag = f"scores/{method}/{protocol}/prediction_{label}"
+                        self.writer.add_histogram(tag, scores[chosen], step)
+        self.write_figures(evaluation.draw_histograms(), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""
@@ -84,7 +86,7 @@ class Board:
 
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:
     """What tells runs apart: the network, its training, the data and the seed."""
-    net, data = getattr(pl_module, "net", pl_module), getattr(trainer, "datamodule", None)
+    net, data = network_of(pl_module), getattr(trainer, "datamodule", None)
     values = {name: getattr(net, name) for name in HYPERPARAMETERS if hasattr(net, name)}
     values |= {name: getattr(pl_module, name) for name in ("lr", "weight_decay", "readout") if hasattr(pl_module, name)}
     values["dataset"] = getattr(data, "name", type(data).__name__)

@@ -19,7 +19,8 @@ class LastCheckpoint(Checkpoint):
     Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
     file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
     written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
-    holds the state of the random generators, so that the resumed run draws what the unbroken one would have drawn.
+    holds the state of the first process's random generators, so that a resumed run of one process draws what the
+    unbroken one would have drawn.
 
     Args:
         every_n_epochs: Epochs between two writes.
@@ -30,6 +31,7 @@ class LastCheckpoint(Checkpoint):
         expect(every_n_epochs >= 1, "every_n_epochs", "an integer >= 1", every_n_epochs)
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
+        self._saved_step = -1
         self._random_state: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -40,17 +42,13 @@ class LastCheckpoint(Checkpoint):
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
-        """Where the trainer's newest state is kept; None without a log directory."""
-        return None if trainer.log_dir is None else Path(trainer.log_dir) / "checkpoints" / "last.ckpt"
+        """Where the trainer's newest state is kept; None without a logger. To be asked in all processes."""
+        log_dir = trainer.log_dir if trainer.loggers else None
+        return None if log_dir is None else Path(log_dir) / "checkpoints" / "last.ckpt"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        epoch = trainer.current_epoch + 1
-        path = self.path(trainer)
-        if path is not None and (
-            epoch % self.every_n_epochs == 0 or epoch == trainer.max_epochs or trainer.should_stop
-        ):
-            self._pending = path.with_suffix(".unpublished")
-            trainer.save_checkpoint(self._pending, weights_only=False)
+        if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+            self._save(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._publish(trainer)
@@ -59,7 +57,16 @@ class LastCheckpoint(Checkpoint):
             self._random_state = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._saved_step != trainer.global_step:
+            self._save(trainer)
         self._publish(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        path = self.path(trainer)
+        if path is not None:
+            self._pending = path.with_suffix(".unpublished")
+            self._saved_step = trainer.global_step
+            trainer.save_checkpoint(self._pending, weights_only=False)
 
     def _publish(self, trainer: Trainer) -> None:
         """Give the newest state its name, after the metrics of its epoch (logged after it was saved) are on disk."""

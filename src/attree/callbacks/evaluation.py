@@ -16,9 +16,6 @@ from attree.faithfulness.reducer import Reducer
 from attree.metrics import FaithfulnessComparison
 from attree.report.histogram import score_histogram
 
-CHEAP_PAIRS = 200_000
-"""Up to this many pairs, random attribution is averaged over several draws."""
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -41,7 +38,7 @@ class Settings:
         protocols: Names of the reduction protocols.
         num_targets: How many targets to choose.
         ground_truth: Measure against ground truth where the data has some.
-        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        random_draws: Draws that the statistics of `random` are averaged over.
         seed: Seed of the choice of targets and of the `random` method.
         shard: This process's share of the targets.
     """
@@ -81,11 +78,10 @@ class Evaluation(ABC):
         self.pairs = pairs
         self.methods = make_methods(settings.methods, seed=settings.seed)
         self.protocols = tuple(dict.fromkeys(resolve_protocol(name, model) for name in settings.protocols))
-        self.last: PairScores | None = None
+        self.last: dict[str, PairScores] = {}
         # Each method by the names of its columns: itself, or several seeded draws of a random one.
-        draws = settings.random_draws if len(pairs) <= CHEAP_PAIRS else 1
-        self._columns = {name: _draws(name, method, draws) for name, method in self.methods.items()}
-        columns = {column: method for group in self._columns.values() for column, method in group.items()}
+        self.columns = {name: _draws(name, method, settings.random_draws) for name, method in self.methods.items()}
+        columns = {column: method for group in self.columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if isinstance(method, Random)]
         self._comparison = FaithfulnessComparison(columns, fixed).to(graph.device)
         self._fixed: dict[str, Tensor] = {}
@@ -116,12 +112,12 @@ class Evaluation(ABC):
         scores = self._scores(reducer.attention)
         for protocol in self.protocols:
             reduction = reducer.reduce(self.pairs, protocol)
-            first = {name: scores[next(iter(columns))] for name, columns in self._columns.items()}
-            self.last = PairScores(first, reduction.changed)
+            first = {name: scores[next(iter(columns))] for name, columns in self.columns.items()}
+            self.last[protocol] = PairScores(first, reduction.changed)
             self._comparison.reset()
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
-            for name, columns in self._columns.items():
+            for name, columns in self.columns.items():
                 for statistic in values[next(iter(columns))]:
                     mean = torch.stack([values[column][statistic] for column in columns]).mean()
                     results[f"explain/{name}/{protocol}/{statistic}"] = mean
@@ -130,7 +126,7 @@ class Evaluation(ABC):
     def _scores(self, attention: Attention) -> dict[str, Tensor]:
         """Scores of every pair by column; those of random draws are made once."""
         scores = {}
-        for columns in self._columns.values():
+        for columns in self.columns.values():
             for column, method in columns.items():
                 if isinstance(method, Random):
                     if column not in self._fixed:
@@ -140,9 +136,11 @@ class Evaluation(ABC):
                     scores[column] = self.score_pairs(method, attention)
         return scores
 
-    def draw_histogram(self) -> Figure | None:
-        """Histograms of scores where the prediction changed and where not; None before the first reduction."""
-        return None if self.last is None else score_histogram(self.last.scores, self.last.changed)
+    def draw_histograms(self) -> dict[str, Figure]:
+        """Histograms of scores where the prediction changed and where not, by name: one a protocol."""
+        return {
+            f"scores_{protocol}": score_histogram(last.scores, last.changed) for protocol, last in self.last.items()
+        }
 
     @abstractmethod
     def draw_case_studies(self, count: int) -> dict[str, Figure]:
@@ -150,9 +148,7 @@ class Evaluation(ABC):
 
     def draw(self, count: int) -> dict[str, Figure]:
         """All figures of the model as it is now, by name."""
-        figures = self.draw_case_studies(count)
-        histogram = self.draw_histogram()
-        return figures if histogram is None else {**figures, "scores": histogram}
+        return {**self.draw_case_studies(count), **self.draw_histograms()}
 
 
 def _draws(name: str, method: AttributionMethod, draws: int) -> dict[str, AttributionMethod]:

@@ -41,6 +41,10 @@ class ExplainCallback(Callback):
     printed. The network, its gradients and the random stream of training are never touched. In a distributed run the
     targets are spread over the processes; the metrics are those of one process.
 
+    Other callbacks can monitor these metrics. A monitored metric should be there at every validation, so leave
+    `every_n_epochs` at 1 then; and one that may be undefined (no prediction changed, say) is NaN in those epochs, which
+    `EarlyStopping` takes only with `check_finite=False`.
+
     Args:
         methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
@@ -50,7 +54,7 @@ class ExplainCallback(Callback):
         ground_truth: Measure against ground truth where the data has some.
         figures: How many targets are drawn as case studies, about five times in a run and at its end; 0 draws nothing.
         save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
-        random_draws: Draws that the statistics of `random` are averaged over, where pairs are few.
+        random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
     """
 
@@ -82,6 +86,7 @@ class ExplainCallback(Callback):
         self.figures = figures
         self.save = save
         self.targets: Tensor | None = None
+        self._evaluated_step = -1
         self._evaluation: Evaluation | None = None
         self._board: Board | None = None
 
@@ -96,6 +101,9 @@ class ExplainCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._evaluation = None
+        self._evaluated_step = -1
+        if stage == "fit":  # a checkpoint that is resumed from is read after this
+            self.targets = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._board = Board.of(trainer)
@@ -115,10 +123,10 @@ class ExplainCallback(Callback):
         self._evaluate(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module)
+        self._finish(trainer, pl_module, self._evaluate_last(trainer, pl_module))
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module)
+        self._finish(trainer, pl_module, {})
 
     def _is_due(self, trainer: Trainer) -> bool:
         if trainer.sanity_checking:
@@ -134,6 +142,7 @@ class ExplainCallback(Callback):
         for name, value in metrics.items():
             pl_module.log(name, value.float(), prog_bar=name == shown, batch_size=1)
         pl_module.log("explain/seconds", perf_counter() - began, batch_size=1)
+        self._evaluated_step = trainer.global_step
         if (
             self._board is not None
             and self.figures
@@ -143,6 +152,15 @@ class ExplainCallback(Callback):
             step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
             self._board.write_scores(evaluation, step)
             self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
+
+    def _evaluate_last(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
+        """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
+        if self._evaluated_step == trainer.global_step:
+            return {}
+        metrics = {name: float(value) for name, value in self._evaluation_of(trainer, pl_module).evaluate().items()}
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step - 1)
+        return metrics
 
     def _is_drawn(self, trainer: Trainer) -> bool:
         """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
@@ -163,18 +181,19 @@ class ExplainCallback(Callback):
             self.targets = self._evaluation.targets.cpu()
         return self._evaluation
 
-    def _finish(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _finish(self, trainer: Trainer, pl_module: LightningModule, latest: dict[str, float]) -> None:
         """Save and show what the run came to; in one process, without collectives."""
+        log_dir = trainer.log_dir if trainer.loggers else None  # asks all processes
         if not trainer.is_global_zero:
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()} | latest
         console = Console(soft_wrap=True, highlight=False)
         console.print(metrics_table(metrics), soft_wrap=False)
         if self._board is not None:
             self._board.write_hyperparameters(pl_module, trainer, metrics)
-        if trainer.log_dir is None:
+        if log_dir is None:
             return
-        folder = Path(trainer.log_dir)
+        folder = Path(log_dir)
         write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
         if not self.save:
             return

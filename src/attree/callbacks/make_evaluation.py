@@ -12,7 +12,7 @@ from attree.callbacks.evaluation import Evaluation, Settings
 from attree.callbacks.graph_evaluation import GraphEvaluation
 from attree.callbacks.node_evaluation import NodeEvaluation
 from attree.data import GraphDataModule, NodeDataModule
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, expect
 from attree.models import GraphClassifier
 
 
@@ -45,6 +45,8 @@ def make_evaluation(
         graph = data.transfer_batch_to_device(data.graph, device, 0)
         if targets is None:
             targets = choose_targets(settings.num_targets, graph.num_nodes, settings.seed)
+        inside = bool((targets < graph.num_nodes).all())
+        expect(inside, "targets", f"node ids in [0, {graph.num_nodes}), as the run began with", int(targets.max()))
         looped = LoopedGraph(graph.edge_index, graph.num_nodes)
         truth = data.truth if settings.ground_truth else None
         return NodeEvaluation(network_of(pl_module), graph.x, looped, targets, truth, settings)

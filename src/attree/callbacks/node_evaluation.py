@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from attree.attention import Attention, LoopedGraph, capture_attention
-from attree.attribution import Attribution, AttributionMethod, make_methods, subgraph_pairs
+from attree.attribution import Attribution, AttributionMethod, Random, make_methods, subgraph_pairs
 from attree.callbacks.evaluation import Evaluation, Settings
 from attree.data import GroundTruth
 from attree.faithfulness import make_reducer
@@ -44,6 +44,7 @@ class NodeEvaluation(Evaluation):
         pairs = subgraph_pairs(graph, settings.shard.of(self.targets), num_layers)
         super().__init__(model, graph, pairs, settings)
         self.num_layers = num_layers
+        self._fixed_aurocs: dict[str, Tensor] = {}
         if truth is not None:
             positions = settings.shard.of(torch.arange(truth.num_targets, device=graph.device))
             self._truth_pairs = subgraph_pairs(graph, truth.targets.to(graph.device)[positions], num_layers)
@@ -60,11 +61,20 @@ class NodeEvaluation(Evaluation):
         """Pooled over the pairs of all targets that have ground truth, gathered from all processes."""
         results: dict[str, Tensor] = {}
         if self.truth is not None:
-            for name, method in self.methods.items():
-                metric = TruthAUROC().to(self.graph.device)
-                metric.update(method.score_pairs(attention, self._truth_pairs), self._truth_labels)
-                results[name] = metric.compute()
+            for name, columns in self.columns.items():
+                aurocs = [self._truth_auroc(column, method, attention) for column, method in columns.items()]
+                results[name] = torch.stack(aurocs).mean()
         return results
+
+    def _truth_auroc(self, column: str, method: AttributionMethod, attention: Attention) -> Tensor:
+        """One column's AUROC; that of a random draw never changes."""
+        if column not in self._fixed_aurocs:
+            metric = TruthAUROC().to(self.graph.device)
+            metric.update(method.score_pairs(attention, self._truth_pairs), self._truth_labels)
+            if not isinstance(method, Random):
+                return metric.compute()
+            self._fixed_aurocs[column] = metric.compute()
+        return self._fixed_aurocs[column]
 
     def attribute(self, method: str) -> Attribution:
         """Explain the targets that have ground truth, or the chosen ones where none has."""

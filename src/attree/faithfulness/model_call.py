@@ -71,7 +71,7 @@ class ModelCall:
 
     def _kind(self, name: str, value: Any) -> Kind:
         num_nodes, num_edges = self._inputs.x.shape[0], self._inputs.edge_index.shape[1]
-        if name == "batch_size" and isinstance(value, int):
+        if name in ("batch_size", "num_graphs") and isinstance(value, int):
             return Kind.COUNT
         if not isinstance(value, Tensor) or value.dim() == 0 or num_nodes == 0:
             return Kind.OTHER
