@@ -118,9 +118,10 @@ class Evaluation(ABC):
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
             for name, columns in self.columns.items():
-                for statistic in values[next(iter(columns))]:
-                    mean = torch.stack([values[column][statistic] for column in columns]).mean()
-                    results[f"explain/{name}/{protocol}/{statistic}"] = mean
+                for statistic, value in values[next(iter(columns))].items():
+                    if len(columns) > 1:
+                        value = torch.stack([values[column][statistic] for column in columns]).mean()
+                    results[f"explain/{name}/{protocol}/{statistic}"] = value
         return results
 
     def _scores(self, attention: Attention) -> dict[str, Tensor]:

@@ -138,10 +138,7 @@ class ExplainCallback(Callback):
         began = perf_counter()
         evaluation = self._evaluation_of(trainer, pl_module)
         metrics = evaluation.evaluate()
-        shown = self._headline(metrics)
-        for name, value in metrics.items():
-            pl_module.log(name, value.float(), prog_bar=name == shown, batch_size=1)
-        pl_module.log("explain/seconds", perf_counter() - began, batch_size=1)
+        self._log(trainer, pl_module, metrics, perf_counter() - began)
         self._evaluated_step = trainer.global_step
         if (
             self._board is not None
@@ -152,6 +149,22 @@ class ExplainCallback(Callback):
             step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
             self._board.write_scores(evaluation, step)
             self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
+
+    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, Tensor], seconds: float) -> None:
+        shown = self._headline(metrics)
+        if trainer.state.fn != TrainerFn.FITTING:
+            for name, value in metrics.items():
+                pl_module.log(name, value.float(), batch_size=1)
+            pl_module.log("explain/seconds", seconds, batch_size=1)
+            return
+        # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
+        # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
+        if shown is not None:
+            pl_module.log(shown, metrics[shown].float(), prog_bar=True, logger=False, batch_size=1)
+        values = {name: value.item() for name, value in metrics.items()} | {"explain/seconds": seconds}
+        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.global_step - 1)
 
     def _evaluate_last(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
         """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
