@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 from attree.data import HIN, MUTAG, Infection
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier, SuperGAT
+from attree.paper import recipe
 
 
 def make_trainer(folder: Path, epochs: int) -> Trainer:
@@ -149,6 +150,28 @@ def test_mutag_runs(data_root: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = GraphClassifier(GAT(7, 2, 16, 3), lr=0.01)
     assert 0.4 < fit_and_test(tmp_path, MUTAG(root=data_root), model, 3) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tu/MUTAG/raw")
+def test_mutag_reaches_its_accuracy(data_root: str, tmp_path: Path) -> None:
+    expected = recipe("MUTAG", "GAT", 3)
+    accuracies = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = GraphClassifier(GAT(7, 2, expected.hidden_channels, 3), lr=expected.lr)
+        data = MUTAG(seed=seed, batch_size=16, root=data_root)
+        accuracies.append(fit_and_test(tmp_path, data, model, expected.epochs))
+    assert sum(accuracies) / 5 > 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.needs("hin/hin.npz")
+def test_hin_reaches_its_accuracy(data_root: str, tmp_path: Path) -> None:
+    expected = recipe("HIN", "GAT", 3)
+    torch.manual_seed(0)
+    model = GraphClassifier(GAT(5, 2, expected.hidden_channels, 3), lr=expected.lr)
+    assert fit_and_test(tmp_path, HIN(root=data_root), model, expected.epochs) > 0.75
 
 
 @pytest.mark.needs("hin/hin.npz")

@@ -65,7 +65,8 @@ class Arxiv(NodeDataModule):
         edge_index = stored.edge_index
         if self.hparams["symmetrize"]:
             edge_index = to_undirected(edge_index, num_nodes=stored.num_nodes)
-        graph = Data(x=stored.x, edge_index=edge_index, y=stored.y.view(-1))
+        # Features that are all whole numbers come out of OGB's CSV reader as integers.
+        graph = Data(x=stored.x.float(), edge_index=edge_index, y=stored.y.view(-1))
         if self.hparams["split"] == "paper":
             rng = np.random.default_rng(self.hparams["seed"])
             paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)

@@ -11,7 +11,6 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy
 
 from attree.errors import expect
 
@@ -45,8 +44,8 @@ class Classifier(LightningModule):
         self.num_classes = num_classes
         self.lr = lr
         self.weight_decay = weight_decay
-        self.val_metrics = EvaluationMetrics(num_classes)
-        self.test_metrics = EvaluationMetrics(num_classes)
+        self.val_totals = ClassificationTotals()
+        self.test_totals = ClassificationTotals()
 
     @abstractmethod
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -62,54 +61,51 @@ class Classifier(LightningModule):
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluate(batch, "val", self.val_metrics)
+        self.val_totals.update(*self.examples(batch, "val"))
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_totals("val", self.val_totals)
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluate(batch, "test", self.test_metrics)
+        self.test_totals.update(*self.examples(batch, "test"))
 
-    def _evaluate(self, batch: Data, stage: Stage, metrics: EvaluationMetrics) -> None:
-        scores, y = self.examples(batch, stage)
-        # A process may have no examples: nothing to count, and the mean of no losses would be NaN for all.
-        if y.numel():
-            metrics.loss.update(F.cross_entropy(scores, y), y.numel())
-            metrics.acc.update(scores, y)
-        self.log(f"{stage}/loss", metrics.loss, batch_size=y.numel())
-        self.log(f"{stage}/acc", metrics.acc, batch_size=y.numel(), prog_bar=True)
+    def on_test_epoch_end(self) -> None:
+        self._log_totals("test", self.test_totals)
+
+    def _log_totals(self, stage: Stage, totals: ClassificationTotals) -> None:
+        loss, accuracy = totals.compute()
+        totals.reset()
+        self.log(f"{stage}/loss", loss, sync_dist=True)
+        self.log(f"{stage}/acc", accuracy, sync_dist=True, prog_bar=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
 
 
-class MeanLoss(Metric):
-    """Mean loss over all examples of all processes, however many each has.
+class ClassificationTotals(Metric):
+    """Mean cross-entropy and accuracy over all examples of all processes, however many each has, even none.
 
-    Lightning's own mean divides by the processes' mean number of examples, rounded down; `torchmetrics.MeanMetric`
-    adds in place, which fails on states that were reset in inference mode, as `validate` before `fit` does.
+    One metric with two states rather than two metrics, as what is measured in every epoch must cost little beside a
+    full-batch epoch on a small graph. (Lightning's own mean of logged losses would not do: it divides by the
+    processes' mean number of examples, rounded down.)
     """
 
     full_state_update = False
-    total: Tensor
-    count: Tensor
+    loss: Tensor
+    counts: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("total", default=torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("count", default=torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("loss", default=torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("counts", default=torch.zeros(2, dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, loss: Tensor, examples: int) -> None:
-        """Add the mean loss over some examples."""
-        self.total = self.total + loss * examples
-        self.count = self.count + examples
+    def update(self, scores: Tensor, y: Tensor) -> None:
+        """Add examples: class scores [n, classes] and labels [n]."""
+        self.loss = self.loss + F.cross_entropy(scores, y, reduction="sum")
+        correct = (scores.argmax(dim=-1) == y).sum()
+        self.counts = self.counts + torch.stack([correct, torch.full_like(correct, y.numel())])
 
-    def compute(self) -> Tensor:
-        """Return the mean; NaN if there was no example at all."""
-        return self.total / self.count
-
-
-class EvaluationMetrics(nn.Module):
-    """What is measured in validation or test."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.loss = MeanLoss()
-        self.acc = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+    def compute(self) -> tuple[Tensor, Tensor]:
+        """Return mean loss and accuracy; NaN if there was no example at all."""
+        correct, examples = self.counts
+        return self.loss / examples, correct / examples
