@@ -91,6 +91,21 @@ def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.Capture
     assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, "results.csv", "results.png"])
 
 
+def test_swept_keys_named_like_the_results_own_columns_have_columns_of_their_own(file: Path) -> None:
+    grid = {"data.seed": [7, 8], "x.run": ["r"], "y.sweep": ["s"], "z.setting": ["t"]}
+    file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": grid, "name": "splits"}]}))
+    assert main([str(file)], launch=FakeFit()) == 0
+    results = pd.read_csv("logs/sweeps/study/results.csv")
+    assert results["data.seed"].tolist() == [7, 7, 8, 8]
+    assert results["seed"].tolist() == [0, 1, 0, 1]
+    assert results["run"].tolist() == [
+        f"splits-data.seed={split}-x.run=r-y.sweep=s-z.setting=t-seed={seed}" for split in (7, 8) for seed in (0, 1)
+    ]
+    assert set(results["sweep"]) == {"splits"}
+    for column, value in (("x.run", "r"), ("y.sweep", "s"), ("z.setting", "t")):
+        assert set(results[column]) == {value}
+
+
 def test_finished_runs_are_not_done_again_changed_ones_are(file: Path) -> None:
     main([str(file)], launch=FakeFit())
     again = FakeFit()

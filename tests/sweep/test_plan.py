@@ -113,6 +113,7 @@ def test_arguments_survive_a_shell(tmp_path: Path) -> None:
         ({"runs": [{"grid": {"a": [1]}}], "seeds": [0, 0]}, "`seeds`"),
         ({"runs": [{"grid": {"a": [1]}}], "seeds": 3}, "`seeds`"),
         ({"runs": [{"grid": {"seed": [1]}}]}, "seeds to be given by `seeds`"),
+        ({"runs": [{"list": [{"run": 1}]}], "keys": {"run": "data.run"}}, r"columns sweep, .* but got \['run'\]"),
         ({"runs": [{"grid": {"a": [1]}}], "keys": {"a": 3}}, "`keys.a`"),
         ({"runs": [{"grid": {"a": [1]}}], "name": "../x"}, "`name`"),
         ({"runs": [{"grid": {"a": [1]}}], "metrics": "val/acc"}, "`metrics`"),

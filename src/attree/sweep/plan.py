@@ -23,8 +23,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,9 +32,9 @@ from typing import Any
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
+from attree.sweep.names import COLUMNS, SEED, short_names, value_text
 
 DEFAULT_METRICS = ("val/acc", "test/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
-SEED = "seed"
 
 Settings = dict[str, Any]
 
@@ -164,6 +163,8 @@ class _Reader:
         points = []
         for settings in self._grid(fields["grid"]) if "grid" in fields else self._list(fields["list"]):
             self._expect(SEED not in settings, "seeds to be given by `seeds`", settings)
+            taken = sorted(set(settings) & set(COLUMNS))
+            self._expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
             for seed in self.seeds:
                 overrides = {**fixed, **self._resolve(settings), **self._resolve({SEED: seed})}
                 points.append(Point(settings, seed, self._run(name, settings, seed, overrides)))
@@ -211,26 +212,6 @@ class _Reader:
     def _expect(self, condition: bool, expected: str, got: object) -> None:
         if not condition:
             raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.")
-
-
-def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """The last word of each config key, or the whole key where last words are the same.
-
-    >>> short_names(["model.init_args.lr", "data.seed", "explain.seed"])
-    {'model.init_args.lr': 'lr', 'data.seed': 'data.seed', 'explain.seed': 'explain.seed'}
-    """
-    last = {key: key.rpartition(".")[2] for key in keys}
-    times = Counter(last.values())
-    return {key: word if times[word] == 1 else key for key, word in last.items()}
-
-
-def value_text(value: Any) -> str:
-    """A value as it is typed on the command line.
-
-    >>> value_text(0.0005), value_text("attree.models.GATv2"), value_text(["gatt", "random"]), value_text(True)
-    ('0.0005', 'attree.models.GATv2', '["gatt", "random"]', 'true')
-    """
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _fingerprint(config: str, overrides: Settings) -> str:

@@ -17,7 +17,8 @@ from time import perf_counter
 from typing import Literal
 
 from attree.files import write_text
-from attree.sweep.plan import Plan, Run, value_text
+from attree.sweep.names import value_text
+from attree.sweep.plan import Plan, Run
 
 METRICS_FILE = "metrics.json"
 """What a fit leaves behind when it ends: its last metrics."""

@@ -17,10 +17,9 @@ from attree.files import replacing, write_text
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.report.table import METHOD_LABELS
-from attree.sweep.plan import Plan, value_text
+from attree.sweep.names import RUN, SEED, SWEEP, value_text
+from attree.sweep.plan import Plan
 from attree.sweep.run import METRICS_FILE, is_finished, run_folder
-
-SWEEP, SEED, RUN = "sweep", "seed", "run"
 
 
 @dataclass(frozen=True)
