@@ -152,7 +152,9 @@ def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.Captur
 def test_dry_run_prints_commands_whose_marks_count_as_finished(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file), "--dry_run"]) == 0
     assert not Path("logs").exists()
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    lines = printed.out.splitlines()
     assert len(lines) == len(ALL)
     for line, run in zip(lines, ALL, strict=True):
         words = shlex.split(line)
@@ -162,6 +164,10 @@ def test_dry_run_prints_commands_whose_marks_count_as_finished(file: Path, capsy
     first.mkdir(parents=True)
     (first / "metrics.json").write_text('{"val/acc": 0.9}')
     os.system(lines[0].partition(" && ")[2])  # what the scheduler's shell does after the fit
+    assert main([str(file), "--dry_run"]) == 0
+    again = capsys.readouterr()
+    assert again.out.splitlines() == lines[1:]
+    assert again.err == "1 run finished before, not printed\n"
     fit = FakeFit()
     main([str(file)], launch=fit)
     assert fit.versions() == sorted(ALL[1:])

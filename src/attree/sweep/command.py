@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from attree.errors import AttreeError
 from attree.report.style import count
 from attree.sweep.plan import Plan, load_plan
-from attree.sweep.run import Launch, Outcome, Processes, do_runs, shell_command
+from attree.sweep.run import Launch, Outcome, Processes, do_runs, is_finished, run_folder, shell_command
 from attree.sweep.summary import summarise, summary_table
 
 DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None, launch: Launch | None = None) -> int
         print(f"attree: error: {error}", file=sys.stderr)
         return 2
     if arguments.dry_run:
-        for run in plan.runs:
-            print(shell_command(plan, run, arguments.folder))
+        _show_commands(plan, arguments.folder)
         return 0
     console = Console()
     outcomes: list[Outcome] = []
@@ -79,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "--folder", type=Path, default=Path("logs/sweeps"), help="where <name>/<run id> go (default: logs/sweeps)"
     )
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--dry_run", action="store_true", help="print one shell command per run and do nothing")
+    only.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
     only.add_argument("--collect", action="store_true", help="only sum up the runs that are finished")
     return parser
 
@@ -98,6 +97,16 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _show_commands(plan: Plan, folder: Path) -> None:
+    """Print what is still to run, for a shell or a scheduler to read; what is finished is counted on standard error."""
+    waiting = [run for run in plan.runs if not is_finished(run, run_folder(plan, run, folder))]
+    for run in waiting:
+        print(shell_command(plan, run, folder))
+    finished = len(plan.runs) - len(waiting)
+    if finished:
+        print(f"{count(finished, 'run')} finished before, not printed", file=sys.stderr)
 
 
 def _do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
