@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fnmatch
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.sweep.command import main
+from attree.sweep.plan import DEFAULT_METRICS
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"
 
@@ -44,6 +46,8 @@ def test_sweep_of_real_fits(
     assert results["run"].tolist() == ["dropout=0.5-seed=4"]
     assert results["val/acc"].between(0, 1).all()
     assert results["explain/gatt/truth_auroc"].between(0, 1).all()
+    for pattern in DEFAULT_METRICS:
+        assert fnmatch.filter(results.columns, pattern), f"no fit logs {pattern}"
     assert Path("out/mini/results.png").is_file()
 
     run = Path("out/mini/dropout=0.5-seed=4")
