@@ -45,5 +45,5 @@ def test_printed_numbers(
 
 
 def test_absent_weights_are_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"authors' weights, but got '.*nowhere.npz'"):
+    with pytest.raises(MissingDataError, match=r"nowhere.npz does not exist. Set `path` to one of .* authors' weights"):
         load_authors_gat(tmp_path / "nowhere.npz")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from attree.errors import MissingDataError, expect
+from attree.data.arrays import load_arrays
+from attree.errors import expect
 from attree.models.attention_net import GAT
 
 
@@ -17,10 +17,8 @@ def load_authors_gat(path: str | Path) -> GAT:
     Layer k has the arrays `layer{k}.weight` [out, in], `layer{k}.att_src` and `layer{k}.att_dst` [1, 1, out], and
     `layer{k}.bias` [out] if it has a bias.
     """
-    if not Path(path).is_file():
-        raise MissingDataError(f"Expected argument `path` to be a file of the authors' weights, but got {str(path)!r}.")
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: torch.from_numpy(file[name]) for name in file.files}
+    remedy = "Set `path` to one of the files `gatt_paper/gat_*.npz`, which hold the paper authors' weights."
+    arrays = {name: torch.from_numpy(array) for name, array in load_arrays(Path(path), remedy).items()}
     num_layers = sum(name.endswith(".weight") for name in arrays)
     expect(num_layers >= 1, "path", "a file with arrays named layer0.weight, ...", sorted(arrays))
     first, last = arrays["layer0.weight"], arrays[f"layer{num_layers - 1}.weight"]
