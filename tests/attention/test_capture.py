@@ -15,6 +15,7 @@ from torch_geometric.nn import (
     GATv2Conv,
     GCNConv,
     MessagePassing,
+    RGATConv,
     SuperGATConv,
     TransformerConv,
 )
@@ -288,6 +289,35 @@ class CallsNone(Rewires):
         return x
 
 
+class Relational(nn.Module):
+    """Edges of two relations, or all of the second."""
+
+    def __init__(self, both: bool, mechanism: str = "within-relation") -> None:
+        super().__init__()
+        self.conv = RGATConv(4, 3, num_relations=2, attention_mechanism=mechanism)
+        self.both = both
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        relation = torch.ones(edge_index.shape[1], dtype=torch.int64)
+        if self.both:
+            relation[:2] = 0
+        return self.conv(x, edge_index, relation)
+
+
+class PerGroup(OwnConv):
+    """One softmax, but with a score for every second edge only."""
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        softmax((x_i * x_j)[::2], index[::2], num_nodes=size_i)
+        return x_j
+
+
+def test_attention_across_relations_is_one_softmax() -> None:
+    attention = capture_attention(Relational(both=True, mechanism="across-relation"), X, CLEAN)
+    sums = torch.zeros(6).index_add_(0, CLEAN[1], attention.weights[0][:6, 0])
+    torch.testing.assert_close(sums, torch.tensor([1.0] * 5 + [0.0]))
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -298,8 +328,14 @@ class CallsNone(Rewires):
         (MakesSparse(), r"edge_index as a \[2, E\] tensor"),
         (CallsNone(), "it called none"),
         (Stack(GATConv(4, 4, flow="target_to_source")), "target_to_source"),
+        (Relational(both=True), r"layer 1 \(RGATConv\) .* its 6 edges, but the last of 2 calls had 4 scores"),
+        (Relational(both=False), r"the last of 2 calls had 6 scores"),
+        (Stack(PerGroup()), r"layer 1 \(PerGroup\) .* its 6 edges, but the last of 1 calls had 3 scores"),
     ],
-    ids=["gcn", "no convolution", "bipartite", "rewired", "sparse inside", "not called", "reversed"],
+    ids=[
+        *("gcn", "no convolution", "bipartite", "rewired", "sparse inside", "not called", "reversed"),
+        *("relations", "one relation", "some edges"),
+    ],
 )
 def test_refuses_what_it_cannot_follow(model: nn.Module, reason: str) -> None:
     before = snapshot(model)

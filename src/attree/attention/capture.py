@@ -113,6 +113,7 @@ class LayerRecord:
 
     conv: MessagePassing
     bipartite: bool = False
+    softmaxes: int = 0
     scores: Tensor | None = None
     weights: Tensor | None = None
     edge_index: Tensor | None = None
@@ -135,6 +136,7 @@ def record_layers(model: nn.Module) -> Iterator[list[LayerRecord]]:
     def see_weights(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         weights = softmax(scores)
         open_calls[conv].scores, open_calls[conv].weights = scores, weights
+        open_calls[conv].softmaxes += 1
         return weights
 
     def end(conv: MessagePassing, inputs: Any, output: Any) -> None:
@@ -157,7 +159,7 @@ def align_layers(layers: Sequence[LayerRecord], graph: LoopedGraph, output: Any 
     """Bring recorded layers onto the edges of `graph`.
 
     Raises:
-        UnsupportedModelError: If a layer did not run on exactly the graph's edges.
+        UnsupportedModelError: If a layer did not run on exactly the graph's edges, or not with one weight for each.
     """
     if not layers:
         raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
@@ -179,6 +181,12 @@ def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[T
         weights = torch.zeros(0, getattr(layer.conv, "heads", 1), device=graph.device)
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or weights is None:
         raise UnsupportedModelError(f"Expected {where} to use edge_index as a [2, E] tensor and softmax attention.")
+    if layer.softmaxes > 1 or weights.shape[0] != edge_index.shape[1]:
+        # RGATConv "within-relation" does this: one softmax for each relation, over its edges alone.
+        raise UnsupportedModelError(
+            f"Expected {where} to call softmax once, with a score for each of its {edge_index.shape[1]} edges, but "
+            f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."
+        )
     weights = weights.detach()
     weights = weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)
     if torch.equal(edge_index, graph.edge_index):
