@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -93,6 +96,27 @@ def test_mistakes_get_one_clear_sentence(
     assert len(errors) == 1
     assert errors[0].startswith("attree: error: ")
     assert sentence in errors[0]
+
+
+class Payload:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, touched: Path) -> None:
+        self.touched = touched
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.touched),)
+
+
+def test_resuming_runs_no_code_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, touched = tmp_path / "run" / "version_0" / "checkpoints" / "last.ckpt", tmp_path / "touched"
+    path.parent.mkdir(parents=True)
+    torch.save({"global_step": 3, "hyper_parameters": Payload(touched)}, path)
+    with pytest.raises(SystemExit) as stop:
+        fit(tmp_path, f"--ckpt_path={path}")
+    assert stop.value.code == 2
+    assert "argument `ckpt_path` to be a checkpoint of tensors and plain values alone" in capsys.readouterr().err
+    assert not touched.exists()
 
 
 def test_help_explains_the_callback(capsys: pytest.CaptureFixture[str]) -> None:

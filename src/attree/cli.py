@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -94,6 +95,16 @@ class AttreeCLI(LightningCLI):
         for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
             parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
 
+    def _parse_ckpt_path(self) -> None:
+        """Refuse, in one sentence, a checkpoint that holds objects which could run code when read."""
+        try:
+            super()._parse_ckpt_path()
+        except UnpicklingError as error:
+            path = str(self.config[self.config.subcommand].ckpt_path)
+            raise ArgumentError(
+                f"Expected argument `ckpt_path` to be a checkpoint of tensors and plain values alone, but got {path!r}."
+            ) from error
+
     def before_instantiate_classes(self) -> None:
         """A resumed fit goes on in its own folder, and TensorBoard forgets what came after its checkpoint."""
         config = self.config if self.subcommand is None else self.config[self.subcommand]
@@ -135,7 +146,7 @@ def resume_logger(logger: Any, checkpoint: Path) -> None:
         "TensorBoardLogger"
     ):
         return
-    step = int(torch.load(checkpoint, map_location="cpu", weights_only=False)["global_step"])
+    step = int(torch.load(checkpoint, map_location="cpu", weights_only=True)["global_step"])
     logger.init_args.save_dir, logger.init_args.name = str(run.parent.parent), run.parent.name
     logger.init_args.version = run.name
     logger["dict_kwargs"] = {"purge_step": step}

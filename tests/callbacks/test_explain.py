@@ -246,7 +246,7 @@ def test_the_trained_network_is_evaluated_however_training_ends(tmp_path: Path, 
     run = trainer(tmp_path, [ExplainCallback(every_n_epochs=0, num_targets=5, figures=0), LastCheckpoint()], **options)
     run.fit(classifier(data), datamodule=data)
     assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [2]
-    saved = torch.load(Path(run.log_dir) / "checkpoints" / "last.ckpt", weights_only=False)
+    saved = torch.load(Path(run.log_dir) / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 3
 
 
