@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from attree.callbacks.random_state import collect_random_state, restore_random_state
+from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
 from attree.errors import expect
 
 
@@ -19,8 +19,8 @@ class LastCheckpoint(Checkpoint):
     Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
     file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
     written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
-    holds the state of the first process's random generators, so that a resumed run of one process draws what the
-    unbroken one would have drawn.
+    holds the state of every process's random generators, so that a run resumed with as many processes draws what the
+    unbroken one would have drawn. (With more or fewer, the first process does, and the others are seeded by rank.)
 
     Args:
         every_n_epochs: Epochs between two writes.
@@ -32,13 +32,15 @@ class LastCheckpoint(Checkpoint):
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
         self._saved_step = -1
-        self._random_state: dict[str, Any] | None = None
+        self._random_states: list[RandomState] | None = None
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"random_state": collect_random_state()}
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add this callback's state; not by `state_dict`, which does not know the trainer's other processes."""
+        states = collect_random_states(trainer.world_size)
+        checkpoint["callbacks"][self.state_key] = {"random_states": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random_state = state_dict["random_state"]
+        self._random_states = state_dict["random_states"]
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
@@ -52,9 +54,9 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._publish(trainer)
-        if self._random_state is not None:
-            restore_random_state(self._random_state)
-            self._random_state = None
+        if self._random_states is not None:
+            restore_random_states(self._random_states, trainer.global_rank, trainer.world_size)
+            self._random_states = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._saved_step != trainer.global_step:

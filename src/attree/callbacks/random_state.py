@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+
+RandomState = dict[str, Any]
 
 
-def collect_random_state() -> dict[str, Any]:
-    """The present state of torch's, CUDA's, NumPy's and Python's generators."""
+def collect_random_states(world_size: int) -> list[RandomState]:
+    """The present state of torch's, CUDA's, NumPy's and Python's generators in every process, by rank.
+
+    To be called in all processes at once: what each draws depends on what it has done, so each has a state of its own.
+    """
+    own = _collect()
+    if world_size == 1 or not (dist.is_available() and dist.is_initialized()):
+        return [own]
+    states: list[RandomState] = [{}] * world_size
+    dist.all_gather_object(states, own)
+    return states
+
+
+def restore_random_states(states: Sequence[RandomState], rank: int, world_size: int) -> None:
+    """Continue all generators of this process from collected states.
+
+    With as many processes as were collected from, each continues its own. With more or fewer there is nothing to
+    continue exactly: the first continues the first one's, and each other is seeded by a draw from that and its rank.
+    """
+    if len(states) == world_size:
+        _restore(states[rank])
+        return
+    _restore(states[0])
+    if rank > 0:
+        seed = int(torch.randint(2**31, ())) + rank
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+
+
+def _collect() -> RandomState:
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, gauss_next = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all(),
+        # Of this process's own device alone: to ask for the others' would claim memory on each.
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(internal), gauss_next],
     }
 
 
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Continue all generators from a collected state."""
+def _restore(state: RandomState) -> None:
     torch.set_rng_state(state["torch"])
-    if len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] is not None and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(state["cuda"])
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = state["python"]
