@@ -110,7 +110,12 @@ class LoopedGraph:
 
 
 def group_edges(nodes: Tensor, num_nodes: int) -> Rows:
-    """Group edges by the node given for each, [num_edges]."""
+    """Group edges by the node given for each, [num_edges]; or any items by the one of `num_nodes` rows that each is of.
+
+    >>> rows = group_edges(torch.tensor([2, 0, 2]), num_nodes=3)
+    >>> rows.ptr.tolist(), rows.edges.tolist()
+    ([0, 1, 1, 3], [1, 0, 2])
+    """
     edges = nodes.argsort(stable=True)
     ptr = nodes.new_zeros(num_nodes + 1)
     torch.cumsum(nodes.bincount(minlength=num_nodes), dim=0, out=ptr[1:])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows
+from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows, group_edges
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Subgraphs:
         key = (owner[row] * num_edges + rows.edges[place]).sort().values
         part, edges = key // num_edges, key % num_edges
         known = torch.cat([owner * num_nodes + node, part * num_nodes + given[0, edges]]).unique()
-        node_ptr = group(known // max(num_nodes, 1), size).ptr
+        node_ptr = group_edges(known // max(num_nodes, 1), size).ptr
         local = torch.searchsorted(known, part * num_nodes + given[:, edges]) - node_ptr[part]
-        return cls(graph, node_ptr, known % max(num_nodes, 1), group(part, size).ptr, edges, local)
+        return cls(graph, node_ptr, known % max(num_nodes, 1), group_edges(part, size).ptr, edges, local)
 
     @property
     def sizes(self) -> tuple[Tensor, Tensor]:
@@ -127,14 +127,3 @@ class Copies:
             return None
         loops = ~proper & self._reduced_loop[edge_index[0]]
         return torch.cat([proper.nonzero().view(-1)[self._proper_reduced], loops.nonzero().view(-1)])
-
-
-def group(owner: Tensor, size: int) -> Rows:
-    """Positions grouped by the one of `size` rows that each belongs to.
-
-    >>> group(torch.tensor([2, 0, 2]), size=3).edges.tolist()
-    [1, 0, 2]
-    """
-    ptr = owner.new_zeros(size + 1)
-    torch.cumsum(owner.bincount(minlength=size), dim=0, out=ptr[1:])
-    return Rows(ptr, owner.argsort(stable=True))

@@ -16,11 +16,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows
+from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows, group_edges
 from attree.attribution.flows import chunk_bounds
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
-from attree.faithfulness.copies import group
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.recompute import ChangedRows, RowRecompute
 from attree.faithfulness.records import Changes, Records
@@ -85,7 +84,7 @@ class ExactReducer:
             _, place = expand_rows(graph.entering, needed)
             edges = graph.entering.edges[place]
             source = graph.source[edges]
-            by_source = group(source, graph.num_nodes)
+            by_source = group_edges(source, graph.num_nodes)
             ways.append(Rows(by_source.ptr, edges[by_source.edges]))
             needed = source.unique()
         return ways[::-1]

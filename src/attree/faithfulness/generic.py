@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import capture_attention, evaluating
-from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attention.looped_graph import LoopedGraph, expand_rows, group_edges
 from attree.attention.softmax_tap import attention_convs, tap_softmax
 from attree.attribution.flows import Start, chunk_bounds, stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect
-from attree.faithfulness.copies import Copies, Subgraphs, group
+from attree.faithfulness.copies import Copies, Subgraphs
 from attree.faithfulness.model_call import Inputs, ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
@@ -69,7 +69,7 @@ class GenericReducer:
         self.graph = self.attention.graph
         self.memory = memory
         self._call = ModelCall(model, Inputs(x, edge_index, args, kwargs), self.attention.output)
-        self._rows = group(edge_index[1], self.graph.num_nodes)
+        self._rows = group_edges(edge_index[1], self.graph.num_nodes)
         hidden = max(_width(conv) for conv in attention_convs(model))
         self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
         self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
@@ -103,7 +103,7 @@ class GenericReducer:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
         if self._call.batch is not None:
-            nodes = group(self._call.batch, self._call.logits.shape[0])
+            nodes = group_edges(self._call.batch, self._call.logits.shape[0])
             owner, place = expand_rows(nodes, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.edges[place], self._rows)
             return

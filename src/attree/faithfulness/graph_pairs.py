@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attention.looped_graph import LoopedGraph, expand_rows, group_edges
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
-from attree.faithfulness.copies import group
 
 
 def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
@@ -32,7 +31,7 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
     )
     source, destination = batch[graph.edge_index]
     expect(torch.equal(source, destination), "batch", "one graph for both ends of every edge", "edges between graphs")
-    rows = group(destination, int(batch.max()) + 1 if batch.numel() else 0)
+    rows = group_edges(destination, int(batch.max()) + 1 if batch.numel() else 0)
     targets = batch.unique()
     _, place = expand_rows(rows, targets)
     ptr = torch.cat([rows.ptr[:1], rows.ptr[targets + 1]])
