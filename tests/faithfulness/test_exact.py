@@ -12,7 +12,7 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, make_reducer, recompute
+from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, make_reducer, row_groups
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 
 KINDS = {
@@ -84,9 +84,9 @@ def test_all_pairs_are_as_one_forward_pass_each(
 def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     kind: str, protocol: Protocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompute, "DENSE_ENTRIES", 1 if dense else 10**9)
-    monkeypatch.setattr(recompute, "DENSE_DEGREE", 2)
-    monkeypatch.setattr(recompute, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(row_groups, "DENSE_DEGREE", 2)
+    monkeypatch.setattr(row_groups, "BLOCK_BYTES", 400)
     net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)

@@ -89,6 +89,11 @@ class LoopedGraph:
         return self.source[self.entering.edges]
 
     @cached_property
+    def entering_destination(self) -> Tensor:
+        """`destination` in the order of `entering.edges`: ascending."""
+        return self.destination[self.entering.edges]
+
+    @cached_property
     def entering_rank(self) -> Tensor:
         """For each edge, how many edges precede it in its row of `entering`."""
         ptr, edges = self.entering

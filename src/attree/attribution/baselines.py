@@ -11,6 +11,7 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.method import AttributionMethod
+from attree.attribution.pair_walk import PairWalk
 from attree.attribution.pairs import Pairs
 
 
@@ -27,7 +28,7 @@ class AvgAtt(AttributionMethod):
         """Twice as far as flows go: this method also reads late layers at nodes that flows pass in early ones."""
         return 2 * num_layers - 1
 
-    def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
+    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
         """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
 
@@ -52,7 +53,7 @@ class Random(AttributionMethod):
     def score(self, block: EdgeBlock) -> Tensor:
         return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
 
-    def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
+    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
         """Score every pair at random, whether or not it carries a flow."""
         return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, attention.weights[0].dtype)
 

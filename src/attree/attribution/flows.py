@@ -102,48 +102,83 @@ class Frontier:
         )
 
 
+@dataclass(frozen=True)
+class Step:
+    """One layer of a walk: every entry is followed over the edges that enter its node.
+
+    Attributes:
+        entry: For each listed edge, the entry that it is followed from.
+        edges: The listed edges.
+        reached: For each listed edge, the entry of the next level that it leads to.
+    """
+
+    entry: Tensor
+    edges: Tensor
+    reached: Tensor
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Which entries a walk passes: all of it that does not depend on weights, so that it can be walked again.
+
+    Attributes:
+        start: r_L.
+        owner: As in `Frontier`.
+        node: As in `Frontier`.
+        places: Per level, last layer first, where its entries stand among all entries.
+        steps: What leads from each level to the next.
+    """
+
+    start: Start
+    owner: Tensor
+    node: Tensor
+    places: list[Tensor]
+    steps: list[Step]
+
+    @classmethod
+    def of(cls, graph: LoopedGraph, start: Start, num_layers: int) -> Walk:
+        """Find all entries of a walk through all layers but the first."""
+        num_nodes, rows = max(graph.num_nodes, 1), graph.entering
+        key = start.owner * num_nodes + start.node
+        keys, steps = [key], []
+        for _ in range(num_layers - 1):
+            node = key % num_nodes
+            entry, place = expand_rows(rows, node)
+            reached = (key - node).index_select(0, entry).add_(graph.entering_source.index_select(0, place))
+            key, inverse = reached.unique(return_inverse=True)
+            steps.append(Step(entry, rows.edges.index_select(0, place), inverse))
+            keys.append(key)
+        # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
+        places = [torch.searchsorted(key, level) for level in keys]
+        return cls(start, key // num_nodes, key % num_nodes, places, steps)
+
+    def pull(self, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None) -> Frontier:
+        """Pull r through the layers.
+
+        Args:
+            weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
+            counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
+        """
+        starts, factors = [self.start.weight], [weights]
+        if counts is not None:
+            starts.append((self.start.weight != 0).to(self.start.weight.dtype))
+            factors.append(counts)
+        pulled = self.start.weight.new_zeros(len(starts), len(self.places), self.node.numel())
+        for kind, (value, layers) in enumerate(zip(starts, factors, strict=True)):
+            pulled[kind, -1].index_copy_(0, self.places[0], value)
+            for level, step in enumerate(self.steps, 1):
+                factor = layers[-level].index_select(0, step.edges).to(value.dtype)
+                moved = value.index_select(0, step.entry).mul_(factor)
+                value = value.new_zeros(self.places[level].numel()).index_add_(0, step.reached, moved)
+                pulled[kind, -1 - level].index_copy_(0, self.places[level], value)
+        return Frontier(self.start.targets, self.owner, self.node, pulled[0], pulled[1] if counts is not None else None)
+
+
 def walk_back(
     graph: LoopedGraph, start: Start, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
 ) -> Frontier:
-    """Pull r through all layers but the first.
-
-    Args:
-        graph: The graph.
-        start: r_L.
-        weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
-        counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
-    """
-    num_nodes, rows = max(graph.num_nodes, 1), graph.entering
-    layers = [list(weights)] if counts is None else [list(weights), list(counts)]
-    key, value = start.owner * num_nodes + start.node, [start.weight]
-    if counts is not None:
-        value.append((start.weight != 0).to(start.weight.dtype))
-    levels = [(key, value)]
-    for layer in range(len(weights) - 1, 0, -1):
-        node = key % num_nodes
-        owner, place = expand_rows(rows, node)
-        edges = rows.edges.index_select(0, place)
-        reached = (key - node).index_select(0, owner).add_(graph.entering_source.index_select(0, place))
-        key, inverse = reached.unique(return_inverse=True)
-        value = [
-            torch.zeros(key.numel(), dtype=r.dtype, device=r.device).index_add_(
-                0, inverse, r.index_select(0, owner) * factors[layer].index_select(0, edges).to(r.dtype)
-            )
-            for r, factors in zip(value, layers, strict=True)
-        ]
-        levels.append((key, value))
-    # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
-    every = key
-    spread = torch.zeros(len(layers), len(levels), every.numel(), dtype=start.weight.dtype, device=graph.device)
-    for level, (key, value) in enumerate(reversed(levels)):
-        spread[:, level, torch.searchsorted(every, key)] = torch.stack(value)
-    return Frontier(
-        start.targets,
-        every // num_nodes,
-        every % num_nodes,
-        spread[0],
-        spread[1] if counts is not None else None,
-    )
+    """Pull r through all layers but the first, once; the arguments are those of `Walk`."""
+    return Walk.of(graph, start, len(weights)).pull(weights, counts)
 
 
 def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:

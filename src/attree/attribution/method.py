@@ -13,6 +13,7 @@ from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
 from attree.attribution.flows import DEFAULT_MEMORY, Frontier, Start, stream_frontiers
+from attree.attribution.pair_walk import PairWalk
 from attree.attribution.pairs import Pairs
 from attree.attribution.readout import Readout, readout_start
 from attree.attribution.result import Attribution
@@ -71,9 +72,21 @@ class AttributionMethod(ABC):
         """
         return self.attribute_from(attention, readout_start(attention, batch, readout, graphs), memory)
 
-    def score_pairs(self, attention: Attention, pairs: Pairs) -> Tensor:
-        """Score the pairs that explanations are judged on, [P]; pairs without a flow score 0."""
-        return pairs.scores(self.attribute(attention, pairs.targets))
+    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
+        """Score the pairs that explanations are judged on, [P]; pairs without a flow score 0.
+
+        Args:
+            attention: What the network attended to.
+            pairs: The pairs.
+            walk: The walks behind the pairs, if they were kept from an earlier time.
+        """
+        if walk is None or any(present is not None for present in attention.present):
+            return pairs.scores(self.attribute(attention, pairs.targets))
+        table = LayerTable.of(attention, self.heads)
+        weights = self.walk_weights(table.alphas, table.used)
+        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None)
+        score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
+        return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
     def stream(
         self, attention: Attention, targets: Targets = "all", memory: int = DEFAULT_MEMORY

@@ -85,9 +85,10 @@ class Evaluation(ABC):
         fixed = [column for column, method in columns.items() if isinstance(method, Random)]
         self._comparison = FaithfulnessComparison(columns, fixed).to(graph.device)
         self._fixed: dict[str, Tensor] = {}
+        self._reducer: Reducer | None = None
 
     @abstractmethod
-    def reducer(self) -> Reducer:
+    def make_reducer(self) -> Reducer:
         """Run the model once, ready for reductions."""
 
     @abstractmethod
@@ -104,7 +105,14 @@ class Evaluation(ABC):
 
     def evaluate(self) -> dict[str, Tensor]:
         """All metrics under the names they are logged with; the same in every process."""
-        reducer = self.reducer()
+        if self._reducer is None:
+            self._reducer = self.make_reducer()
+        try:
+            return self._evaluate(self._reducer)
+        finally:
+            self._reducer.forget()
+
+    def _evaluate(self, reducer: Reducer) -> dict[str, Tensor]:
         truth = self.truth_aurocs(reducer.attention)
         results = {f"explain/{name}/truth_auroc": auroc for name, auroc in truth.items()}
         if not self.protocols:

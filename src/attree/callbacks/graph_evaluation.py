@@ -34,7 +34,7 @@ class GraphEvaluation(Evaluation):
         pairs = _share(graph_pairs(graph, graphs.batch), settings.shard)
         super().__init__(model, graph, pairs, settings)
 
-    def reducer(self) -> Reducer:
+    def make_reducer(self) -> Reducer:
         data = self.graphs
         return make_reducer(self.model, data.x, data.edge_index, graph=self.graph, batch=data.batch)
 

@@ -51,7 +51,7 @@ class NodeEvaluation(Evaluation):
             source, destination = graph.edge_index[:, self._truth_pairs.edges]
             self._truth_labels = truth.labels(positions[self._truth_pairs.owner], source, destination)
 
-    def reducer(self) -> Reducer:
+    def make_reducer(self) -> Reducer:
         return make_reducer(self.model, self.x, self.graph.original_edge_index, graph=self.graph)
 
     def score_pairs(self, method: AttributionMethod, attention: Attention) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.capture import capture_attention, evaluating
+from attree.attention.capture import Attention, capture_attention, evaluating
 from attree.attention.looped_graph import LoopedGraph, expand_rows, group_edges
 from attree.attention.softmax_tap import attention_convs, tap_softmax
 from attree.attribution.flows import Start, chunk_bounds, stream_frontiers
@@ -46,9 +46,6 @@ class GenericReducer:
         memory: Bytes of working memory for one batch of copies; one copy is never cut.
         **kwargs: Further keyword arguments of the model.
 
-    Attributes:
-        attention: What the model attended to in that forward pass.
-
     Raises:
         UnsupportedModelError: If the model is not one that attention can be reduced in; the message says why.
     """
@@ -64,15 +61,35 @@ class GenericReducer:
         **kwargs: Any,
     ) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
-        self.attention = capture_attention(model, x, edge_index, *args, graph=graph, **kwargs)
         self.model = model
-        self.graph = self.attention.graph
         self.memory = memory
-        self._call = ModelCall(model, Inputs(x, edge_index, args, kwargs), self.attention.output)
+        self._inputs = Inputs(x, edge_index, args, kwargs)
+        self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         self._rows = group_edges(edge_index[1], self.graph.num_nodes)
         hidden = max(_width(conv) for conv in attention_convs(model))
+        self._pass: tuple[Attention, ModelCall] | None = None
         self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
         self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
+
+    @property
+    def attention(self) -> Attention:
+        """What the model attended to in the forward pass."""
+        return self._forward()[0]
+
+    @property
+    def _call(self) -> ModelCall:
+        return self._forward()[1]
+
+    def _forward(self) -> tuple[Attention, ModelCall]:
+        if self._pass is None:
+            x, edge_index, args, kwargs = self._inputs
+            attention = capture_attention(self.model, x, edge_index, *args, graph=self.graph, **kwargs)
+            self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
+        return self._pass
+
+    def forget(self) -> None:
+        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
+        self._pass = None
 
     @torch.no_grad()
     def reduce(

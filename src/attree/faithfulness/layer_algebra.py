@@ -47,7 +47,7 @@ class LayerAlgebra(ABC):
 
     @abstractmethod
     def project(self, h: Tensor) -> States:
-        """States of nodes from their features [n, in]; computed in the features' own type, kept in `dtype`."""
+        """States of nodes from their features [n, in], dense or sparse; computed in their type, kept in `dtype`."""
 
     @abstractmethod
     def score(self, source: Tensor, target: Tensor) -> Tensor:
@@ -63,8 +63,13 @@ class LayerAlgebra(ABC):
         return out if self.bias is None else out + self.bias
 
     def _linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
-        weight, bias = lin.weight.detach().to(h.dtype), lin.bias
-        out = F.linear(h, weight, None if bias is None else bias.detach().to(h.dtype))
+        weight = lin.weight.detach().to(h.dtype)
+        bias = None if lin.bias is None else lin.bias.detach().to(h.dtype)
+        if h.is_sparse:
+            out = torch.sparse.mm(h, weight.t())
+            out = out if bias is None else out + bias
+        else:
+            out = F.linear(h, weight, bias)
         return out.to(self.dtype).view(-1, self.heads, self.channels)
 
     def _parameter(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What one reduced edge after another changes: records of nodes, and entries of the rows that they enter."""
+"""Which rows of which layer change when an edge is reduced: the bookkeeping of exact updates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from attree.faithfulness.layer_algebra import States
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,24 @@ class Changes:
     Attributes:
         row: Position of the row among the layer's records.
         edge: The edge.
-        sender: The record of the edge's source in the layer before.
-        states: The new states of the senders.
+        source: The node that the edge leaves.
+        sender: The record of that node in the layer before.
     """
 
     row: Tensor
     edge: Tensor
+    source: Tensor
     sender: Tensor
-    states: States
 
-    def where(self, chosen: Tensor) -> Changes:
+    @property
+    def num_entries(self) -> int:
+        """Number of changed entries."""
+        return self.row.numel()
+
+    def at(self, chosen: Tensor | slice) -> Changes:
         """Some of the entries."""
-        return Changes(self.row[chosen], self.edge[chosen], self.sender[chosen], self.states)
+        return Changes(self.row[chosen], self.edge[chosen], self.source[chosen], self.sender[chosen])
+
+    def moved_to(self, row: Tensor) -> Changes:
+        """The same entries of rows that stand elsewhere."""
+        return Changes(row, self.edge, self.source, self.sender)

@@ -22,7 +22,12 @@ from attree.models.attention_net import AttentionNet
 class Reducer(typing.Protocol):
     """One forward pass of a model, ready to have edges reduced in it."""
 
-    attention: Attention
+    @property
+    def attention(self) -> Attention:
+        """What the model attended to in the forward pass."""
+
+    def forget(self) -> None:
+        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
 
     def reduce(
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None

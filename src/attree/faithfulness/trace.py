@@ -10,13 +10,15 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import chunk_bounds
-from attree.errors import expect
 from attree.faithfulness.layer_algebra import ALGEBRAS, LayerAlgebra, States
 from attree.faithfulness.reduction import DEFAULT_MEMORY
 from attree.models.attention_net import AttentionNet
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""
+
+SPARSE_SHARE = 20
+"""Features of which fewer than one in this many is not 0 are multiplied as a sparse matrix."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,23 @@ def exact_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
+def compact_features(x: Tensor) -> Tensor:
+    """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap."""
+    if x.device.type in ("cpu", "cuda") and x.dim() == 2 and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
+        return x.to_sparse().coalesce()
+    return x
+
+
 @torch.no_grad()
 def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> Trace:
     """Run a network, without dropout, and keep every layer's intermediate results.
 
     Args:
         net: The network.
-        x: Node features.
+        x: Node features, dense or sparse.
         graph: The looped graph.
         memory: Bytes of working memory beyond what is kept.
     """
-    expect(x.is_floating_point(), "x", "of a floating-point type", x.dtype)
     dtype, h = exact_dtype(x.device), x
     layers: list[LayerTrace] = []
     for position, conv in enumerate(net.convs):
@@ -104,12 +112,14 @@ def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memo
     width = algebra.heads * algebra.channels
     for begin, end in chunk_bounds(graph.entering.degree * float(width * 8 * 3 + 64), memory):
         first, last = int(ptr[begin]), int(ptr[end])
-        row, source = graph.destination[edges[first:last]] - begin, graph.entering_source[first:last]
-        scores = algebra.score(states.source[source], states.target[row + begin])
+        node, source = graph.entering_destination[first:last], graph.entering_source[first:last]
+        row = node if begin == 0 else node - begin
+        scores = algebra.score(states.source.index_select(0, source), states.target.index_select(0, node))
         part, norm = row_softmax(scores, row, end - begin)
-        weights[edges[first:last]] = part
+        weights.index_copy_(0, edges[first:last], part)
         log_norm[begin:end] = norm
-        aggregated[begin:end].index_add_(0, row, part.unsqueeze(-1) * states.value[source])
+        values = states.value.index_select(0, source).mul_(part.unsqueeze(-1))
+        aggregated[begin:end].index_add_(0, row, values)
     return LayerTrace(algebra, states, weights, log_norm, aggregated)
 
 
@@ -120,7 +130,7 @@ def row_softmax(score: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tens
     """
     peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
     peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
-    peak = torch.where(peak.isinf(), torch.zeros_like(peak), peak)
-    raised = (score - peak[row]).exp_()
+    peak.masked_fill_(peak.isinf(), 0.0)
+    raised = (score - peak.index_select(0, row)).exp_()
     norm = torch.zeros_like(peak).index_add_(0, row, raised)
-    return raised.div_(torch.where(norm > 0, norm, torch.ones_like(norm))[row]), peak + norm.log()
+    return raised.div_(norm.masked_fill(norm == 0, 1.0).index_select(0, row)), norm.log().add_(peak)

@@ -1,0 +1,52 @@
+"""The walks behind fixed pairs, found once and walked again whenever the attention has changed.
+
+While a network trains, the graph and the pairs that its explanations are judged on stay as they are. Which entries
+the walks pass and which listed edge is which pair are then found before the first epoch, and an epoch only multiplies
+and adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attribution.flows import BYTES_PER_ENTRY, Start, Walk, frontier_bound
+from attree.attribution.pairs import Pairs
+
+KEPT_MEMORY = 256 * 2**20
+"""Bytes that kept walks may take, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class PairWalk:
+    """The walks from the targets of some pairs, and the edges that their flows start with.
+
+    Attributes:
+        walk: The walks.
+        entry: For each listed edge, the entry of the walk whose node it enters.
+        place: For each listed edge, its position in `graph.entering.edges`.
+        edges: For each listed edge, its id in `graph.edge_index`.
+        pair: For each listed edge, the pair that it is.
+    """
+
+    walk: Walk
+    entry: Tensor
+    place: Tensor
+    edges: Tensor
+    pair: Tensor
+
+    @classmethod
+    def of(cls, graph: LoopedGraph, pairs: Pairs, num_layers: int, memory: int = KEPT_MEMORY) -> PairWalk | None:
+        """Find the walks of pairs made by `subgraph_pairs`; None if keeping them may take more than `memory` bytes."""
+        if float(frontier_bound(graph, num_layers + 1)[pairs.targets].sum()) * BYTES_PER_ENTRY > memory:
+            return None
+        walk = Walk.of(graph, Start.at_nodes(pairs.targets), num_layers)
+        entry, place = expand_rows(graph.entering, walk.node)
+        edges = graph.entering.edges[place]
+        # Pairs list the edges that carry a flow target by target, in the order of these rows.
+        pair = pairs.flow.nonzero().view(-1)
+        assert torch.equal(pairs.edges[pair], edges)
+        return cls(walk, entry, place, edges, pair)
