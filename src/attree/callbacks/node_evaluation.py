@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attree.attention import Attention, LoopedGraph, capture_attention
 from attree.attribution import Attribution, AttributionMethod, Random, make_methods, subgraph_pairs
+from attree.attribution.pair_walk import PairWalk
 from attree.callbacks.evaluation import Evaluation, Settings
 from attree.data import GroundTruth
 from attree.faithfulness import make_reducer
@@ -44,37 +45,42 @@ class NodeEvaluation(Evaluation):
         pairs = subgraph_pairs(graph, settings.shard.of(self.targets), num_layers)
         super().__init__(model, graph, pairs, settings)
         self.num_layers = num_layers
+        self._walk = PairWalk.of(graph, pairs, num_layers)
         self._fixed_aurocs: dict[str, Tensor] = {}
         if truth is not None:
             positions = settings.shard.of(torch.arange(truth.num_targets, device=graph.device))
             self._truth_pairs = subgraph_pairs(graph, truth.targets.to(graph.device)[positions], num_layers)
             source, destination = graph.edge_index[:, self._truth_pairs.edges]
             self._truth_labels = truth.labels(positions[self._truth_pairs.owner], source, destination)
+            self._truth_walk = PairWalk.of(graph, self._truth_pairs, num_layers)
+            self._truth_auroc = TruthAUROC().to(graph.device)
 
     def make_reducer(self) -> Reducer:
         return make_reducer(self.model, self.x, self.graph.original_edge_index, graph=self.graph)
 
     def score_pairs(self, method: AttributionMethod, attention: Attention) -> Tensor:
-        return method.score_pairs(attention, self.pairs)
+        return method.score_pairs(attention, self.pairs, self._walk)
 
     def truth_aurocs(self, attention: Attention) -> dict[str, Tensor]:
         """Pooled over the pairs of all targets that have ground truth, gathered from all processes."""
         results: dict[str, Tensor] = {}
         if self.truth is not None:
             for name, columns in self.columns.items():
-                aurocs = [self._truth_auroc(column, method, attention) for column, method in columns.items()]
+                aurocs = [self._column_auroc(column, method, attention) for column, method in columns.items()]
                 results[name] = torch.stack(aurocs).mean()
         return results
 
-    def _truth_auroc(self, column: str, method: AttributionMethod, attention: Attention) -> Tensor:
+    def _column_auroc(self, column: str, method: AttributionMethod, attention: Attention) -> Tensor:
         """One column's AUROC; that of a random draw never changes."""
-        if column not in self._fixed_aurocs:
-            metric = TruthAUROC().to(self.graph.device)
-            metric.update(method.score_pairs(attention, self._truth_pairs), self._truth_labels)
-            if not isinstance(method, Random):
-                return metric.compute()
-            self._fixed_aurocs[column] = metric.compute()
-        return self._fixed_aurocs[column]
+        if column in self._fixed_aurocs:
+            return self._fixed_aurocs[column]
+        self._truth_auroc.reset()
+        scores = method.score_pairs(attention, self._truth_pairs, self._truth_walk)
+        self._truth_auroc.update(scores, self._truth_labels)
+        auroc = self._truth_auroc.compute()
+        if isinstance(method, Random):
+            self._fixed_aurocs[column] = auroc
+        return auroc
 
     def attribute(self, method: str) -> Attribution:
         """Explain the targets that have ground truth, or the chosen ones where none has."""

@@ -65,11 +65,11 @@ class LayerAlgebra(ABC):
     def _linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
         weight = lin.weight.detach().to(h.dtype)
         bias = None if lin.bias is None else lin.bias.detach().to(h.dtype)
-        if h.is_sparse:
+        if h.layout == torch.strided:
+            out = F.linear(h, weight, bias)
+        else:
             out = torch.sparse.mm(h, weight.t())
             out = out if bias is None else out + bias
-        else:
-            out = F.linear(h, weight, bias)
         return out.to(self.dtype).view(-1, self.heads, self.channels)
 
     def _parameter(self, name: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -77,7 +78,9 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 def compact_features(x: Tensor) -> Tensor:
     """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap."""
     if x.device.type in ("cpu", "cuda") and x.dim() == 2 and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
-        return x.to_sparse().coalesce()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            return x.to_sparse_csr()
     return x
 
 

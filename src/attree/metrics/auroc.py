@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attree.errors import expect
-from attree.metrics.ranking import Ranking, Values, as_ranking, as_tensor, check_columns, scalar
+from attree.metrics.ranking import Ranking, Values, as_ranking, as_tensor, check_columns, scalar, sort_keys
 
 
 def auroc(scores: Values, labels: Values) -> Tensor:
@@ -32,17 +32,30 @@ def auroc(scores: Values, labels: Values) -> Tensor:
     tensor(0.8750, dtype=torch.float64)
     """
     check_columns(scores=scores, labels=labels)
-    ranking, positive = as_ranking(scores), _positives(labels)
-    if positive is None or ranking.has_nan:
+    positive = positives(labels)
+    if positive is None:
         return scalar(math.nan, scores)
     num_positive = int(np.count_nonzero(positive))
-    num_negative = len(ranking) - num_positive
-    if num_positive == 0 or num_negative == 0:
+    num_negative = len(scores) - num_positive
+    ranks = _positive_ranks(scores, positive)
+    if num_positive == 0 or num_negative == 0 or math.isnan(ranks):
         return scalar(math.nan, scores)
-    # Midranks are half-integers: their sum is exact in float64.
-    ranks = float(ranking.midranks[np.compress(positive, ranking.dense)].sum())
     above = ranks - num_positive * (num_positive + 1) / 2
     return scalar(above / (num_positive * num_negative), scores)
+
+
+def _positive_ranks(scores: Values, positive: NDArray[np.bool_]) -> float:
+    """Sum the midranks of the positives, exactly, as they are half-integers; NaN if any score is NaN."""
+    if isinstance(scores, Ranking):
+        return math.nan if scores.has_nan else float(scores.midranks[np.compress(positive, scores.dense)].sum())
+    # A sort of the values is several times faster than one that says where each came from.
+    keys = sort_keys(scores)
+    ascending = np.sort(keys)
+    if np.isnan(ascending[-1:]).any():
+        return math.nan
+    found = np.sort(np.compress(positive, keys))
+    below, upto = (np.searchsorted(ascending, found, side).sum() for side in ("left", "right"))
+    return float(below + upto + len(found)) / 2
 
 
 def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
@@ -64,7 +77,7 @@ def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
     tensor(0.5000, dtype=torch.float64)
     """
     check_columns(scores=scores, labels=labels, target=target)
-    ranking, targets, positive = as_ranking(scores), as_ranking(target), _positives(labels)
+    ranking, targets, positive = as_ranking(scores), as_ranking(target), positives(labels)
     if positive is None or ranking.has_nan or targets.has_nan:
         return scalar(math.nan, scores)
     joint = Ranking(torch.from_numpy(targets.dense * len(ranking.counts) + ranking.dense))
@@ -80,7 +93,7 @@ def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
     return scalar(float(np.mean(above[both] / (num_positive * num_negative)[both])), scores)
 
 
-def _positives(labels: Values) -> NDArray[np.bool_] | None:
+def positives(labels: Values) -> NDArray[np.bool_] | None:
     """Return which labels are 1; None if any is NaN."""
     column = as_tensor(labels).detach()
     if column.dtype != torch.bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from attree.errors import expect
+from attree.metrics.auroc import positives
 from attree.metrics.base import ColumnMetric
 from attree.metrics.ranking import Ranking
 from attree.metrics.statistics import faithfulness_statistics
@@ -60,6 +62,8 @@ class FaithfulnessComparison(ColumnMetric):
         """The statistics of each method, over the pairs of all processes; keys as in `faithfulness_statistics`."""
         pc, ne = (Ranking(self.column(_state(name))) for name in DELTAS[:2])
         changed = self.column(_state("changed"))
+        labels = positives(changed)
+        changed = changed if labels is None else torch.from_numpy(labels)
         return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
 
     def _ranking(self, method: str) -> Ranking:

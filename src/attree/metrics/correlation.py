@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.metrics.ranking import Ranking, Values, as_ranking, as_tensor, check_columns, scalar
+from attree.metrics.ranking import Ranking, Values, as_ranking, check_columns, scalar, unit_deviations
 
 
 def pearson(x: Values, y: Values) -> Tensor:
@@ -17,8 +14,7 @@ def pearson(x: Values, y: Values) -> Tensor:
 
     .. math:: r = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\lVert x - \bar x \rVert \, \lVert y - \bar y \rVert}
 
-    Deviations are centred twice and scaled before they are squared, so that neither a large mean nor tiny or huge
-    values cost digits. Runs on the device of its arguments.
+    Runs on the device of its arguments.
 
     Args:
         x: a vector, or its ranking.
@@ -34,18 +30,8 @@ def pearson(x: Values, y: Values) -> Tensor:
     check_columns(x=x, y=y)
     if len(x) < 2:
         return scalar(math.nan, x)
-    return (_unit_deviations(as_tensor(x)) * _unit_deviations(as_tensor(y))).sum().clamp(-1.0, 1.0)
-
-
-def _unit_deviations(values: Tensor) -> Tensor:
-    """Return the deviations from the mean, divided by their norm; NaN for a constant."""
-    column = values.detach().to(torch.float64)
-    deviations = column - column.mean()
-    deviations = deviations - deviations.mean()
-    deviations = deviations / deviations.abs().amax()
-    # The mean of equal numbers can be off by a rounding, so a constant is told from its extremes.
-    lowest, highest = torch.aminmax(column)
-    return torch.where(lowest == highest, math.nan, deviations / deviations.square().sum().sqrt())
+    first, second = (c.deviations if isinstance(c, Ranking) else unit_deviations(c) for c in (x, y))
+    return (first * second).sum().clamp_(-1.0, 1.0)
 
 
 def spearman(x: Values, y: Values) -> Tensor:
@@ -68,13 +54,6 @@ def spearman(x: Values, y: Values) -> Tensor:
     first, second = as_ranking(x), as_ranking(y)
     if not (first.defined and second.defined):
         return scalar(math.nan, x)
-    a, b = _centred(first), _centred(second)
-    # Products and sums rather than dot products: BLAS would start threads, which costs more than it saves.
-    variances = (first.counts * a**2).sum() * (second.counts * b**2).sum()
-    rho = (a[first.dense] * b[second.dense]).sum() / math.sqrt(variances)
-    return scalar(min(1.0, max(-1.0, float(rho))), x)
-
-
-def _centred(ranking: Ranking) -> NDArray[np.float64]:
-    """Return the midrank of each distinct value, less the mean rank."""
-    return ranking.midranks - (len(ranking) + 1) / 2
+    # A product and a sum rather than a dot product: BLAS would start threads, which costs more than it saves.
+    rho = float((first.rank_deviations * second.rank_deviations).sum())
+    return scalar(min(1.0, max(-1.0, rho)), x)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.metrics.ranking import Ranking, Values, as_ranking, check_columns, run_lengths, scalar
+from attree.metrics.ranking import Ranking, Values, as_ranking, check_columns, run_lengths, scalar, tied_pairs
 
 # Measured: below blocks of 16 values, comparing all neighbours is cheaper than partitioning once more.
 _BLOCK_BITS = 4
@@ -45,7 +45,7 @@ def kendall(x: Values, y: Values) -> Tensor:
     if not (first.defined and second.defined):
         return scalar(math.nan, x)
     pairs = math.comb(len(first), 2)
-    untied = (pairs - _tied_pairs(first.counts)) * (pairs - _tied_pairs(second.counts))
+    untied = (pairs - first.num_tied_pairs) * (pairs - second.num_tied_pairs)
     tau = _concordant_minus_discordant(first, second) / math.sqrt(untied)
     return scalar(min(1.0, max(-1.0, tau)), x)
 
@@ -65,7 +65,7 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
     lead = 2 * np.cumsum(members) - members - size
     against_group = int(np.where(b > group, lead[a], -lead[a]).sum())
 
-    ties = _tied_pairs(x_counts) + _tied_pairs(y.counts) - math.comb(size, 2)
+    ties = tied_pairs(x_counts) + y.num_tied_pairs - math.comb(size, 2)
     both_tied, discordant = _tied_and_discordant(a, b, len(y.counts))
     return against_group + math.comb(len(rest), 2) - ties + both_tied - 2 * discordant
 
@@ -75,7 +75,7 @@ def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int)
     n = len(a)
     points = a * num_b + b
     points.sort()
-    both_tied = _tied_pairs(run_lengths(points))
+    both_tied = tied_pairs(run_lengths(points))
     # Read in the order of (b, place), the places are a permutation whose inversions are the discordant pairs: equal
     # a are ascending in b already, equal b ascending in place, so neither kind of tie is ever inverted.
     places = points % num_b * n + np.arange(n)
@@ -120,8 +120,3 @@ def _places_of_low(blocks: int, half: int, tail: int) -> int:
     """Sum the places of the low values once each block starts with them, `tail` of them in the incomplete block."""
     starts = 2 * half * (half * math.comb(blocks, 2) + tail * blocks)
     return starts + blocks * math.comb(half, 2) + math.comb(tail, 2)
-
-
-def _tied_pairs(counts: NDArray[np.int64]) -> int:
-    """Return the number of pairs inside groups of the given sizes."""
-    return int((counts * (counts - 1) // 2).sum())

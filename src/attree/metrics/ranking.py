@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -44,7 +45,7 @@ class Ranking:
     def __init__(self, values: Tensor) -> None:
         check_columns(values=values)
         self.values = values.detach()
-        keys = self.values.to("cpu", torch.float64 if values.is_floating_point() else torch.int64).numpy()
+        keys = sort_keys(values)
         order = np.argsort(keys)
         ascending = keys[order]
         self.counts = run_lengths(ascending)
@@ -61,6 +62,22 @@ class Ranking:
         return len(self.counts) > 1 and not self.has_nan
 
     @cached_property
+    def num_tied_pairs(self) -> int:
+        """Number of pairs of equal values."""
+        return tied_pairs(self.counts)
+
+    @cached_property
+    def deviations(self) -> Tensor:
+        """The values' deviations from their mean, as a vector of length 1; NaN if they are constant."""
+        return unit_deviations(self.values)
+
+    @cached_property
+    def rank_deviations(self) -> NDArray[np.float64]:
+        """The same of the midranks."""
+        centred = self.midranks - (len(self) + 1) / 2
+        return (centred / math.sqrt((self.counts * centred**2).sum()))[self.dense]
+
+    @cached_property
     def midranks(self) -> NDArray[np.float64]:
         """The rank (from 1) of each distinct value: the mean of the places that its copies take."""
         return np.cumsum(self.counts) - (self.counts - 1) / 2
@@ -69,16 +86,40 @@ class Ranking:
 Values: TypeAlias = Tensor | Ranking
 
 
+def sort_keys(values: Tensor) -> NDArray[Any]:
+    """The values as an array on the host, wide enough to hold each exactly."""
+    return values.detach().to("cpu", torch.float64 if values.is_floating_point() else torch.int64).numpy()
+
+
+def unit_deviations(values: Tensor) -> Tensor:
+    """Return the deviations from the mean, divided by their norm, in float64; NaN for a constant.
+
+    They are centred twice and scaled before they are squared, so that neither a large mean nor tiny or huge values
+    cost digits.
+    """
+    column = values.detach().to(torch.float64)
+    deviations = column - column.mean()
+    deviations = deviations - deviations.mean()
+    deviations = deviations / deviations.abs().amax()
+    # The mean of equal numbers can be off by a rounding, so a constant is told from its extremes.
+    lowest, highest = torch.aminmax(column)
+    return torch.where(lowest == highest, math.nan, deviations / deviations.square().sum().sqrt())
+
+
 def check_columns(**columns: Values) -> None:
     """Raise an `ArgumentError` that names the first column which is not a real vector as long as the first one."""
     length: int | None = None
     for name, column in columns.items():
-        expect(isinstance(column, Tensor | Ranking), name, "a tensor or a Ranking", type(column).__name__)
         if isinstance(column, Tensor):
-            expect(column.ndim == 1, name, "one-dimensional", f"shape {tuple(column.shape)}")
+            if column.ndim != 1:
+                expect(False, name, "one-dimensional", f"shape {tuple(column.shape)}")
             expect(not column.is_complex(), name, "real", column.dtype)
-        length = len(column) if length is None else length
-        expect(len(column) == length, name, f"of length {length} as `{next(iter(columns))}` is", len(column))
+        elif not isinstance(column, Ranking):
+            expect(False, name, "a tensor or a Ranking", type(column).__name__)
+        if length is None:
+            length = len(column)
+        elif len(column) != length:
+            expect(False, name, f"of length {length} as `{next(iter(columns))}` is", len(column))
 
 
 def run_lengths(ascending: NDArray[Any]) -> NDArray[np.int64]:
@@ -90,6 +131,11 @@ def run_lengths(ascending: NDArray[Any]) -> NDArray[np.int64]:
     starts = np.flatnonzero(ascending[1:] != ascending[:-1]) + 1
     lengths = np.diff(starts, prepend=0, append=len(ascending))
     return lengths[: len(ascending)]  # an empty array has no run, not one of length 0
+
+
+def tied_pairs(counts: NDArray[np.int64]) -> int:
+    """Return the number of pairs inside groups of the given sizes."""
+    return int((counts * (counts - 1)).sum()) // 2
 
 
 def as_ranking(column: Values) -> Ranking:
