@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -82,6 +83,20 @@ class Board:
         for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
+
+
+def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
+    """Log scalars to all loggers of a trainer.
+
+    TensorBoard gets them as one event: dozens of single ones, as its logger writes them, cost a fifth of an epoch.
+    """
+    for logger in trainer.loggers:
+        if isinstance(logger, TensorBoardLogger) and not logger._prefix:
+            if trainer.is_global_zero:
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+                logger.experiment._get_file_writer().add_summary(summary, step)
+        else:
+            logger.log_metrics(dict(values), step)
 
 
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:

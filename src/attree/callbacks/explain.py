@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from attree.attribution import METHODS
-from attree.callbacks.board import Board
+from attree.callbacks.board import Board, log_scalars
 from attree.callbacks.evaluation import Evaluation, Settings, Shard
 from attree.callbacks.make_evaluation import make_evaluation, network_of
 from attree.errors import expect
@@ -163,16 +163,14 @@ class ExplainCallback(Callback):
             pl_module.log(shown, metrics[shown].float(), prog_bar=True, logger=False, batch_size=1)
         values = {name: value.item() for name, value in metrics.items()} | {"explain/seconds": seconds}
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=trainer.global_step - 1)
+        log_scalars(trainer, values, trainer.global_step - 1)
 
     def _evaluate_last(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
         """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
         if self._evaluated_step == trainer.global_step:
             return {}
         metrics = {name: float(value) for name, value in self._evaluation_of(trainer, pl_module).evaluate().items()}
-        for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=trainer.global_step - 1)
+        log_scalars(trainer, metrics, trainer.global_step - 1)
         return metrics
 
     def _is_drawn(self, trainer: Trainer) -> bool:

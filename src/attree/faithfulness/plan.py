@@ -20,6 +20,9 @@ from attree.attribution.pairs import Pairs
 from attree.faithfulness.records import Changes, Records
 from attree.faithfulness.row_groups import ChangedRows, RowGroup, row_groups
 
+CHUNK_BYTES = 64 * 2**20
+"""Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""
+
 
 @dataclass(frozen=True)
 class LayerPlan:
@@ -90,19 +93,19 @@ class ReductionPlan:
         self._places, self._first = _runs(self._place)
         self._edges = graph.entering.edges[self._places]
         self._ways = self._find_ways()
-        self._bounds = chunk_bounds(self._cost(), memory)
+        cost = self._cost()
+        self._bounds = chunk_bounds(cost, min(memory, CHUNK_BYTES))
+        self._small = float(cost.sum()) <= memory
         self._kept: list[ChunkPlan] | None = None
 
     def chunks(self) -> Iterator[ChunkPlan]:
-        """The chunks; a single one is kept for the next time, several are found anew."""
+        """The chunks; where all of them fit into memory they are kept for the next time, else found anew."""
+        if self._small and self._kept is None:
+            self._kept = [self._chunk(begin, end, keep=True) for begin, end in self._bounds]
         if self._kept is not None:
             yield from self._kept
-        elif len(self._bounds) == 1:
-            self._kept = [self._chunk(*self._bounds[0], keep=True)]
-            yield from self._kept
         else:
-            for begin, end in self._bounds:
-                yield self._chunk(begin, end, keep=False)
+            yield from (self._chunk(begin, end, keep=False) for begin, end in self._bounds)
 
     def groups(self, layer: int, records: Records, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
         """Groups of some rows of a layer's records, to be computed anew."""

@@ -46,11 +46,24 @@ class Ranking:
         check_columns(values=values)
         self.values = values.detach()
         keys = sort_keys(values)
-        order = np.argsort(keys)
+        # Most edges carry no flow, so most scores and deltas are exactly 0: only the others need to be sorted.
+        others = np.flatnonzero(keys)
+        num_zeros = len(keys) - len(others)
+        if 2 * num_zeros < len(keys):
+            num_zeros, order = 0, np.argsort(keys)
+        else:
+            order = others[np.argsort(keys[others])]
         ascending = keys[order]
         self.counts = run_lengths(ascending)
-        self.dense: NDArray[np.int64] = np.empty(len(keys), np.int64)
-        self.dense[order] = np.repeat(np.arange(len(self.counts)), self.counts)
+        ranks = np.repeat(np.arange(len(self.counts)), self.counts)
+        zero = 0
+        if num_zeros:
+            negative = int(np.searchsorted(ascending, 0))
+            zero = int(ranks[negative]) if negative < len(ranks) else len(self.counts)
+            ranks[negative:] += 1
+            self.counts = np.insert(self.counts, zero, num_zeros)
+        self.dense: NDArray[np.int64] = np.full(len(keys), zero, np.int64)
+        self.dense[order] = ranks
         self.has_nan = bool(np.isnan(ascending[-1:]).any())
 
     def __len__(self) -> int:
@@ -114,8 +127,8 @@ def check_columns(**columns: Values) -> None:
             if column.ndim != 1:
                 expect(False, name, "one-dimensional", f"shape {tuple(column.shape)}")
             expect(not column.is_complex(), name, "real", column.dtype)
-        elif not isinstance(column, Ranking):
-            expect(False, name, "a tensor or a Ranking", type(column).__name__)
+        else:
+            expect(isinstance(column, Ranking), name, "a tensor or a Ranking", type(column).__name__)
         if length is None:
             length = len(column)
         elif len(column) != length:
