@@ -174,3 +174,10 @@ def row_of(sizes: Tensor) -> Tensor:
     total = int(end[-1]) if end.numel() else 0
     ends = sizes.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
     return ends[:total].cumsum(0)
+
+
+def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor: `values[rows]`, by the way that is fastest on a CPU for rows of any width."""
+    if values.dim() > 1 and values.numel() == values.shape[0]:
+        return values.reshape(-1).index_select(0, rows).view(-1, *values.shape[1:])
+    return values.index_select(0, rows)

@@ -204,6 +204,8 @@ def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
     [(0, 2), (2, 3), (3, 4), (4, 5)]
     """
     expect(budget > 0, "budget", "a number > 0", budget)
+    if cost.numel() and float(cost.sum()) <= budget:
+        return [(0, cost.numel())]
     total = cost.detach().cpu().double().numpy().cumsum()
     bounds, begin, spent = [], 0, 0.0
     while begin < total.size:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.looped_graph import LoopedGraph, take_rows
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
 from attree.faithfulness.layer_algebra import States
@@ -80,7 +80,7 @@ class ExactReducer:
         result = Reduction.unchanged(pairs, logits, with_probability)
         for chunk in self._plan.chunks():
             reduced = _ChunkUpdate(self.net, trace, self._plan, chunk, protocol).logits()
-            result.fill(chunk.pairs, logits.index_select(0, chunk.targets), reduced.index_select(0, chunk.found))
+            result.fill(chunk.pairs, take_rows(logits, chunk.targets), take_rows(reduced, chunk.found))
             if progress is not None:
                 progress(chunk.done, self._plan.num_pairs)
         return result
@@ -110,12 +110,12 @@ class _ChunkUpdate:
     def _first(self) -> Tensor:
         """First layer: the reduced edge is the only change, and its row's own features are as they were."""
         layer, edge, node = self.trace.layers[0], self.chunk.edges, self.chunk.first.node
-        out, alpha = layer.aggregated.index_select(0, node), layer.weights.index_select(0, edge)
-        value = layer.states.value.index_select(0, self.trace.graph.source.index_select(0, edge))
+        out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
+        value = take_rows(layer.states.value, take_rows(self.trace.graph.source, edge))
         if self.protocol is Protocol.WEIGHT:
             return out.addcmul_(alpha.unsqueeze(-1), value, value=-1.0)
         if self.protocol is Protocol.COEFFICIENT:
-            beta = (-layer.log_norm.index_select(0, node)).exp()
+            beta = (-take_rows(layer.log_norm, node)).exp()
         else:
             beta = torch.zeros_like(alpha)
         norm = 1 - alpha + beta
@@ -127,18 +127,18 @@ class _ChunkUpdate:
     def _later(self, number: int, plan: LayerPlan, senders: States) -> Tensor:
         """Later layers: rows whose own features changed are recomputed, the others are updated."""
         layer, light, nodes = self.trace.layers[number], plan.light, plan.records.node
-        node = nodes.index_select(0, light.row)
-        alpha = layer.weights.index_select(0, light.edge)
-        source = senders.source.index_select(0, light.sender)
-        score = layer.algebra.score(source, layer.states.target.index_select(0, node))
-        beta = (score - layer.log_norm.index_select(0, node)).exp()
-        shift = senders.value.index_select(0, light.sender).mul_(beta.unsqueeze(-1))
-        shift.addcmul_(alpha.unsqueeze(-1), layer.states.value.index_select(0, light.source), value=-1.0)
-        out = layer.aggregated.index_select(0, nodes).index_add_(0, light.row, shift)
+        node = take_rows(nodes, light.row)
+        alpha = take_rows(layer.weights, light.edge)
+        source = take_rows(senders.source, light.sender)
+        score = layer.algebra.score(source, take_rows(layer.states.target, node))
+        beta = (score - take_rows(layer.log_norm, node)).exp()
+        shift = take_rows(senders.value, light.sender).mul_(beta.unsqueeze(-1))
+        shift.addcmul_(alpha.unsqueeze(-1), take_rows(layer.states.value, light.source), value=-1.0)
+        out = take_rows(layer.aggregated, nodes).index_add_(0, light.row, shift)
         norm = torch.ones_like(out[..., 0]).index_add_(0, light.row, beta - alpha)
         out /= norm.unsqueeze(-1)
 
-        target = senders.target.index_select(0, plan.own_sender)
+        target = take_rows(senders.target, plan.own_sender)
         groups: Iterable[RowGroup] = (
             self.plan.groups(number, plan.records, plan.changes, self.chunk.edges, plan.own)
             if plan.groups is None

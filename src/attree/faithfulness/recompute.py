@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from attree.attention.looped_graph import take_rows
 from attree.faithfulness.layer_algebra import States
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.row_groups import RowGroup
@@ -32,7 +33,7 @@ def recompute_rows(
     context = _Context(layer, protocol, senders)
     for group in groups:
         compute = _listed if group.entry_row is not None else _dense
-        out[group.rows] = compute(context, group, target.index_select(0, group.rows))
+        out[group.rows] = compute(context, group, take_rows(target, group.rows))
     return out
 
 
@@ -56,8 +57,8 @@ class _Context:
         """Set the scores [entries, heads] of changed and of reduced entries."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
-            source = self.senders.source.index_select(0, changes.sender)
-            score[group.slot] = self.layer.algebra.score(source, target.index_select(0, changes.row))
+            source = take_rows(self.senders.source, changes.sender)
+            score[group.slot] = self.layer.algebra.score(source, take_rows(target, changes.row))
         if self.protocol is Protocol.COEFFICIENT:
             score[group.reduced] = 0.0
         elif self.protocol is Protocol.REMOVAL:
@@ -72,9 +73,9 @@ class _Context:
         """Give sums that took the old values of changed senders the new ones."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
-            moved = self.senders.value.index_select(0, changes.sender)
-            moved -= self.layer.states.value.index_select(0, changes.source)
-            moved *= weights.index_select(0, group.slot).unsqueeze(-1)
+            moved = take_rows(self.senders.value, changes.sender)
+            moved -= take_rows(self.layer.states.value, changes.source)
+            moved *= take_rows(weights, group.slot).unsqueeze(-1)
             out.index_add_(0, changes.row, moved)
         return out
 
@@ -83,12 +84,12 @@ def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
     """Rows of any nodes, entry by entry."""
     states, row = context.layer.states, group.entry_row
     assert row is not None
-    score = context.layer.algebra.score(states.source.index_select(0, group.source), target.index_select(0, row))
+    score = context.layer.algebra.score(take_rows(states.source, group.source), take_rows(target, row))
     context.change_scores(group, target, score)
     weights, _ = row_softmax(score, row, target.shape[0])
     context.change_weights(group, weights)
     out = states.value.new_zeros(target.shape[0], *states.value.shape[1:])
-    out.index_add_(0, row, states.value.index_select(0, group.source).mul_(weights.unsqueeze(-1)))
+    out.index_add_(0, row, take_rows(states.value, group.source).mul_(weights.unsqueeze(-1)))
     return context.move_values(group, weights, out)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.looped_graph import LoopedGraph, take_rows
 from attree.attribution.flows import chunk_bounds
 from attree.faithfulness.layer_algebra import ALGEBRAS, LayerAlgebra, States
 from attree.faithfulness.reduction import DEFAULT_MEMORY
@@ -117,11 +117,11 @@ def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memo
         first, last = int(ptr[begin]), int(ptr[end])
         node, source = graph.entering_destination[first:last], graph.entering_source[first:last]
         row = node if begin == 0 else node - begin
-        scores = algebra.score(states.source.index_select(0, source), states.target.index_select(0, node))
+        scores = algebra.score(take_rows(states.source, source), take_rows(states.target, node))
         part, norm = row_softmax(scores, row, end - begin)
         weights.index_copy_(0, edges[first:last], part)
         log_norm[begin:end] = norm
-        values = states.value.index_select(0, source).mul_(part.unsqueeze(-1))
+        values = take_rows(states.value, source).mul_(part.unsqueeze(-1))
         aggregated[begin:end].index_add_(0, row, values)
     return LayerTrace(algebra, states, weights, log_norm, aggregated)
 
@@ -134,6 +134,6 @@ def row_softmax(score: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tens
     peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
     peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
     peak.masked_fill_(peak.isinf(), 0.0)
-    raised = (score - peak.index_select(0, row)).exp_()
+    raised = (score - take_rows(peak, row)).exp_()
     norm = torch.zeros_like(peak).index_add_(0, row, raised)
-    return raised.div_(norm.masked_fill(norm == 0, 1.0).index_select(0, row)), norm.log().add_(peak)
+    return raised.div_(take_rows(norm.masked_fill(norm == 0, 1.0), row)), norm.log().add_(peak)

@@ -95,10 +95,13 @@ def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
 
 def positives(labels: Values) -> NDArray[np.bool_] | None:
     """Return which labels are 1; None if any is NaN."""
-    column = as_tensor(labels).detach()
-    if column.dtype != torch.bool:
-        if bool(column.isnan().any()):
-            return None
-        binary = (column == 0) | (column == 1)
-        expect(bool(binary.all()), "labels", "0 or 1 everywhere", column[~binary][:1].tolist())
-    return (column != 0).cpu().numpy()
+    column = as_tensor(labels).detach().cpu().numpy()
+    if column.dtype == np.bool_:
+        return column
+    positive: NDArray[np.bool_] = column == 1
+    neither = len(column) - np.count_nonzero(positive) - np.count_nonzero(column == 0)
+    if neither and np.isnan(column).any():
+        return None
+    if neither:
+        expect(False, "labels", "0 or 1 everywhere", column[~positive & (column != 0)][:1].tolist())
+    return positive

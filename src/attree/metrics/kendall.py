@@ -56,14 +56,14 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
         x, y = y, x
     group = int(y.counts.argmax())
     size = int(y.counts[group])
-    rest = np.flatnonzero(y.dense != group)
+    rest = (y.dense != group).nonzero()[0]
     a, b = x.dense[rest], y.dense[rest]
     x_counts = np.bincount(a, minlength=len(x.counts))
 
     # For every value of x: how many of the group lie below it, less how many lie above it.
     members = x.counts - x_counts
-    lead = 2 * np.cumsum(members) - members - size
-    against_group = int(np.where(b > group, lead[a], -lead[a]).sum())
+    lead = (2 * members.cumsum() - members - size)[a]
+    against_group = 2 * int(lead[b > group].sum()) - int(lead.sum())
 
     ties = tied_pairs(x_counts) + y.num_tied_pairs - math.comb(size, 2)
     both_tied, discordant = _tied_and_discordant(a, b, len(y.counts))
@@ -72,15 +72,16 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
 
 def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int) -> tuple[int, int]:
     """Return how many pairs of points tie in both a and b, and how many order them oppositely."""
-    n = len(a)
-    points = a * num_b + b
+    n, bits = len(a), num_b.bit_length()
+    points = (a << bits) + b
     points.sort()
-    both_tied = tied_pairs(run_lengths(points))
+    both_tied = tied_pairs(run_lengths(points)) if (points[1:] == points[:-1]).any() else 0
     # Read in the order of (b, place), the places are a permutation whose inversions are the discordant pairs: equal
     # a are ascending in b already, equal b ascending in place, so neither kind of tie is ever inverted.
-    places = points % num_b * n + np.arange(n)
+    bits_n = n.bit_length()
+    places = ((points & ((1 << bits) - 1)) << bits_n) + np.arange(n)
     places.sort()
-    places %= max(n, 1)
+    places &= (1 << bits_n) - 1
     return both_tied, _inversions(places)
 
 
@@ -95,8 +96,8 @@ def _inversions(permutation: NDArray[np.int64]) -> int:
     for bit in range((n - 1).bit_length() - 1, _BLOCK_BITS - 1, -1):
         half = 1 << bit
         is_low = (values & half) == 0
-        places = np.flatnonzero(is_low)
-        low, high = values.take(places), np.compress(~is_low, values)
+        places = is_low.nonzero()[0]
+        low, high = values.take(places), values.compress(~is_low)
         # Every block but the last is complete: as many low values as high ones.
         blocks = n // (2 * half)
         body = blocks * half

@@ -141,9 +141,9 @@ def run_lengths(ascending: NDArray[Any]) -> NDArray[np.int64]:
     >>> run_lengths(np.array([2, 2, 2, 5]))
     array([3, 1])
     """
-    starts = np.flatnonzero(ascending[1:] != ascending[:-1]) + 1
-    lengths = np.diff(starts, prepend=0, append=len(ascending))
-    return lengths[: len(ascending)]  # an empty array has no run, not one of length 0
+    starts = (ascending[1:] != ascending[:-1]).nonzero()[0] + 1
+    bounds = np.concatenate(([0], starts, [len(ascending)]))
+    return (bounds[1:] - bounds[:-1])[: len(ascending)]  # an empty array has no run, not one of length 0
 
 
 def tied_pairs(counts: NDArray[np.int64]) -> int:
