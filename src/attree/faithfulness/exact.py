@@ -27,7 +27,8 @@ from attree.faithfulness.recompute import recompute_rows
 from attree.faithfulness.records import Changes, Records
 from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
 from attree.faithfulness.row_groups import RowGroup
-from attree.faithfulness.trace import Trace, compact_features, trace_network
+from attree.faithfulness.sparse import compact_features
+from attree.faithfulness.trace import Trace, trace_network
 from attree.models.attention_net import AttentionNet
 
 

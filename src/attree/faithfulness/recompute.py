@@ -14,6 +14,7 @@ from attree.attention.looped_graph import take_rows
 from attree.faithfulness.layer_algebra import States
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.row_groups import RowGroup
+from attree.faithfulness.sparse import weighted_sums
 from attree.faithfulness.trace import LayerTrace, row_softmax
 
 
@@ -88,8 +89,7 @@ def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
     context.change_scores(group, target, score)
     weights, _ = row_softmax(score, row, target.shape[0])
     context.change_weights(group, weights)
-    out = states.value.new_zeros(target.shape[0], *states.value.shape[1:])
-    out.index_add_(0, row, take_rows(states.value, group.source).mul_(weights.unsqueeze(-1)))
+    out = weighted_sums(group.ptr, row, group.source, weights, states.value)
     return context.move_values(group, weights, out)
 
 

@@ -65,6 +65,7 @@ class RowGroup:
 
     Attributes:
         rows: Positions of the rows among all rows to compute.
+        ptr: Row r's entries are `ptr[r]:ptr[r + 1]`.
         entry_row: The row of each entry; None for a dense block, whose rows all have the same sources.
         source: The node that each entry comes from; of a dense block, of one row.
         changes: Changed entries; rows are positions in the group.
@@ -73,6 +74,7 @@ class RowGroup:
     """
 
     rows: Tensor
+    ptr: Tensor
     entry_row: Tensor | None
     source: Tensor
     changes: Changes
@@ -105,22 +107,22 @@ def row_groups(graph: LoopedGraph, rows: ChangedRows, heads: int, channels: int,
         step = max(int(min(BLOCK_BYTES, memory) // (8 * heads * source.numel())), 1)
         for begin in range(first, first + size, step):
             end = min(begin + step, first + size)
-            entry = torch.arange(end - begin, device=graph.device) * source.numel()
-            yield _group(graph, rows.slice(begin, end), order[begin:end], None, source, entry)
+            ptr = torch.arange(end - begin + 1, device=graph.device) * source.numel()
+            yield _group(graph, rows.slice(begin, end), order[begin:end], ptr, None, source)
         first += size
 
 
 def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor) -> RowGroup:
     entry_row, place = expand_rows(graph.entering, rows.node)
-    degree = graph.entering.degree[rows.node]
-    return _group(graph, rows, positions, entry_row, graph.entering_source[place], degree.cumsum(0) - degree)
+    ptr = positions.new_zeros(rows.node.numel() + 1)
+    torch.cumsum(graph.entering.degree[rows.node], dim=0, out=ptr[1:])
+    return _group(graph, rows, positions, ptr, entry_row, graph.entering_source[place])
 
 
 def _group(
-    graph: LoopedGraph, rows: ChangedRows, positions: Tensor, entry_row: Tensor | None, source: Tensor, begin: Tensor
+    graph: LoopedGraph, rows: ChangedRows, positions: Tensor, ptr: Tensor, entry_row: Tensor | None, source: Tensor
 ) -> RowGroup:
-    """A group, given the number of each row's first entry."""
-    slot = begin[rows.changes.row] + graph.entering_rank[rows.changes.edge]
-    enters = graph.destination[rows.reduced] == rows.node
-    reduced = begin[enters] + graph.entering_rank[rows.reduced[enters]]
-    return RowGroup(positions, entry_row, source, rows.changes, slot, reduced)
+    slot = ptr[rows.changes.row] + graph.entering_rank[rows.changes.edge]
+    enters = (graph.destination[rows.reduced] == rows.node).nonzero().view(-1)
+    reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
+    return RowGroup(positions, ptr, entry_row, source, rows.changes, slot, reduced)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +12,11 @@ from attree.attention.looped_graph import LoopedGraph, take_rows
 from attree.attribution.flows import chunk_bounds
 from attree.faithfulness.layer_algebra import ALGEBRAS, LayerAlgebra, States
 from attree.faithfulness.reduction import DEFAULT_MEMORY
+from attree.faithfulness.sparse import weighted_sums
 from attree.models.attention_net import AttentionNet
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""
-
-SPARSE_SHARE = 20
-"""Features of which fewer than one in this many is not 0 are multiplied as a sparse matrix."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +72,6 @@ def exact_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def compact_features(x: Tensor) -> Tensor:
-    """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap."""
-    if x.device.type in ("cpu", "cuda") and x.dim() == 2 and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-            return x.to_sparse_csr()
-    return x
-
-
 @torch.no_grad()
 def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> Trace:
     """Run a network, without dropout, and keep every layer's intermediate results.
@@ -111,7 +99,7 @@ def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memo
     ptr, edges = graph.entering
     weights = states.value.new_empty(graph.num_edges, algebra.heads)
     log_norm = states.value.new_empty(graph.num_nodes, algebra.heads)
-    aggregated = torch.zeros_like(states.value)
+    aggregated = torch.empty_like(states.value)
     width = algebra.heads * algebra.channels
     for begin, end in chunk_bounds(graph.entering.degree * float(width * 8 * 3 + 64), memory):
         first, last = int(ptr[begin]), int(ptr[end])
@@ -121,8 +109,7 @@ def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memo
         part, norm = row_softmax(scores, row, end - begin)
         weights.index_copy_(0, edges[first:last], part)
         log_norm[begin:end] = norm
-        values = take_rows(states.value, source).mul_(part.unsqueeze(-1))
-        aggregated[begin:end].index_add_(0, row, values)
+        aggregated[begin:end] = weighted_sums(ptr[begin : end + 1] - first, row, source, part, states.value)
     return LayerTrace(algebra, states, weights, log_norm, aggregated)
 
 
