@@ -71,7 +71,7 @@ class Arxiv(NodeDataModule):
             rng = np.random.default_rng(self.hparams["seed"])
             paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)
         else:
-            parts = dataset.get_idx_split()
+            parts = open_dataset(self.name, root / "ogbn_arxiv", files, dataset.get_idx_split)
             for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
                 graph[mask] = index_mask(parts[part].numpy(), graph.y.numel())
         return graph, None
