@@ -52,8 +52,8 @@ def fit_seconds(make_data: Callable[[], NodeDataModule], layers: int, hidden: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="data", help="data root with planetoid/Cora (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=150, help="epochs a fit (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="fits of each kind; the best counts")
+    parser.add_argument("--epochs", type=int, default=100, help="epochs a fit (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="fits of each kind; the best counts")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
 

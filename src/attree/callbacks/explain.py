@@ -152,15 +152,17 @@ class ExplainCallback(Callback):
 
     def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, Tensor], seconds: float) -> None:
         shown = self._headline(metrics)
+        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
         if trainer.state.fn != TrainerFn.FITTING:
             for name, value in metrics.items():
-                pl_module.log(name, value.float(), batch_size=1)
-            pl_module.log("explain/seconds", seconds, batch_size=1)
+                pl_module.log(name, value.float(), batch_size=1, sync_dist=together)
+            pl_module.log("explain/seconds", seconds, batch_size=1, sync_dist=together)
             return
         # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
         # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
         if shown is not None:
-            pl_module.log(shown, metrics[shown].float(), prog_bar=True, logger=False, batch_size=1)
+            value = metrics[shown].float()
+            pl_module.log(shown, value, prog_bar=True, logger=False, batch_size=1, sync_dist=together)
         values = {name: value.item() for name, value in metrics.items()} | {"explain/seconds": seconds}
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
         log_scalars(trainer, values, trainer.global_step - 1)
