@@ -24,6 +24,7 @@ def pearson(x: Values, y: Values) -> Tensor:
         A 0-d float64 tensor on the device of `x`; NaN if either is constant, has fewer than 2 values or contains
         NaN or an infinity.
 
+    >>> import torch
     >>> pearson(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 4.0]))
     tensor(0.9820, dtype=torch.float64)
     """
@@ -47,6 +48,7 @@ def spearman(x: Values, y: Values) -> Tensor:
     Returns:
         A 0-d float64 tensor on the device of `x`; NaN if either is constant, contains NaN or has fewer than 2 values.
 
+    >>> import torch
     >>> spearman(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.0, 0.0, 0.0, 5.0]))
     tensor(0.7746, dtype=torch.float64)
     """
