@@ -16,8 +16,13 @@ SPARSE_SHARE = 20
 
 
 def compact_features(x: Tensor) -> Tensor:
-    """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap."""
-    if _has_sparse(x.device) and x.dim() == 2 and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
+    """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap.
+
+    Half-precision features stay as they are, for which torch has no such product, and so do sparse ones.
+    """
+    x = x.detach()
+    fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.layout == torch.strided and x.dim() == 2
+    if fits and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
         with _no_beta_warning():
             return x.to_sparse_csr()
     return x
