@@ -93,15 +93,27 @@ def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
     return scalar(float(np.mean(above[both] / (num_positive * num_negative)[both])), scores)
 
 
-def positives(labels: Values) -> NDArray[np.bool_] | None:
+def as_labels(column: Values, name: str) -> Tensor:
+    """Return labels as booleans on the host, checked once for all who read them; as they are if any is NaN.
+
+    Args:
+        column: labels as `auroc` takes them.
+        name: the argument that errors name.
+    """
+    positive = positives(column, name)
+    return as_tensor(column) if positive is None else torch.from_numpy(positive)
+
+
+def positives(labels: Values, name: str = "labels") -> NDArray[np.bool_] | None:
     """Return which labels are 1; None if any is NaN."""
-    column = as_tensor(labels).detach().cpu().numpy()
-    if column.dtype == np.bool_:
-        return column
+    values = as_tensor(labels).detach()
+    if values.dtype == torch.bool:
+        return values.cpu().numpy()
+    column = sort_keys(values)
     positive: NDArray[np.bool_] = column == 1
     neither = len(column) - np.count_nonzero(positive) - np.count_nonzero(column == 0)
     if neither and np.isnan(column).any():
         return None
     if neither:
-        expect(False, "labels", "0 or 1 everywhere", column[~positive & (column != 0)][:1].tolist())
+        expect(False, name, "0 or 1 everywhere", column[~positive & (column != 0)][:1].tolist())
     return positive

@@ -32,13 +32,18 @@ class ColumnMetric(Metric):
         for name in self.columns:
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
-    def append(self, **columns: Tensor) -> None:
-        """Check one batch of every column, and append it."""
+    def append(self, prefix: str = "", /, **columns: Tensor) -> None:
+        """Check one batch of every column, and append it.
+
+        Args:
+            prefix: what the state of a column is called, before the column's own name.
+            columns: the batches, by the names that errors use.
+        """
         for name, column in columns.items():
             expect(isinstance(column, Tensor), name, "a tensor", type(column).__name__)
         check_columns(**columns)
         for name, column in columns.items():
-            getattr(self, name).append(column.detach().to(torch.float64))
+            getattr(self, f"{prefix}{name}").append(column.detach().to(torch.float64))
 
     def column(self, name: str) -> Tensor:
         """Return a column whole; empty if nothing came yet."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from attree.errors import expect
-from attree.metrics.auroc import positives
+from attree.metrics.auroc import as_labels
 from attree.metrics.base import ColumnMetric
 from attree.metrics.ranking import Ranking
 from attree.metrics.statistics import faithfulness_statistics
 
 DELTAS = ("delta_pc", "delta_ne", "changed")
+
+PREFIX = "column_"
+"""What attributes that hold columns start with; a method may be called anything."""
 
 
 class FaithfulnessComparison(ColumnMetric):
@@ -56,14 +58,12 @@ class FaithfulnessComparison(ColumnMetric):
         """
         expect(set(scores) == set(self.methods), "scores", f"scores of {', '.join(self.methods)}", ", ".join(scores))
         columns = {"delta_pc": delta_pc, "delta_ne": delta_ne, "changed": changed, **scores}
-        self.append(**{_state(name): column for name, column in columns.items()})
+        self.append(PREFIX, **columns)
 
     def compute(self) -> dict[str, dict[str, Tensor]]:
         """The statistics of each method, over the pairs of all processes; keys as in `faithfulness_statistics`."""
         pc, ne = (Ranking(self.column(_state(name))) for name in DELTAS[:2])
-        changed = self.column(_state("changed"))
-        labels = positives(changed)
-        changed = changed if labels is None else torch.from_numpy(labels)
+        changed = as_labels(self.column(_state("changed")), "changed")
         return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
 
     def _ranking(self, method: str) -> Ranking:
@@ -75,5 +75,5 @@ class FaithfulnessComparison(ColumnMetric):
 
 
 def _state(name: str) -> str:
-    """Attribute name of a column; a method may be called anything."""
-    return f"column_{name}"
+    """Attribute name of a column."""
+    return f"{PREFIX}{name}"

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from attree.metrics.auroc import auroc
+from attree.metrics.auroc import as_labels, auroc
 from attree.metrics.correlation import pearson, spearman
 from attree.metrics.kendall import kendall
 from attree.metrics.ranking import Ranking, Values, as_ranking, check_columns
@@ -59,7 +59,7 @@ def faithfulness_statistics(scores: Values, delta_pc: Values, delta_ne: Values, 
     columns: dict[str, Tensor | Ranking] = {
         "delta_pc": as_ranking(delta_pc),
         "delta_ne": as_ranking(delta_ne),
-        "changed": changed,
+        "changed": as_labels(changed, "changed"),
     }
     values = {name: function(ranking, columns[column]) for name, (function, column) in STATISTICS.items()}
     values["faithfulness"] = torch.stack(list(values.values())).mean()
