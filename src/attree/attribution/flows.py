@@ -177,7 +177,7 @@ class Walk:
 def walk_back(
     graph: LoopedGraph, start: Start, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
 ) -> Frontier:
-    """Pull r through all layers but the first, once; the arguments are those of `Walk`."""
+    """Pull r through all layers but the first, once; the arguments are those of `Walk.of` and `Walk.pull`."""
     return Walk.of(graph, start, len(weights)).pull(weights, counts)
 
 

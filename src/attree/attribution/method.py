@@ -82,6 +82,8 @@ class AttributionMethod(ABC):
         """
         if walk is None or any(present is not None for present in attention.present):
             return pairs.scores(self.attribute(attention, pairs.targets))
+        fits = walk.pairs is pairs and len(walk.walk.places) == attention.num_layers
+        expect(fits, "walk", "the walks of these pairs through as many layers", "others")
         table = LayerTable.of(attention, self.heads)
         weights = self.walk_weights(table.alphas, table.used)
         frontier = walk.walk.pull(weights, table.used if self.counts_flows else None)

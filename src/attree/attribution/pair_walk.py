@@ -25,6 +25,7 @@ class PairWalk:
     """The walks from the targets of some pairs, and the edges that their flows start with.
 
     Attributes:
+        pairs: The pairs.
         walk: The walks.
         entry: For each listed edge, the entry of the walk whose node it enters.
         place: For each listed edge, its position in `graph.entering.edges`.
@@ -32,6 +33,7 @@ class PairWalk:
         pair: For each listed edge, the pair that it is.
     """
 
+    pairs: Pairs
     walk: Walk
     entry: Tensor
     place: Tensor
@@ -49,4 +51,4 @@ class PairWalk:
         # Pairs list the edges that carry a flow target by target, in the order of these rows.
         pair = pairs.flow.nonzero().view(-1)
         assert torch.equal(pairs.edges[pair], edges)
-        return cls(walk, entry, place, edges, pair)
+        return cls(pairs, walk, entry, place, edges, pair)
