@@ -40,7 +40,7 @@ class LayerTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """A whole forward pass: per-layer traces, the class probabilities, and the attention in the usual form."""
+    """A whole forward pass: per-layer traces, the class scores, and the attention in the usual form."""
 
     graph: LoopedGraph
     layers: list[LayerTrace]

@@ -1,0 +1,181 @@
+"""Reducers that are used again as a network trains: after `forget`, and with what they keep between reductions."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from graphs import NODES, randomize
+from test_exact import KINDS, assert_as_brute_force, setting
+from torch import Tensor
+
+from attree.attention import LoopedGraph, capture_attention
+from attree.attribution import Pairs, subgraph_pairs
+from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, plan, row_groups
+from attree.faithfulness.plan import ReductionPlan
+
+MEMORY = {"whole": 2**29, "in chunks": 2**29, "not kept": 40_000}
+"""Bytes of working memory for each way that a plan can be kept."""
+
+SMALL_CHUNK = 40_000
+"""Bytes that a few of the small graphs' reduced edges take."""
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one each time a chunk is followed through the layers."""
+    calls: list[int] = []
+    follow = ReductionPlan._chunk
+
+    def count(self: ReductionPlan, begin: int, end: int, keep: bool) -> plan.ChunkPlan:
+        calls.append(end - begin)
+        return follow(self, begin, end, keep)
+
+    monkeypatch.setattr(ReductionPlan, "_chunk", count)
+    return calls
+
+
+def assert_same(ours: Reduction, expected: Reduction) -> None:
+    torch.testing.assert_close(ours.delta_pc, expected.delta_pc, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours.delta_ne, expected.delta_ne, rtol=0, atol=1e-12)
+    assert torch.equal(ours.changed, expected.changed)
+
+
+@pytest.mark.parametrize("kept", list(MEMORY))
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_forgetting_follows_the_weights_and_keeps_what_is_static(
+    kind: str, protocol: Protocol, kept: str, followed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kept == "in chunks":
+        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
+    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
+    net, x, edge_index = setting(kind, 3, 2, seed=4)
+    net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)
+    reducer = ExactReducer(net, x, graph, MEMORY[kept])
+    first = reducer.reduce(pairs, protocol)
+    chunks = len(followed)
+    assert (chunks > 1) == (kept != "whole")
+
+    randomize(net, 5)
+    reducer.forget()
+    second = reducer.reduce(pairs, protocol, with_probability=True)
+    assert len(followed) == chunks * (2 if kept == "not kept" else 1)
+    assert_as_brute_force(second, net, x, graph, protocol, 1e-9)
+    assert float((first.delta_pc - second.delta_pc).abs().max()) > 1e-3
+    assert_same(second, ExactReducer(net, x, graph).reduce(pairs, protocol))
+
+
+@pytest.mark.parametrize("kept", list(MEMORY))
+def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kept == "in chunks":
+        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
+    net, x, edge_index = setting("GATv2", 2, 3, seed=6)
+    graph = LoopedGraph(edge_index, NODES)
+    every = [subgraph_pairs(graph, torch.tensor(targets), 2) for targets in ([0, 10, 5], [4], [5, 0])]
+    asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in Protocol]
+
+    def fresh(pairs: Pairs, protocol: Protocol) -> Reduction:
+        return ExactReducer(net, x, graph).reduce(pairs, protocol)
+
+    reducer = ExactReducer(net, x, graph, MEMORY[kept])
+    for seed in range(2):
+        randomize(net, seed)
+        reducer.forget()
+        for pairs, protocol in asked:
+            assert_same(reducer.reduce(pairs, protocol), fresh(pairs, protocol))
+    assert reducer._plan is not None
+    assert (reducer._plan._kept is None) == (kept == "not kept")
+    assert (len(reducer._plan._bounds) > 1) == (kept != "whole")
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
+    kind: str, protocol: Protocol, followed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan cannot know which rows lose nearly all weight: that differs from one set of weights to the next."""
+    net, x, edge_index = setting(kind, 3, 2, seed=3)
+    net, x, graph = net.double(), x.double() * 3, LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
+    reducer = ExactReducer(net, x, graph)
+    reducer.reduce(pairs, protocol)
+    grouped: list[Tensor] = []
+    find = ReductionPlan.groups
+
+    def note(*args: object) -> object:
+        grouped.append(args[-1])
+        return find(*args)
+
+    monkeypatch.setattr(ReductionPlan, "groups", note)
+    randomize(net, 3, scale=6.0)
+    reducer.forget()
+    reduction = reducer.reduce(pairs, protocol, with_probability=True)
+    assert len(followed) == 1
+    # Rows whose own features change were grouped the first time: these are the others, updates of which fail.
+    assert sum(rows.numel() for rows in grouped) > 0
+    assert_as_brute_force(reduction, net, x, graph, protocol, 1e-7)
+
+
+def make_exact(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> ExactReducer:
+    return ExactReducer(net, x, graph)
+
+
+def make_generic(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> GenericReducer:
+    return GenericReducer(net, x, graph.original_edge_index, graph=graph)
+
+
+MAKERS: dict[str, Callable] = {"exact": make_exact, "generic": make_generic}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_attention_is_that_of_the_pass_until_it_is_forgotten(make: Callable) -> None:
+    net, x, edge_index = setting("SuperGAT-MX", 2, 2, seed=7)
+    graph = LoopedGraph(edge_index, NODES)
+    old = capture_attention(net, x, edge_index)
+    reducer = make(net, x, graph)
+    randomize(net, 8)
+    new = capture_attention(net, x, edge_index)
+    torch.testing.assert_close(reducer.attention.weights, old.weights)
+    reducer.forget()
+    torch.testing.assert_close(reducer.attention.weights, new.weights)
+    assert reducer.attention is reducer.attention
+    assert float((old.weights[1] - new.weights[1]).abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
+    net, x, edge_index = setting("GATv2", 2, 2, seed=9)
+    net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([0, 9, 3]), 2)
+    reducer = GenericReducer(net, x, edge_index)
+    first = reducer.reduce(pairs, protocol)
+    randomize(net, 10)
+    reducer.forget()
+    second = reducer.reduce(pairs, protocol, with_probability=True)
+    assert_as_brute_force(second, net, x, graph, protocol, 1e-10)
+    assert float((first.delta_pc - second.delta_pc).abs().max()) > 1e-3
+
+
+def test_forgetting_frees_the_pass() -> None:
+    """With the plan, the result and the pairs still held."""
+    net, x, edge_index = setting("GAT", 3, 1, seed=2)
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
+    exact, generic = make_exact(net, x, graph), make_generic(net, x, graph)
+    results = [reducer.reduce(pairs, Protocol.REMOVAL) for reducer in (exact, generic)]
+    tensors = [exact.trace.logits, *exact.attention.weights, *generic.attention.weights, generic.attention.output]
+    for layer in exact.trace.layers:
+        tensors += [layer.weights, layer.log_norm, layer.aggregated, *layer.states]
+    references = [weakref.ref(tensor) for tensor in tensors]
+    del tensors, layer
+    assert all(reference() is not None for reference in references)
+    exact.forget()
+    generic.forget()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * len(references)
+    assert exact.reduce(pairs, Protocol.REMOVAL).delta_pc.equal(results[0].delta_pc)
