@@ -4,7 +4,7 @@
 
 A 2-layer GAT with 64 hidden units on the symmetrised graph, on the CPU. Full-batch runs both ways in turns, the best
 epoch counts. Sampled fits run as `configs/arxiv_ddp.yaml` does: their epoch is the training part alone, `edges` are
-those that all processes sampled in it, and the explanation is what ExplainCallback does with 100 targets after the last
+those that all processes sampled in it, and the explanation is what ExplainCallback does with 100 targets in the last
 epoch (GAtt, AvgAtt and Random, one protocol, all statistics).
 """
 
@@ -102,7 +102,7 @@ def full_batch(root: str, epochs: int) -> None:
 def sampled(root: str, epochs: int, processes: int) -> None:
     data = Arxiv(split="public", root=root, num_neighbors=[15, 10])
     strategy = "ddp" if processes > 1 else "auto"
-    explain = ExplainCallback(random_draws=1, every_n_epochs=0, figures=0, save=False)
+    explain = ExplainCallback(random_draws=1, figures=0, save=False)
     watch, trainer = fit(data, epochs, explain, devices=processes, strategy=strategy)
     edges = trainer.strategy.reduce(torch.tensor(float(watch.edges)), reduce_op="sum")
     if trainer.is_global_zero:
