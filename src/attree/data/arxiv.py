@@ -60,7 +60,7 @@ class Arxiv(NodeDataModule):
         """Read the graph with OGB and set the masks of the split."""
         root = Path(self.hparams["root"]) / "ogb"
         files = "the contents of OGB's arxiv.zip (RELEASE_v1.txt and the folders raw, split and mapping)"
-        dataset = open_dataset(self.name, root / "ogbn_arxiv", files, lambda: _read(root))
+        dataset = open_dataset(self.name, root / "ogbn_arxiv", files, lambda: _read(root), show_progress=False)
         stored = dataset[0]
         edge_index = stored.edge_index
         if self.hparams["symmetrize"]:
@@ -71,7 +71,7 @@ class Arxiv(NodeDataModule):
             rng = np.random.default_rng(self.hparams["seed"])
             paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)
         else:
-            parts = open_dataset(self.name, root / "ogbn_arxiv", files, dataset.get_idx_split)
+            parts = open_dataset(self.name, root / "ogbn_arxiv", files, dataset.get_idx_split, show_progress=False)
             for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
                 graph[mask] = index_mask(parts[part].numpy(), graph.y.numel())
         return graph, None

@@ -6,15 +6,17 @@ import pickle
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from attree.data.fetch_progress import fetch_progress
 from attree.errors import MissingDataError
 
 T = TypeVar("T")
 
 
-def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T]) -> T:
+def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T], show_progress: bool = True) -> T:
     """Build a dataset with its library's own loader, from files at hand or by download.
 
     Args:
@@ -22,12 +24,16 @@ def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T]) ->
         folder: Where the loader looks for the dataset's files and downloads them to.
         files: The files it looks for, in words.
         build: Calls the loader.
+        show_progress: Show a progress bar, for loaders that have none of their own.
 
     Raises:
         MissingDataError: The files are absent and cannot be downloaded, or are damaged.
     """
     try:
-        with warnings.catch_warnings():
+        with ExitStack() as stack:
+            if show_progress:
+                stack.enter_context(fetch_progress(name, folder))
+            stack.enter_context(warnings.catch_warnings())
             # OGB reads its splits through pandas, whose arrays torch then warns of; nothing ever writes to them.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return build()

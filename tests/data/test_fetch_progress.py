@@ -1,0 +1,42 @@
+"""The progress bar of loaders that have none."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from attree.data.fetch_progress import fetch_progress, folder_size
+
+
+def shown(folder: Path, terminal: bool = True) -> str:
+    """What appears while 3,000 bytes arrive in a folder."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=100)
+    with fetch_progress("Cora", folder, console):
+        (folder / "raw").mkdir(parents=True)
+        (folder / "raw" / "part").write_bytes(b"x" * 3000)
+        time.sleep(0.9)
+    return out.getvalue()
+
+
+def test_bytes_that_have_arrived_are_shown(tmp_path: Path) -> None:
+    text = shown(tmp_path / "Cora")
+    assert "fetching and reading Cora" in text
+    assert "3.0 kB" in text
+
+
+def test_nothing_is_shown_off_terminals_or_for_processed_data(tmp_path: Path) -> None:
+    assert "Cora" not in shown(tmp_path / "piped", terminal=False)
+    (tmp_path / "known" / "processed").mkdir(parents=True)
+    assert "Cora" not in shown(tmp_path / "known")
+
+
+def test_folder_size_counts_files_at_any_depth(tmp_path: Path) -> None:
+    assert folder_size(tmp_path / "absent") == 0
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one").write_bytes(b"12345")
+    (tmp_path / "a" / "b" / "two").write_bytes(b"123")
+    assert folder_size(tmp_path) == 8
