@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
 
@@ -22,6 +23,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         absent = [path for path in marker.args if not (DATA / path).exists()]
         if absent:
             pytest.skip(f"{', '.join(absent)} not in {DATA}; set ATTREE_DATA to a folder that has it")
+    # A test's networks are the same whichever tests ran before it.
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,7 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     metrics = evaluation.evaluate()
     assert set(metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
 
-    reducer = evaluation.reducer()
+    reducer = evaluation.make_reducer()
     reduction = reducer.reduce(evaluation.pairs, Protocol.REMOVAL)
     scores = evaluation.score_pairs(evaluation.methods["gatt"], reducer.attention)
     graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
