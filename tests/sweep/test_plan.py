@@ -114,6 +114,11 @@ def test_arguments_survive_a_shell(tmp_path: Path) -> None:
         ({"runs": [{"grid": {"a": [1]}}], "seeds": 3}, "`seeds`"),
         ({"runs": [{"grid": {"seed": [1]}}]}, "seeds to be given by `seeds`"),
         ({"runs": [{"list": [{"run": 1}]}], "keys": {"run": "data.run"}}, r"columns sweep, .* but got \['run'\]"),
+        ({"runs": [{"grid": {"seed_everything": [1]}}]}, r"`seeds` sets, but got \['seed_everything'\]"),
+        (
+            {"runs": [{"grid": {"data.seed": [1]}}], "keys": {"seed": ["seed_everything", "data.seed"]}},
+            r"`seeds` sets, but got \['data.seed'\]",
+        ),
         ({"runs": [{"grid": {"a": [1]}}], "keys": {"a": 3}}, "`keys.a`"),
         ({"runs": [{"grid": {"a": [1]}}], "name": "../x"}, "`name`"),
         ({"runs": [{"grid": {"a": [1]}}], "metrics": "val/acc"}, "`metrics`"),

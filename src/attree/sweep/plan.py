@@ -166,8 +166,11 @@ class _Reader:
             self._expect(SEED not in settings, "seeds to be given by `seeds`", settings)
             taken = sorted(set(settings) & set(COLUMNS))
             self._expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
+            resolved = self._resolve(settings)
+            seeded = sorted(resolved.keys() & self._resolve({SEED: 0}).keys())
+            self._expect(not seeded, "settings to be others than those that `seeds` sets", seeded)
             for seed in self.seeds:
-                overrides = {**fixed, **self._resolve(settings), **self._resolve({SEED: seed})}
+                overrides = {**fixed, **resolved, **self._resolve({SEED: seed})}
                 points.append(Point(settings, seed, self._run(name, settings, seed, overrides)))
         block = Block(name, points)
         return block if name else Block(", ".join(block.labels.values()), points)
