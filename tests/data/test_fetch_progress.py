@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from attree.data.fetch_progress import fetch_progress, folder_size
@@ -40,3 +42,20 @@ def test_folder_size_counts_files_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "a" / "one").write_bytes(b"12345")
     (tmp_path / "a" / "b" / "two").write_bytes(b"123")
     assert folder_size(tmp_path) == 8
+
+
+def test_folders_may_vanish_while_their_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, unpacked = tmp_path / "MUTAG", tmp_path / "MUTAG" / "unpacked"
+    unpacked.mkdir(parents=True)
+    (unpacked / "part").write_bytes(b"12345")
+    (folder / "kept").write_bytes(b"123")
+    scan = os.scandir
+
+    def move_then_scan(path: str) -> object:
+        if Path(path) == unpacked:
+            unpacked.rename(tmp_path / "elsewhere")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", move_then_scan)
+    assert folder_size(folder) == 3
+    assert not unpacked.exists()

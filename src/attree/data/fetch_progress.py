@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -30,13 +31,12 @@ class FolderSizeColumn(ProgressColumn):
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files under a folder; files may come and go meanwhile."""
+    """Bytes of all files under a folder; files and folders may come and go meanwhile."""
     size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
+    for parent, _, names in os.walk(folder):  # which passes over folders that are gone when it comes to them
+        for name in names:
+            with suppress(OSError):
+                size += os.stat(os.path.join(parent, name)).st_size
     return size
 
 
