@@ -12,7 +12,15 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, make_reducer, row_groups
+from attree.faithfulness import (
+    ExactReducer,
+    GenericReducer,
+    Protocol,
+    Reduction,
+    layer_algebra,
+    make_reducer,
+    row_groups,
+)
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 
 KINDS = {
@@ -187,3 +195,18 @@ def test_arguments_are_checked() -> None:
         ExactReducer(net, x, graph, memory=0)
     with pytest.raises(ArgumentError, match="the looped graph of `edge_index`"):
         make_reducer(net, x, edge_index[:, 1:], graph=graph)
+
+
+@pytest.mark.parametrize("piece", [1, 2**9, 2**30])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_scores_of_all_with_all_are_those_of_each_with_each(
+    kind: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_algebra, "PIECE_BYTES", piece)
+    net, x, _ = setting(kind, 1, 2, seed=5)
+    algebra = layer_algebra.ALGEBRAS[type(net.convs[0])](net.convs[0], torch.float64)
+    states = algebra.project(x.double())
+    source, target = states.source[:4], states.target[4:9]
+    expected = [[algebra.score(s.unsqueeze(0), t.unsqueeze(0))[0].tolist() for s in source] for t in target]
+    ours = algebra.score_all(source, target)
+    torch.testing.assert_close(ours.transpose(1, 2), torch.tensor(expected, dtype=torch.float64))
