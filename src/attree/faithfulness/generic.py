@@ -65,11 +65,12 @@ class GenericReducer:
         self.memory = memory
         self._inputs = Inputs(x, edge_index, args, kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
-        self._rows = group_edges(edge_index[1], self.graph.num_nodes)
         hidden = max(_width(conv) for conv in attention_convs(model))
         self._pass: tuple[Attention, ModelCall] | None = None
         self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
         self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
+        # After the forward pass, which refuses a graph of other edges.
+        self._rows = group_edges(edge_index[1], self.graph.num_nodes)
 
     @property
     def attention(self) -> Attention:
