@@ -122,9 +122,9 @@ class Evaluation(ABC):
             reduction = reducer.reduce(self.pairs, protocol)
             first = {name: scores[next(iter(columns))] for name, columns in self.columns.items()}
             self.last[protocol] = PairScores(first, reduction.changed)
-            self._comparison.reset()
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
+            self._comparison.reset()  # or its columns would take up memory until the next evaluation
             for name, columns in self.columns.items():
                 for statistic, value in values[next(iter(columns))].items():
                     if len(columns) > 1:

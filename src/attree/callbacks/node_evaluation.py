@@ -74,10 +74,10 @@ class NodeEvaluation(Evaluation):
         """One column's AUROC; that of a random draw never changes."""
         if column in self._fixed_aurocs:
             return self._fixed_aurocs[column]
-        self._truth_auroc.reset()
         scores = method.score_pairs(attention, self._truth_pairs, self._truth_walk)
         self._truth_auroc.update(scores, self._truth_labels)
         auroc = self._truth_auroc.compute()
+        self._truth_auroc.reset()
         if isinstance(method, Random):
             self._fixed_aurocs[column] = auroc
         return auroc
