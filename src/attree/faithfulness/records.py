@@ -1,4 +1,4 @@
-"""Which rows of which layer change when an edge is reduced: the bookkeeping of exact updates."""
+"""Changed nodes, and the entries that they change in the next layer: what the plan of exact updates is made of."""
 
 from __future__ import annotations
 
