@@ -163,3 +163,8 @@ def test_errors_name_the_argument_of_whoever_was_called() -> None:
         metric.update({**scores, "bad": [1.0]}, delta_pc, delta_ne, changed)
     with pytest.raises(ArgumentError, match="`scores` to be scores of good one, bad, random 0"):
         metric.update({"bad": scores["bad"]}, delta_pc, delta_ne, changed)
+
+
+def test_comparison_refuses_methods_named_like_its_columns() -> None:
+    with pytest.raises(ArgumentError, match=r"`methods`.*delta_ne.*\['changed'\]"):
+        FaithfulnessComparison(["gatt", "changed"])

@@ -65,7 +65,10 @@ class ExactReducer:
         return self._trace
 
     def forget(self) -> None:
-        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
+        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then.
+
+        The node features must stay as they were: a compact copy of them may have been kept.
+        """
         self._trace = None
 
     @torch.no_grad()

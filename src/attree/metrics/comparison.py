@@ -16,7 +16,7 @@ from attree.metrics.statistics import faithfulness_statistics
 DELTAS = ("delta_pc", "delta_ne", "changed")
 
 PREFIX = "column_"
-"""What attributes that hold columns start with; a method may be called anything."""
+"""What attributes that hold columns start with, so that a method's name is never that of a metric's own attribute."""
 
 
 class FaithfulnessComparison(ColumnMetric):
@@ -42,6 +42,8 @@ class FaithfulnessComparison(ColumnMetric):
     def __init__(self, methods: Iterable[str], fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.methods = tuple(methods)
+        taken = [name for name in self.methods if name in DELTAS]
+        expect(not taken, "methods", f"names other than {', '.join(DELTAS)}", taken)
         self.fixed = frozenset(fixed)
         self._kept: dict[str, Ranking] = {}
         for name in (*DELTAS, *self.methods):
