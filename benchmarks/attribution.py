@@ -40,6 +40,7 @@ from attree.attention import Attention, capture_attention
 from attree.attribution import Attribution, GAtt
 from attree.data import BAShapes, Infection, Planetoid
 from attree.models import GAT, load_authors_gat
+from timing import best
 
 NUM_LAYERS = 3
 MODEL_CONFIG = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
@@ -83,12 +84,6 @@ def elapsed(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-def best(function: Callable[[], Any], repeats: int = 30) -> float:
-    """The shortest time of a call in seconds, once it is warm."""
-    function()
-    return min(elapsed(function) for _ in range(repeats))
 
 
 def matrix_form(attention: Attention, targets: Tensor) -> tuple[float, float, list[dict[int, float]]]:
@@ -145,8 +140,8 @@ def measure(case: Case, sample: int, epochs_sample: int, console: Console) -> No
     ours = method.attribute(attention, case.targets)
     total = case.targets.numel()
 
-    alone = best(lambda: method.attribute(attention, case.targets))
-    all_in = best(lambda: method.attribute(capture_attention(case.model, x, edge_index), case.targets))
+    alone, _ = best(lambda: method.attribute(attention, case.targets), 30)
+    all_in, _ = best(lambda: method.attribute(capture_attention(case.model, x, edge_index), case.targets), 30)
 
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
     some, few = case.targets[order[:sample]], case.targets[order[:epochs_sample]]

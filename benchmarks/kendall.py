@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 import resource
-import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +21,7 @@ from torch import Tensor
 from torchmetrics.functional import kendall_rank_corrcoef
 
 from attree.metrics.functional import Ranking, faithfulness_statistics, kendall
+from timing import best
 
 
 def columns(n: int, zeros: float, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -37,23 +35,13 @@ def columns(n: int, zeros: float, seed: int = 0) -> tuple[Tensor, Tensor, Tensor
     return scores_, pc, ne, changed
 
 
-def best(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The shortest time of a call in seconds, and what it returned."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        value = function()
-        times.append(time.perf_counter() - start)
-    return min(times), value
-
-
 def side_by_side(n: int, zeros: float) -> None:
     scores, delta, _, _ = columns(n, zeros)
     ours, value = best(lambda: kendall(scores, delta), 50)
     prepared = (Ranking(scores), Ranking(delta))
     ranked, _ = best(lambda: kendall(*prepared), 50)
     scipy, reference = best(lambda: kendalltau(scores.numpy(), delta.numpy()).statistic, 50)
-    peer, theirs = best(lambda: kendall_rank_corrcoef(scores, delta), 1)
+    peer, theirs = best(lambda: torch.as_tensor(kendall_rank_corrcoef(scores, delta)), 1)
     print(
         f"Kendall, {n:,} pairs, {zeros:.0%} zero deltas: {ours * 1e3:.2f} ms ({ranked * 1e3:.2f} ms once ranked)\n"
         f"  torchmetrics {peer * 1e3:8.1f} ms = {peer / ours:6.0f} x ours, difference {abs(theirs - value):.1e}\n"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,19 +32,10 @@ from attree.data import Arxiv, Planetoid
 from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction
 from attree.faithfulness.protocol import reduced_softmax
 from attree.models import GAT
+from timing import best
 
 T = TypeVar("T")
 PROTOCOL = Protocol.COEFFICIENT
-
-
-def best(function: Callable[[], T], repeats: int) -> tuple[float, T]:
-    """The shortest time of a call in seconds, and what it returned."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        value = function()
-        times.append(time.perf_counter() - start)
-    return min(times), value
 
 
 def random_targets(num_nodes: int, count: int) -> Tensor:

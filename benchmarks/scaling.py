@@ -11,11 +11,9 @@ then every pair of the targets reduced under `weight`, as in every epoch but a r
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,20 +27,12 @@ from attree.data.neighbor_loader import neighbor_loader
 from attree.faithfulness import ExactReducer, Protocol
 from attree.models import GAT
 from attree.report.style import MARKERS, SERIES, new_figure, panel_grid, plain_axes
+from timing import best
 
 DEGREE, FEATURES, CLASSES = 10, 128, 40
 
 Curves = dict[str, list[tuple[int, float]]]
 """Seconds by what grows, of each thing that is timed."""
-
-
-def best(function: Callable[[], Any], repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def make(num_nodes: int, num_layers: int = 2) -> tuple[Data, GAT]:
@@ -76,7 +66,7 @@ def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
     attention = capture_attention(net, graph.x, graph.edge_index, graph=looped)
     nodes = torch.randperm(graph.x.size(0), generator=torch.Generator().manual_seed(0))[:targets]
     scores = sum(part.scores.numel() for part in GAtt().stream(attention, nodes))
-    scored = best(lambda: [None for _ in GAtt().stream(attention, nodes)])
+    scored, _ = best(lambda: [None for _ in GAtt().stream(attention, nodes)], 3)
 
     pairs, reducer = subgraph_pairs(looped, nodes, net.num_layers), ExactReducer(net, graph.x, looped)
     reducer.reduce(pairs, Protocol.WEIGHT)
@@ -85,7 +75,7 @@ def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
         reducer.forget()
         reducer.reduce(pairs, Protocol.WEIGHT)
 
-    return scored, best(reduce), scores
+    return scored, best(reduce, 3)[0], scores
 
 
 def by_edges(sizes: list[int]) -> Curves:
@@ -97,9 +87,9 @@ def by_edges(sizes: list[int]) -> Curves:
     for size in sizes:
         graph, net = make(size)
         held = sum(value.numel() * value.element_size() for value in (graph.x, graph.edge_index, graph.y))
-        full = best(partial(train_step, graph, net, size))
+        full, _ = best(partial(train_step, graph, net, size), 3)
         batches = iter(neighbor_loader(graph, torch.arange(size), [15, 10], 1024))
-        sampled = best(partial(sampled_step, batches, net))
+        sampled, _ = best(partial(sampled_step, batches, net), 3)
         times = (full, sampled, *explain(graph, net, 100)[:2])
         print(f"| {graph.num_edges:,} | {held / 2**20:,.0f} MiB | {' | '.join(map(seconds, times))} |", flush=True)
         add(curves, graph.num_edges, times)

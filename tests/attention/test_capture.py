@@ -1,4 +1,4 @@
-"""Capturing attention from PyG's convolutions: right values, right edges, nothing left behind, clear refusals."""
+"""Capturing attention from PyG's convolutions: right values, right edges, nothing left behind."""
 
 from __future__ import annotations
 
@@ -7,42 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import (
     AGNNConv,
     GATConv,
     GATv2Conv,
-    GCNConv,
     MessagePassing,
-    RGATConv,
     SuperGATConv,
     TransformerConv,
 )
-from torch_geometric.utils import softmax, to_torch_coo_tensor
 
+from attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 from attree.attention import Attention, LoopedGraph, capture_attention
 from attree.attention.capture import evaluating
 from attree.attention.softmax_tap import tap_softmax
 
-X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-CLEAN = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
-MESSY = torch.tensor([[0, 1, 1, 2, 3, 0, 4, 1], [1, 1, 2, 3, 4, 1, 0, 1]])  # loops, duplicates, node 5 isolated
 GRAPHS = pytest.mark.parametrize("edge_index", [CLEAN, MESSY], ids=["clean", "messy"])
-
-
-class Stack(nn.Module):
-    """Convolutions one after the other, with dropout in between."""
-
-    def __init__(self, *convs: nn.Module) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(convs)
-        self.dropout = nn.Dropout(0.5)
-
-    def forward(self, x: Tensor, edge_index: Tensor, **kwargs: Any) -> Tensor:
-        for conv in self.convs:
-            x = F.elu(self.dropout(conv(x, edge_index, **kwargs)))
-        return x
 
 
 def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -69,7 +49,7 @@ def test_equals_what_pyg_returns(name: str) -> None:
         assert torch.equal(edges, attention.graph.edge_index)
         torch.testing.assert_close(attention.weights[layer], alpha)
         assert attention.present[layer] is None
-        x = F.elu(out)
+        x = torch.nn.functional.elu(out)
     torch.testing.assert_close(attention.output, x)
     torch.testing.assert_close(attention.embedding, out)
 
@@ -153,32 +133,11 @@ def test_a_layer_called_twice_counts_twice() -> None:
     torch.testing.assert_close(attention.weights[1], alpha2)
 
 
-class OwnConv(MessagePassing):
-    """A user's own attention convolution."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.propagate(edge_index, x=x)
-
-    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
-        return x_j * softmax((x_i * x_j).sum(dim=-1), index, num_nodes=size_i).unsqueeze(-1)
-
-
 def test_a_users_own_convolution() -> None:
     attention = capture_attention(Stack(OwnConv()), X, CLEAN)
     assert attention.weights[0].shape == (12, 1)
     entering_2 = attention.weights[0][:6, 0][CLEAN[1] == 2]
     torch.testing.assert_close(entering_2.sum(), torch.tensor(1.0))
-
-
-def snapshot(model: nn.Module) -> list[Any]:
-    """Everything a capture could leave behind."""
-    state: list[Any] = []
-    for module in model.modules():
-        hooks = {name: len(value) for name, value in vars(module).items() if name.endswith("_hooks")}
-        state.append((module.training, sorted(vars(module)), hooks, vars(type(module)).get("message")))
-    for parameter in model.parameters():
-        state.append((parameter.requires_grad, parameter.grad, parameter.detach().clone().tolist()))
-    return state
 
 
 class Fails(nn.Module):
@@ -258,106 +217,6 @@ def test_a_graph_at_hand_is_used_and_checked() -> None:
     assert capture_attention(build("gat")[0], X, CLEAN, graph=graph).graph is graph
     with pytest.raises(ValueError, match="the looped graph of `edge_index`"):
         capture_attention(build("gat")[0], X, MESSY, graph=graph)
-
-
-class Bipartite(nn.Module):
-    def __init__(self, sizes: tuple[int, int]) -> None:
-        super().__init__()
-        self.conv = GATConv((4, 4), 3, add_self_loops=False)
-        self.sizes = sizes
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv((x[: self.sizes[0]], x[: self.sizes[1]]), edge_index)
-
-
-class Rewires(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = GATConv(4, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(x, edge_index.flip(1))
-
-
-class MakesSparse(Rewires):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(x, to_torch_coo_tensor(edge_index, size=6).t())
-
-
-class CallsNone(Rewires):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return x
-
-
-class Relational(nn.Module):
-    """Edges of two relations, or all of the second."""
-
-    def __init__(self, both: bool, mechanism: str = "within-relation") -> None:
-        super().__init__()
-        self.conv = RGATConv(4, 3, num_relations=2, attention_mechanism=mechanism)
-        self.both = both
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        relation = torch.ones(edge_index.shape[1], dtype=torch.int64)
-        if self.both:
-            relation[:2] = 0
-        return self.conv(x, edge_index, relation)
-
-
-class PerGroup(OwnConv):
-    """One softmax, but with a score for every second edge only."""
-
-    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
-        softmax((x_i * x_j)[::2], index[::2], num_nodes=size_i)
-        return x_j
-
-
-def test_attention_across_relations_is_one_softmax() -> None:
-    attention = capture_attention(Relational(both=True, mechanism="across-relation"), X, CLEAN)
-    sums = torch.zeros(6).index_add_(0, CLEAN[1], attention.weights[0][:6, 0])
-    torch.testing.assert_close(sums, torch.tensor([1.0] * 5 + [0.0]))
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (Stack(GATConv(4, 4), GCNConv(4, 4)), "GCNConv, which does not call"),
-        (nn.Linear(4, 4), "Linear, which has none"),
-        (Bipartite((6, 5)), "two node sets"),
-        (Rewires(), "ran on others"),
-        (MakesSparse(), r"edge_index as a \[2, E\] tensor"),
-        (CallsNone(), "it called none"),
-        (Stack(GATConv(4, 4, flow="target_to_source")), "target_to_source"),
-        (Relational(both=True), r"layer 1 \(RGATConv\) .* its 6 edges, but the last of 2 calls had 4 scores"),
-        (Relational(both=False), r"the last of 2 calls had 6 scores"),
-        (Stack(PerGroup()), r"layer 1 \(PerGroup\) .* its 6 edges, but the last of 1 calls had 3 scores"),
-    ],
-    ids=[
-        *("gcn", "no convolution", "bipartite", "rewired", "sparse inside", "not called", "reversed"),
-        *("relations", "one relation", "some edges"),
-    ],
-)
-def test_refuses_what_it_cannot_follow(model: nn.Module, reason: str) -> None:
-    before = snapshot(model)
-    with pytest.raises(TypeError, match=reason):
-        capture_attention(model, X, CLEAN)
-    assert snapshot(model) == before
-
-
-def test_both_sides_of_one_node_set_are_no_bipartite_graph() -> None:
-    assert capture_attention(Bipartite((6, 6)), X, CLEAN).weights[0].shape == (12, 1)
-
-
-def test_refuses_unusable_edges() -> None:
-    model = Stack(GATConv(4, 4))
-    for edge_index, reason in (
-        (to_torch_coo_tensor(CLEAN, size=6), "not a sparse matrix"),
-        (CLEAN.T, r"of shape \[2, num_edges\]"),
-        (CLEAN.int(), "torch.int64"),
-        (CLEAN + 2, r"node ids in \[0, 6\)"),
-    ):
-        with pytest.raises(ValueError, match=reason):
-            capture_attention(model, X, edge_index)
 
 
 def test_attention_checks_its_parts() -> None:

@@ -79,11 +79,6 @@ class LoopedGraph:
         return group_edges(self.destination, self.num_nodes)
 
     @cached_property
-    def leaving(self) -> Rows:
-        """Edges grouped by the node they leave."""
-        return group_edges(self.source, self.num_nodes)
-
-    @cached_property
     def entering_source(self) -> Tensor:
         """`source` in the order of `entering.edges`."""
         return self.source[self.entering.edges]

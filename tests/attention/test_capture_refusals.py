@@ -1,0 +1,112 @@
+"""What attention cannot be captured from is refused by name, and the model left as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GCNConv, RGATConv
+from torch_geometric.utils import softmax, to_torch_coo_tensor
+
+from attention_models import CLEAN, OwnConv, Stack, X, snapshot
+from attree.attention import capture_attention
+
+
+class Bipartite(nn.Module):
+    def __init__(self, sizes: tuple[int, int]) -> None:
+        super().__init__()
+        self.conv = GATConv((4, 4), 3, add_self_loops=False)
+        self.sizes = sizes
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv((x[: self.sizes[0]], x[: self.sizes[1]]), edge_index)
+
+
+class Rewires(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GATConv(4, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index.flip(1))
+
+
+class MakesSparse(Rewires):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, to_torch_coo_tensor(edge_index, size=6).t())
+
+
+class CallsNone(Rewires):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return x
+
+
+class Relational(nn.Module):
+    """Edges of two relations, or all of the second."""
+
+    def __init__(self, both: bool, mechanism: str = "within-relation") -> None:
+        super().__init__()
+        self.conv = RGATConv(4, 3, num_relations=2, attention_mechanism=mechanism)
+        self.both = both
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        relation = torch.ones(edge_index.shape[1], dtype=torch.int64)
+        if self.both:
+            relation[:2] = 0
+        return self.conv(x, edge_index, relation)
+
+
+class PerGroup(OwnConv):
+    """One softmax, but with a score for every second edge only."""
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        softmax((x_i * x_j)[::2], index[::2], num_nodes=size_i)
+        return x_j
+
+
+def test_attention_across_relations_is_one_softmax() -> None:
+    attention = capture_attention(Relational(both=True, mechanism="across-relation"), X, CLEAN)
+    sums = torch.zeros(6).index_add_(0, CLEAN[1], attention.weights[0][:6, 0])
+    torch.testing.assert_close(sums, torch.tensor([1.0] * 5 + [0.0]))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Stack(GATConv(4, 4), GCNConv(4, 4)), "GCNConv, which does not call"),
+        (nn.Linear(4, 4), "Linear, which has none"),
+        (Bipartite((6, 5)), "two node sets"),
+        (Rewires(), "ran on others"),
+        (MakesSparse(), r"edge_index as a \[2, E\] tensor"),
+        (CallsNone(), "it called none"),
+        (Stack(GATConv(4, 4, flow="target_to_source")), "target_to_source"),
+        (Relational(both=True), r"layer 1 \(RGATConv\) .* its 6 edges, but the last of 2 calls had 4 scores"),
+        (Relational(both=False), r"the last of 2 calls had 6 scores"),
+        (Stack(PerGroup()), r"layer 1 \(PerGroup\) .* its 6 edges, but the last of 1 calls had 3 scores"),
+    ],
+    ids=[
+        *("gcn", "no convolution", "bipartite", "rewired", "sparse inside", "not called", "reversed"),
+        *("relations", "one relation", "some edges"),
+    ],
+)
+def test_refuses_what_it_cannot_follow(model: nn.Module, reason: str) -> None:
+    before = snapshot(model)
+    with pytest.raises(TypeError, match=reason):
+        capture_attention(model, X, CLEAN)
+    assert snapshot(model) == before
+
+
+def test_both_sides_of_one_node_set_are_no_bipartite_graph() -> None:
+    assert capture_attention(Bipartite((6, 6)), X, CLEAN).weights[0].shape == (12, 1)
+
+
+def test_refuses_unusable_edges() -> None:
+    model = Stack(GATConv(4, 4))
+    for edge_index, reason in (
+        (to_torch_coo_tensor(CLEAN, size=6), "not a sparse matrix"),
+        (CLEAN.T, r"of shape \[2, num_edges\]"),
+        (CLEAN.int(), "torch.int64"),
+        (CLEAN + 2, r"node ids in \[0, 6\)"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            capture_attention(model, X, edge_index)
