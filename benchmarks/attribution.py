@@ -39,7 +39,8 @@ from torch_geometric.utils import k_hop_subgraph
 from attree.attention import Attention, capture_attention
 from attree.attribution import Attribution, GAtt
 from attree.data import BAShapes, Infection, Planetoid
-from attree.models import GAT, load_authors_gat
+from attree.models import GAT
+from attree.paper import load_authors_gat
 from timing import best
 
 NUM_LAYERS = 3

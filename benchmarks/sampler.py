@@ -16,8 +16,8 @@ import torch
 from torch_geometric.sampler import NodeSamplerInput
 
 from attree.data import Arxiv
-from attree.data.neighbor_loader import neighbor_loader
-from attree.data.neighbor_sampler import TorchNeighborSampler
+from attree.data.loading.neighbor_loader import neighbor_loader
+from attree.data.loading.neighbor_sampler import TorchNeighborSampler
 
 
 def main() -> None:

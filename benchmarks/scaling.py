@@ -22,8 +22,8 @@ from torch_geometric.data import Data
 
 from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import GAtt, subgraph_pairs
-from attree.data.infection import directed_erdos_renyi
-from attree.data.neighbor_loader import neighbor_loader
+from attree.data.datasets.infection import directed_erdos_renyi
+from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.faithfulness import ExactReducer, Protocol
 from attree.models import GAT
 from attree.report.style import MARKERS, SERIES, new_figure, panel_grid, plain_axes

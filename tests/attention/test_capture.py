@@ -17,10 +17,10 @@ from torch_geometric.nn import (
     TransformerConv,
 )
 
-from attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 from attree.attention import Attention, LoopedGraph, capture_attention
 from attree.attention.capture import evaluating
 from attree.attention.softmax_tap import tap_softmax
+from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 GRAPHS = pytest.mark.parametrize("edge_index", [CLEAN, MESSY], ids=["clean", "messy"])
 

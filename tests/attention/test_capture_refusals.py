@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, RGATConv
 from torch_geometric.utils import softmax, to_torch_coo_tensor
 
-from attention_models import CLEAN, OwnConv, Stack, X, snapshot
 from attree.attention import capture_attention
+from helpers.attention_models import CLEAN, OwnConv, Stack, X, snapshot
 
 
 class Bipartite(nn.Module):

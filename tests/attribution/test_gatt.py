@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from random_attention import Case, cases
 
 from attree.attention import Attention, LoopedGraph
 from attree.attribution import METHODS, Attribution, GAtt, GAttAvg, GAttSim, make_methods
+from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, gatt_by_matrices
 
 NAMES = ("gatt", "gatt_sim", "gatt_avg")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_attention import Case, cases
 from torch import Tensor
 
 from attree.attention import Attention, LoopedGraph
@@ -18,6 +17,7 @@ from attree.attribution.blocks import EdgeBlock
 from attree.attribution.flows import Frontier, Start, Walk, walk_back
 from attree.attribution.pair_walk import PairWalk
 from attree.errors import ArgumentError
+from helpers.random_attention import Case, cases
 from reference import attribution_by_flows
 
 FLOW_METHODS = ("gatt", "gatt_sim", "gatt_avg")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from random_attention import Case, cases
 from sklearn.metrics import roc_auc_score
 from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import capture_attention
 from attree.attribution import GAtt, Random, make_methods, subgraph_pairs
-from attree.models import load_authors_gat
+from attree.paper import load_authors_gat
+from helpers.random_attention import Case, cases
 
 
 @settings(max_examples=200, deadline=None)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_attention import Case, cases
 
 from attree.attention import Attention
 from attree.attribution import GAtt, GAttAvg, GAttSim
 from attree.attribution.readout import max_shares
+from helpers.random_attention import Case, cases
 
 
 @pytest.mark.parametrize("readout", ["sum", "mean", "weights"])

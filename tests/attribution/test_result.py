@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from random_attention import Case, cases
 
 from attree.attention import Attention, LoopedGraph
 from attree.attribution import Attribution, GAtt
+from helpers.random_attention import Case, cases
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import networkx as nx
 import pytest
 import torch
 from hypothesis import given, settings
-from random_attention import Case, cases
 
 from attree.attention import Attention, LoopedGraph
 from attree.attribution import ComputationTree
+from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, flows_to
 
 

@@ -14,9 +14,9 @@ from attree.attention import LoopedGraph
 from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.evaluation import Settings
-from attree.callbacks.graph_evaluation import GraphEvaluation
 from attree.data import MUTAG
+from attree.evaluation.evaluation import Settings
+from attree.evaluation.graph_evaluation import GraphEvaluation
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.models import GAT, GraphClassifier
 

@@ -10,9 +10,9 @@ from lightning.pytorch import LightningModule, Trainer
 from torch_geometric.data import Data
 
 from attree.data import BAShapes, Infection
-from attree.data.arrays import load_arrays
 from attree.data.counts import Counts
-from attree.data.splits import paper_masks, random_per_class
+from attree.data.datasets.arrays import load_arrays
+from attree.data.loading.splits import paper_masks, random_per_class
 from attree.errors import MissingDataError
 
 

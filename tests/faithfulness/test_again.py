@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from graphs import NODES, randomize
 from test_exact import KINDS, assert_as_brute_force, setting
 from torch import Tensor
 
 from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction, plan, row_groups
-from attree.faithfulness.plan import ReductionPlan
+from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction
+from attree.faithfulness.exact import plan, row_groups
+from attree.faithfulness.exact.plan import ReductionPlan
+from helpers.graphs import NODES, randomize
 
 MEMORY = {"whole": 2**29, "in chunks": 2**29, "not kept": 40_000}
 """Bytes of working memory for each way that a plan can be kept."""

@@ -3,8 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from brute_force import forward, measures, probabilities
-from graphs import NODES, messy_graph, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -17,11 +15,13 @@ from attree.faithfulness import (
     GenericReducer,
     Protocol,
     Reduction,
-    layer_algebra,
     make_reducer,
-    row_groups,
 )
+from attree.faithfulness.exact import algebra as layer_algebra
+from attree.faithfulness.exact import row_groups
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
+from helpers.brute_force import forward, measures, probabilities
+from helpers.graphs import NODES, messy_graph, randomize
 
 KINDS = {
     "GAT": lambda *args, **options: GAT(*args, **options),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from graphs import randomize
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, GraphNorm, MessagePassing, global_max_pool, global_mean_pool
 from torch_geometric.utils import softmax
@@ -10,6 +9,7 @@ from torch_geometric.utils import softmax
 from attree.attention import LoopedGraph
 from attree.errors import ArgumentError
 from attree.faithfulness import GenericReducer, Protocol, graph_pairs, reduce_attention
+from helpers.graphs import randomize
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
 """Graph 1 has no nodes."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from graphs import NODES, messy_graph, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_exact import KINDS, assert_as_brute_force
@@ -18,8 +17,10 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
-from attree.faithfulness import ExactReducer, Protocol, sparse
-from attree.faithfulness.sparse import compact_features, weighted_sums
+from attree.faithfulness import ExactReducer, Protocol
+from attree.faithfulness.exact import sparse
+from attree.faithfulness.exact.sparse import compact_features, weighted_sums
+from helpers.graphs import NODES, messy_graph, randomize
 
 WORDS = 90
 

@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 
 from attree.data import GraphDataModule, Infection, Planetoid
 from attree.data.counts import Counts
-from attree.data.neighbor_loader import neighbor_loader
-from attree.data.sharding import EvaluationShard, TrainingShard, shard_mask
+from attree.data.loading.neighbor_loader import neighbor_loader
+from attree.data.loading.sharding import EvaluationShard, TrainingShard, shard_mask
 from attree.models import GAT, GraphClassifier, NodeClassifier
 
 

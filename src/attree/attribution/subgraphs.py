@@ -24,8 +24,8 @@ from attree.attention.softmax_tap import attention_convs
 from attree.attribution.baselines import Random
 from attree.attribution.flows import DEFAULT_MEMORY, Start, chunk_bounds, frontier_bound
 from attree.attribution.method import AttributionMethod, Targets, as_targets
-from attree.attribution.progress import track
 from attree.attribution.result import Attribution
+from attree.attribution.track import track
 from attree.errors import expect
 
 

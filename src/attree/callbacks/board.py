@@ -13,9 +13,9 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.callbacks.evaluation import Evaluation
-from attree.callbacks.make_evaluation import network_of
-from attree.metrics.statistics import STATISTICS
+from attree.evaluation.evaluation import Evaluation
+from attree.evaluation.make_evaluation import network_of
+from attree.metrics.functional.faithfulness import STATISTICS
 
 HYPERPARAMETERS = (
     "conv",

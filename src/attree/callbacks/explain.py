@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attree.attribution import METHODS
 from attree.callbacks.board import Board, log_scalars
-from attree.callbacks.evaluation import Evaluation, Settings, Shard
-from attree.callbacks.make_evaluation import make_evaluation, network_of
 from attree.errors import expect
+from attree.evaluation.evaluation import Evaluation, Settings, Shard
+from attree.evaluation.make_evaluation import make_evaluation, network_of
 from attree.faithfulness import PROTOCOLS, resolve_protocol
 from attree.files import replacing, write_text
 from attree.report.table import metrics_table

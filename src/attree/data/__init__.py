@@ -1,15 +1,15 @@
 """Graphs in, as LightningDataModules, with targets and their true explanations where they exist."""
 
-from attree.data.arxiv import Arxiv
-from attree.data.ba_shapes import BAShapes
+from attree.data.datasets.arxiv import Arxiv
+from attree.data.datasets.ba_shapes import BAShapes
+from attree.data.datasets.hin import HIN
+from attree.data.datasets.infection import Infection
+from attree.data.datasets.mutag import MUTAG
+from attree.data.datasets.planetoid import Planetoid
+from attree.data.datasets.webkb import WebKB
 from attree.data.graph_data import GraphDataModule
 from attree.data.ground_truth import GroundTruth
-from attree.data.hin import HIN
-from attree.data.infection import Infection
-from attree.data.mutag import MUTAG
 from attree.data.node_data import NodeDataModule
-from attree.data.planetoid import Planetoid
-from attree.data.webkb import WebKB
 
 __all__ = [
     "HIN",

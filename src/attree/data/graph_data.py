@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
-from attree.data.sharding import EvaluationShard, TrainingShard, process_of
+from attree.data.loading.sharding import EvaluationShard, TrainingShard, process_of
 from attree.errors import expect
 
 

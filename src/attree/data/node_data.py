@@ -13,9 +13,9 @@ from torch_geometric.loader import NodeLoader
 
 from attree.data.base import DatasetModule
 from attree.data.ground_truth import GroundTruth
-from attree.data.neighbor_loader import neighbor_loader
-from attree.data.neighbor_sampler import check_num_neighbors
-from attree.data.sharding import process_of, shard_mask
+from attree.data.loading.neighbor_loader import neighbor_loader
+from attree.data.loading.neighbor_sampler import check_num_neighbors
+from attree.data.loading.sharding import process_of, shard_mask
 from attree.errors import expect
 
 

@@ -1,10 +1,10 @@
 """What a network's output does when an edge's attention is reduced."""
 
-from attree.faithfulness.exact import ExactReducer
-from attree.faithfulness.generic import GenericReducer
+from attree.faithfulness.choose import make_reducer, reduce_attention
+from attree.faithfulness.copies.reducer import GenericReducer
+from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.graph_pairs import graph_pairs
 from attree.faithfulness.protocol import PROTOCOLS, Protocol, resolve_protocol
-from attree.faithfulness.reducer import make_reducer, reduce_attention
 from attree.faithfulness.reduction import Reduction
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from attree.errors import expect
-from attree.metrics.ranking import Values, check_columns
+from attree.metrics.functional.ranking import Values, check_columns
 
 
 class ColumnMetric(Metric):

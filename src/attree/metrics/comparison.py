@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from attree.errors import expect
-from attree.metrics.auroc import as_labels
 from attree.metrics.base import ColumnMetric
-from attree.metrics.ranking import Ranking
-from attree.metrics.statistics import faithfulness_statistics
+from attree.metrics.functional.auroc import as_labels
+from attree.metrics.functional.faithfulness import faithfulness_statistics
+from attree.metrics.functional.ranking import Ranking
 
 DELTAS = ("delta_pc", "delta_ne", "changed")
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from attree.errors import ArgumentError, expect
-from attree.metrics.auroc import auroc, auroc_by_target
 from attree.metrics.base import ColumnMetric
+from attree.metrics.functional.auroc import auroc, auroc_by_target
 
 
 class TruthAUROC(ColumnMetric):

@@ -1,7 +1,6 @@
 """The networks, and the LightningModules that train them."""
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
-from attree.models.authors import load_authors_gat
 from attree.models.classifier import Classifier
 from attree.models.graph_classifier import GraphClassifier
 from attree.models.node_classifier import NodeClassifier
@@ -14,5 +13,4 @@ __all__ = [
     "GraphClassifier",
     "NodeClassifier",
     "SuperGAT",
-    "load_authors_gat",
 ]

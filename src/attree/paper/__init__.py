@@ -1,5 +1,6 @@
-"""The paper's own settings and printed numbers."""
+"""The paper's own settings, weights and printed numbers."""
 
+from attree.paper.authors import load_authors_gat
 from attree.paper.recipes import RECIPES, Recipe, recipe
 
-__all__ = ["RECIPES", "Recipe", "recipe"]
+__all__ = ["RECIPES", "Recipe", "load_authors_gat", "recipe"]

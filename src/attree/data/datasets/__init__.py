@@ -1,0 +1,1 @@
+"""The datasets, one file each, and how their files are read."""

@@ -1,0 +1,86 @@
+"""OGB's ogbn-arxiv: a citation graph of 169,343 papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.utils import to_undirected
+
+from attree.data.counts import Counts
+from attree.data.datasets.third_party import open_dataset
+from attree.data.ground_truth import GroundTruth
+from attree.data.loading.splits import check_split_arguments, index_mask, paper_masks, random_per_class
+from attree.data.node_data import NodeDataModule
+from attree.errors import expect
+
+
+class Arxiv(NodeDataModule):
+    """ogbn-arxiv of "Open Graph Benchmark: Datasets for Machine Learning on Graphs" (NeurIPS 2020).
+
+    Nodes are papers, edges point from a paper to one it cites, features are averaged word embeddings, classes
+    the 40 subject areas of arXiv's computer science. It is read by `ogb.nodeproppred`, which downloads it
+    where it is absent and keeps the processed graph for the next time. No ground truth.
+
+    Args:
+        split: `paper` draws 100 training nodes of each class (all 29 of the smallest) and tests on all
+            others; its validation nodes are a sample of the test nodes for monitoring only (see
+            `paper_masks`), selecting on them leaks test labels. `public` is OGB's own by year: train until
+            2017, validate on 2018, test on 2019 and later.
+        symmetrize: Whether to add the reverse of every edge, so that information also flows from the citing
+            paper to the cited one.
+        seed: Seed of the `paper` split.
+        num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
+        root: Data folder; the files are in `<root>/ogb/ogbn_arxiv`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+    """
+
+    name = "Arxiv"
+
+    def __init__(
+        self,
+        split: Literal["paper", "public"] = "paper",
+        symmetrize: bool = True,
+        seed: int = 0,
+        num_val: int = 500,
+        root: str = "data",
+        **sampling: Any,
+    ) -> None:
+        super().__init__(**sampling)
+        expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
+        check_split_arguments(seed, num_val)
+        self.counts = Counts(169_343, 2_315_598 if symmetrize else 1_166_243, 128, 40)
+
+    def load(self) -> tuple[Data, GroundTruth | None]:
+        """Read the graph with OGB and set the masks of the split."""
+        root = Path(self.hparams["root"]) / "ogb"
+        files = "the contents of OGB's arxiv.zip (RELEASE_v1.txt and the folders raw, split and mapping)"
+        dataset = open_dataset(self.name, root / "ogbn_arxiv", files, lambda: _read(root), show_progress=False)
+        stored = dataset[0]
+        edge_index = stored.edge_index
+        if self.hparams["symmetrize"]:
+            edge_index = to_undirected(edge_index, num_nodes=stored.num_nodes)
+        # Features that are all whole numbers come out of OGB's CSV reader as integers.
+        graph = Data(x=stored.x.float(), edge_index=edge_index, y=stored.y.view(-1))
+        if self.hparams["split"] == "paper":
+            rng = np.random.default_rng(self.hparams["seed"])
+            paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)
+        else:
+            parts = open_dataset(self.name, root / "ogbn_arxiv", files, dataset.get_idx_split, show_progress=False)
+            for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
+                graph[mask] = index_mask(parts[part].numpy(), graph.y.numel())
+        return graph, None
+
+
+def _read(root: Path) -> Any:
+    """Call OGB's loader, allowing it to unpickle the three classes of a stored PyG graph and nothing else."""
+    # Imported here: it takes a second and asks the network for its latest version.
+    from ogb.nodeproppred import PygNodePropPredDataset
+
+    with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        return PygNodePropPredDataset("ogbn-arxiv", root=str(root))

@@ -1,0 +1,118 @@
+"""Infection: a directed random graph whose labels are explained by one path per target."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from attree.data.counts import Counts
+from attree.data.datasets.arrays import load_authors
+from attree.data.datasets.infection_paths import infection_paths
+from attree.data.ground_truth import GroundTruth
+from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
+from attree.data.node_data import NodeDataModule
+from attree.errors import expect
+
+
+class Infection(NodeDataModule):
+    """The Infection benchmark of "When Comparing to Ground Truth is Wrong" (KDD 2021), with per-target truth.
+
+    A directed Erdos-Renyi graph in which some nodes are infected. The feature is one-hot [infected, normal],
+    the label 0 for infected nodes, else the distance d from the nearest infected node along the edges, or
+    `num_layers` + 1 if it is farther than the network can see. What explains a label is the path from the
+    infected node to the target; targets are the nodes with exactly one shortest path of length 1 ..
+    `num_layers`. Nodes are split 50:50 into training and test nodes; the validation nodes are a sample of the
+    test nodes for monitoring only (see `paper_masks`), selecting on them leaks test labels.
+
+    Args:
+        num_nodes: Number of nodes N.
+        edge_probability: Probability of each of the N (N - 1) directed edges. The default gives a mean degree
+            of 2; divide it by k when you multiply `num_nodes` by k.
+        num_layers: Depth L of the networks the labels are meant for.
+        num_infected: Number of infected nodes; by default 5 % of the nodes for one or two layers and 2 % for
+            more, which are the paper's 250 and 100 of 5,000.
+        seed: Seed of the graph and of the split.
+        source: `generated`, or `authors` for the graph of the paper's authors (2 or 3 layers); the seed then
+            only draws the split.
+        num_val: Number of test nodes monitored as validation nodes, at most all.
+        root: Data folder; the authors' files are `<root>/gatt_paper/infection_<L>hop.npz`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+    """
+
+    name = "Infection"
+
+    def __init__(
+        self,
+        num_nodes: int = 5000,
+        edge_probability: float = 0.0004,
+        num_layers: int = 3,
+        num_infected: int | None = None,
+        seed: int = 0,
+        source: Literal["generated", "authors"] = "generated",
+        num_val: int = 500,
+        root: str = "data",
+        **sampling: Any,
+    ) -> None:
+        super().__init__(**sampling)
+        expect(num_nodes >= 2, "num_nodes", "an integer >= 2", num_nodes)
+        expect(0 < edge_probability <= 1, "edge_probability", "in (0, 1]", edge_probability)
+        expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
+        if num_infected is None:
+            num_infected = max(1, round((0.05 if num_layers <= 2 else 0.02) * num_nodes))
+        expect(1 <= num_infected < num_nodes, "num_infected", f"in 1 .. {num_nodes - 1}", num_infected)
+        expect(source in ("generated", "authors"), "source", "`generated` or `authors`", source)
+        check_split_arguments(seed, num_val)
+        if source == "authors":
+            expect(num_layers in (2, 3), "num_layers", "2 or 3 with `source: authors`", num_layers)
+            fixed = (num_nodes, edge_probability, num_infected)
+            authors = (5000, 0.0004, {2: 250, 3: 100}[num_layers])
+            expect(
+                fixed == authors,
+                "num_nodes, edge_probability, num_infected",
+                f"{authors} (or left out) with `source: authors`",
+                fixed,
+            )
+        self.num_layers = num_layers
+        self.num_infected = num_infected
+        self.counts = Counts(num_nodes, 10086 if source == "authors" else None, 2, num_layers + 2)
+
+    def load(self) -> tuple[Data, GroundTruth | None]:
+        """Generate the graph, or read the authors', then derive labels and paths from it."""
+        graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
+        if self.hparams["source"] == "authors":
+            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz")
+            edge_index, infected = (
+                torch.from_numpy(arrays["edge_index"]),
+                torch.from_numpy(arrays["infected"]),
+            )
+        else:
+            size = self.hparams["num_nodes"]
+            edge_index = directed_erdos_renyi(size, self.hparams["edge_probability"], graph_rng)
+            infected = torch.zeros(size, dtype=torch.bool)
+            infected[torch.from_numpy(graph_rng.permutation(size)[: self.num_infected])] = True
+        y, truth = infection_paths(edge_index, infected, self.num_layers)
+        x = torch.stack([infected, ~infected], dim=1).float()
+        graph = Data(x=x, edge_index=edge_index, y=y)
+        paper_masks(graph, random_fraction(y.numel(), 0.5, split_rng), self.hparams["num_val"], split_rng)
+        return graph, truth
+
+
+def directed_erdos_renyi(num_nodes: int, edge_probability: float, rng: np.random.Generator) -> Tensor:
+    """Draw a directed Erdos-Renyi graph G(n, p) without self-loops in time and memory linear in its edges.
+
+    The number of edges of G(n, p) is binomial, and given that number the edges are a uniform sample of
+    distinct pairs, so both are drawn directly.
+
+    Returns:
+        `edge_index` of shape [2, E], sorted by source, then destination.
+    """
+    num_pairs = num_nodes * (num_nodes - 1)
+    num_edges = rng.binomial(num_pairs, edge_probability)
+    pairs = np.sort(rng.choice(num_pairs, size=num_edges, replace=False, shuffle=False))
+    source, destination = np.divmod(pairs, num_nodes - 1)
+    destination += destination >= source
+    return torch.from_numpy(np.stack([source, destination]).astype(np.int64))

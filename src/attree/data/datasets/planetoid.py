@@ -1,0 +1,69 @@
+"""Planetoid's citation graphs: Cora, CiteSeer and PubMed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch_geometric import datasets
+from torch_geometric.data import Data
+
+from attree.data.counts import Counts
+from attree.data.datasets.third_party import open_dataset
+from attree.data.ground_truth import GroundTruth
+from attree.data.loading.splits import check_split_arguments, paper_masks, random_per_class
+from attree.data.node_data import NodeDataModule
+from attree.errors import expect
+
+COUNTS = {
+    "Cora": Counts(2708, 10556, 1433, 7),
+    "CiteSeer": Counts(3327, 9104, 3703, 6),
+    "PubMed": Counts(19717, 88648, 500, 3),
+}
+
+
+class Planetoid(NodeDataModule):
+    """Citation graphs of "Revisiting Semi-Supervised Learning with Graph Embeddings" (ICML 2016).
+
+    Nodes are papers, edges citations taken both ways, features bags of words, classes topics. They are read
+    by `torch_geometric.datasets.Planetoid`, which downloads them where they are absent. No ground truth.
+
+    Args:
+        name: `Cora`, `CiteSeer` or `PubMed`.
+        split: `paper` draws 100 training nodes of each class and tests on all others; its validation nodes
+            are a sample of the test nodes for monitoring only (see `paper_masks`), selecting on them leaks
+            test labels. `public` is Planetoid's own: 20 training nodes of each class, 500 validation and
+            1,000 test nodes, disjoint.
+        seed: Seed of the `paper` split.
+        num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
+        root: Data folder; the files are in `<root>/planetoid/<name>/raw`.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+    """
+
+    def __init__(
+        self,
+        name: Literal["Cora", "CiteSeer", "PubMed"] = "Cora",
+        split: Literal["paper", "public"] = "paper",
+        seed: int = 0,
+        num_val: int = 500,
+        root: str = "data",
+        **sampling: Any,
+    ) -> None:
+        super().__init__(**sampling)
+        expect(name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
+        expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
+        check_split_arguments(seed, num_val)
+        self.name = name
+        self.counts = COUNTS[name]
+
+    def load(self) -> tuple[Data, GroundTruth | None]:
+        """Read the graph with PyG and set the masks of the split."""
+        root = Path(self.hparams["root"]) / "planetoid"
+        files = f"raw/ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
+        dataset = open_dataset(self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name))
+        graph = dataset[0]
+        if self.hparams["split"] == "paper":
+            rng = np.random.default_rng(self.hparams["seed"])
+            paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)
+        return graph, None

@@ -1,0 +1,1 @@
+"""How graphs come to the training: splits, sampled neighbourhoods, shares of several processes."""

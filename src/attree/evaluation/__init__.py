@@ -1,0 +1,1 @@
+"""How well do these methods explain this model on these targets?"""

@@ -1,0 +1,97 @@
+"""Choose how to reduce attention: by exact row updates where a network can be taken apart, generically elsewhere."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from torch import Tensor, nn
+
+from attree.attention.capture import Attention
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.pairs import Pairs
+from attree.errors import expect
+from attree.faithfulness.copies.reducer import GenericReducer
+from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.exact.trace import can_trace
+from attree.faithfulness.protocol import Protocol, resolve_protocol
+from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
+from attree.models.attention_net import AttentionNet
+
+
+class Reducer(typing.Protocol):
+    """One forward pass of a model, ready to have edges reduced in it."""
+
+    @property
+    def attention(self) -> Attention:
+        """What the model attended to in the forward pass."""
+
+    def forget(self) -> None:
+        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
+
+    def reduce(
+        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+    ) -> Reduction:
+        """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
+
+
+def make_reducer(
+    model: nn.Module,
+    x: Tensor,
+    edge_index: Tensor,
+    *args: Any,
+    graph: LoopedGraph | None = None,
+    memory: int = DEFAULT_MEMORY,
+    **kwargs: Any,
+) -> Reducer:
+    """Run `model(x, edge_index, *args, **kwargs)` once and prepare it for reductions.
+
+    Args:
+        model: An attention model.
+        x: Node features.
+        edge_index: The graph's edges.
+        *args: Further positional arguments of the model.
+        graph: The looped graph of `edge_index`, if at hand.
+        memory: Bytes of working memory.
+        **kwargs: Further keyword arguments of the model.
+    """
+    if isinstance(model, AttentionNet) and can_trace(model) and not args and not kwargs:
+        if graph is None:
+            graph = LoopedGraph(edge_index, x.shape[0])
+        matches = graph.matches(edge_index, x.shape[0])
+        expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
+        return ExactReducer(model, x, graph, memory)
+    return GenericReducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+
+
+def reduce_attention(
+    model: nn.Module,
+    x: Tensor,
+    edge_index: Tensor,
+    pairs: Pairs,
+    protocol: str = "coefficient",
+    *args: Any,
+    graph: LoopedGraph | None = None,
+    memory: int = DEFAULT_MEMORY,
+    with_probability: bool = False,
+    progress: Progress | None = None,
+    **kwargs: Any,
+) -> Reduction:
+    """Reduce each pair's edge, one at a time, in every layer and head at once, and measure the effect on its target.
+
+    Args:
+        model: An attention model; `attree.models` by exact row updates, any other by batched copies of subgraphs.
+        x: Node features.
+        edge_index: The graph's edges.
+        pairs: Which edge to reduce for which target, see `subgraph_pairs` and, for graph-level models, `graph_pairs`.
+        protocol: `coefficient`, `weight`, `removal`, or `authors` (`weight` for GAT, else `coefficient`).
+        *args: Further positional arguments of the model.
+        graph: The looped graph of `edge_index`, if at hand.
+        memory: Bytes of working memory.
+        with_probability: Also return the class probabilities after each reduction.
+        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+        **kwargs: Further keyword arguments of the model.
+    """
+    chosen = resolve_protocol(protocol, model)
+    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+    return reducer.reduce(pairs, chosen, with_probability, progress)

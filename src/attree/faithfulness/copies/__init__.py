@@ -1,0 +1,1 @@
+"""Attention reduction by forward passes over copies of subgraphs."""

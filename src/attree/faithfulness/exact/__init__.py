@@ -1,0 +1,1 @@
+"""Attention reduction by exact updates of the rows that change."""

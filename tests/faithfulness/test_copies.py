@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_exact import KINDS, assert_as_brute_force, setting
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GraphNorm, RGATConv, TransformerConv, global_add_pool
+from torch_geometric.nn.models import GAT as PyGGAT
+from torch_geometric.utils import add_self_loops
+from torch_geometric.utils import softmax as pyg_softmax
+
+from attree.attention import LoopedGraph
+from attree.attribution import subgraph_pairs
+from attree.errors import ArgumentError, UnsupportedModelError
+from attree.faithfulness import ExactReducer, GenericReducer, Protocol, reduce_attention, resolve_protocol
+from helpers.graphs import NODES, messy_graph, randomize
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: Protocol) -> None:
+    net, x, edge_index = setting(kind, layers, 2, seed=layers)
+    net, x = net.double(), x.double()
+    graph = LoopedGraph(edge_index, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([10, 9, 0, 4]), layers)
+    exact = ExactReducer(net, x, graph).reduce(pairs, protocol)
+    for memory in (1, 5_000, 2**29):
+        generic = GenericReducer(net, x, edge_index, memory=memory).reduce(pairs, protocol, with_probability=True)
+        torch.testing.assert_close(generic.delta_pc, exact.delta_pc, rtol=0, atol=1e-10)
+        torch.testing.assert_close(generic.delta_ne, exact.delta_ne, rtol=0, atol=1e-10)
+        assert torch.equal(generic.changed, exact.changed)
+    assert_as_brute_force(generic, net, x, graph, protocol, 1e-10)
+
+
+class UserModel(nn.Module):
+    """Mixed layers with edge features, skip connections and a linear head; the first adds no self-loops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = TransformerConv(4, 6, heads=2, edge_dim=3, beta=True)
+        self.second = GATv2Conv(12, 5, heads=2, edge_dim=3, fill_value="mean")
+        self.third = GATConv(10, 6, add_self_loops=False)
+        self.norm = nn.BatchNorm1d(10)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, scale: Tensor, shift: float = 0.0) -> Tensor:
+        x = F.elu(self.first(x, edge_index, edge_attr))
+        x = F.elu(self.norm(self.second(x, edge_index, edge_attr))) * scale + shift
+        return self.head(self.third(x, edge_index)).log_softmax(-1)
+
+
+class OwnLoops(nn.Module):
+    """Adds a second self-loop to some nodes, outside its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GATConv(4, 3, add_self_loops=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, add_self_loops(edge_index, num_nodes=x.shape[0])[0])
+
+
+class Masked(nn.Module):
+    """Reduces one edge by replacing PyG's softmax in a layer's module for the time of a pass: no tap involved."""
+
+    def __init__(self, model: nn.Module, graph: LoopedGraph, edge: int, protocol: Protocol) -> None:
+        super().__init__()
+        self.model, self.edge, self.protocol = model, graph.edge_index[:, edge], protocol
+        copies = (graph.edge_index == self.edge.unsqueeze(1)).all(0).nonzero().view(-1)
+        self.rank = int((copies < edge).sum())
+
+    def forward(self, monkeypatch: pytest.MonkeyPatch, *args: object, **kwargs: object) -> Tensor:
+        seen: list[Tensor] = []
+
+        def softmax(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
+            source, destination = seen[-1]
+            same = ((source == self.edge[0]) & (destination == self.edge[1])).nonzero().view(-1)
+            same = same if self.edge[0] == self.edge[1] else same[self.rank : self.rank + 1]
+            if self.protocol is Protocol.COEFFICIENT:
+                src = src.index_fill(0, same, 0.0)
+            if self.protocol is Protocol.REMOVAL:
+                src = src.index_fill(0, same, -1e30)
+            out = pyg_softmax(src, index, *rest, **options)
+            return out if self.protocol is Protocol.COEFFICIENT else out.index_fill(0, same, 0.0)
+
+        def see(conv: nn.Module, inputs: tuple) -> None:
+            seen.append(inputs[0])
+
+        handles = []
+        with monkeypatch.context() as patch:
+            for name in ("gat_conv", "gatv2_conv", "transformer_conv"):
+                patch.setattr(f"torch_geometric.nn.conv.{name}.softmax", softmax)
+            for module in self.model.modules():
+                if isinstance(module, GATConv | GATv2Conv | TransformerConv):
+                    handles.append(module.register_propagate_forward_pre_hook(see))
+                    handles.append(module.register_edge_update_forward_pre_hook(see))
+            out = self.model(*args, **kwargs)
+        for handle in handles:
+            handle.remove()
+        return out
+
+
+def user_calls() -> list[tuple[nn.Module, tuple, dict]]:
+    edge_index = messy_graph(1)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(NODES, 4, generator=generator).double()
+    edge_attr = torch.randn(edge_index.shape[1], 3, generator=generator).double()
+    scale = torch.rand(NODES, 1, generator=generator).double()
+    return [
+        (UserModel(), (x, edge_index, edge_attr), {"scale": scale, "shift": 0.5}),
+        (PyGGAT(4, 6, 2, 3, heads=2, norm="batch", jk="cat"), (x, edge_index), {}),
+        (PyGGAT(4, 6, 3, 3, v2=True, edge_dim=3, act="relu"), (x, edge_index), {"edge_attr": edge_attr}),
+        (OwnLoops(), (x, edge_index), {}),
+    ]
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("number", range(4), ids=["mixed", "PyG GAT", "PyG GATv2", "own loops"])
+def test_user_models_as_one_forward_pass_each(number: int, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, args, kwargs = user_calls()[number]
+    model = randomize(model, 4).double().eval()
+    graph = LoopedGraph(args[1], NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), 3)
+    reducer = GenericReducer(model, *args, memory=20_000, **kwargs)
+    reduction = reducer.reduce(pairs, protocol, with_probability=True)
+    reduced = {
+        edge: Masked(model, graph, edge, protocol)(monkeypatch, *args, **kwargs).softmax(-1).detach()
+        for edge in pairs.edges.unique().tolist()
+    }
+    targets = pairs.targets[pairs.owner].tolist()
+    expected = torch.stack([reduced[e][v] for e, v in zip(pairs.edges.tolist(), targets, strict=True)])
+    assert reduction.probability is not None
+    torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
+    assert float(reduction.delta_pc.abs().max()) > 1e-3
+
+
+class Changed(nn.Module):
+    """A GAT whose output is bent by something that no subgraph shows."""
+
+    def __init__(self, bend: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.bend = GATConv(4, 3), bend
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.bend(self.conv(x, edge_index))
+
+
+class AddPool(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + global_add_pool(x, None)
+
+
+@pytest.mark.parametrize("bend", [GraphNorm(3), AddPool()], ids=["statistics", "pooling"])
+@pytest.mark.parametrize("memory", [1, 2**29])
+def test_models_that_see_more_than_the_neighbourhood_are_refused(bend: nn.Module, memory: int) -> None:
+    x, edge_index = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0)), messy_graph(1)
+    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    with pytest.raises(UnsupportedModelError, match=r"within 1 hops.*batch statistics or pooling"):
+        GenericReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, Protocol.WEIGHT)
+
+
+def test_a_model_that_mixes_copies_is_refused_even_if_one_subgraph_is_all() -> None:
+    x, edge_index = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 2], [0, 0]])
+    pairs = subgraph_pairs(LoopedGraph(edge_index, 3), torch.tensor([0]), 1)
+    with pytest.raises(UnsupportedModelError, match="batch statistics"):
+        GenericReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, Protocol.WEIGHT)
+
+
+class Returns(nn.Module):
+    def __init__(self, what: object) -> None:
+        super().__init__()
+        self.conv, self.what = GATConv(4, 3), what
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> object:
+        out = self.conv(x, edge_index)
+        return {"tuple": (out, out), "rows": out[1:], "one class": out[:, :1]}[str(self.what)]
+
+
+@pytest.mark.parametrize("what", ["tuple", "rows", "one class"])
+def test_outputs_that_are_no_class_scores_are_refused(what: str) -> None:
+    with pytest.raises(UnsupportedModelError, match="class scores"):
+        GenericReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
+
+
+def test_message_passing_without_attention_is_refused() -> None:
+    model = nn.Module()
+    model.conv = GCNConv(4, 3)
+    with pytest.raises(UnsupportedModelError, match="GCNConv"):
+        GenericReducer(model, torch.randn(NODES, 4), messy_graph(1))
+
+
+class Relational(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = RGATConv(4, 3, num_relations=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        return self.conv(x, edge_index if x.shape[0] == NODES else edge_index.flip(1), edge_type)
+
+
+def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() -> None:
+    edge_index = messy_graph(1)
+    kinds = torch.arange(edge_index.shape[1]) % 2
+    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
+        GenericReducer(Relational(), x, edge_index, kinds).reduce(pairs, Protocol.WEIGHT)
+
+
+class Failing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.calls = GATConv(4, 3), 0
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.calls += 1
+        out = self.conv(x, edge_index)
+        if self.calls == 3:
+            raise RuntimeError("third call")
+        return out
+
+
+def test_the_model_is_left_as_it_was_found_even_after_an_exception() -> None:
+    model = Failing().train()
+    model.conv.eval()
+    before = dict(model.conv.__dict__)
+    x, edge_index = torch.randn(NODES, 4), messy_graph(1)
+    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    reducer = GenericReducer(model, x, edge_index)
+    with pytest.raises(RuntimeError, match="third call"):
+        reducer.reduce(pairs, Protocol.REMOVAL)
+    assert model.training
+    assert not model.conv.training
+    assert model.conv.__dict__.keys() == before.keys()
+    hooks = [name for name in before if name.endswith("hooks") and model.conv.__dict__[name]]
+    assert hooks == []
+    assert all(parameter.grad is None for parameter in model.parameters())
+    reduction = reducer.reduce(pairs, Protocol.REMOVAL)
+    assert not reduction.delta_pc.requires_grad
+
+
+def test_protocols_by_name() -> None:
+    net, x, edge_index = setting("GAT", 2, 1, seed=1)
+    v2, *_ = setting("GATv2", 2, 1, seed=1)
+    assert resolve_protocol("authors", net) is Protocol.WEIGHT
+    assert resolve_protocol("authors", v2) is Protocol.COEFFICIENT
+    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 2)
+    named = reduce_attention(net, x, edge_index, pairs, "authors")
+    assert torch.equal(named.delta_pc, reduce_attention(net, x, edge_index, pairs, "weight").delta_pc)
+    with pytest.raises(ArgumentError, match="coefficient, weight, removal, authors"):
+        reduce_attention(net, x, edge_index, pairs, "zero")
