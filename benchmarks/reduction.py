@@ -29,13 +29,13 @@ from attree.attention import LoopedGraph
 from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import Pairs, subgraph_pairs
 from attree.data import Arxiv, Planetoid
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction
+from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Reduction
 from attree.faithfulness.protocol import reduced_softmax
 from attree.models import GAT
 from timing import best
 
 T = TypeVar("T")
-PROTOCOL = Protocol.COEFFICIENT
+PROTOCOL = PROTOCOLS["coefficient"]
 
 
 def random_targets(num_nodes: int, count: int) -> Tensor:

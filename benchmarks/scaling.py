@@ -24,7 +24,7 @@ from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import GAtt, subgraph_pairs
 from attree.data.datasets.infection import directed_erdos_renyi
 from attree.data.loading.neighbor_loader import neighbor_loader
-from attree.faithfulness import ExactReducer, Protocol
+from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.models import GAT
 from attree.report.style import MARKERS, SERIES, new_figure, panel_grid, plain_axes
 from timing import best
@@ -69,11 +69,11 @@ def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
     scored, _ = best(lambda: [None for _ in GAtt().stream(attention, nodes)], 3)
 
     pairs, reducer = subgraph_pairs(looped, nodes, net.num_layers), ExactReducer(net, graph.x, looped)
-    reducer.reduce(pairs, Protocol.WEIGHT)
+    reducer.reduce(pairs, PROTOCOLS["weight"])
 
     def reduce() -> None:
         reducer.forget()
-        reducer.reduce(pairs, Protocol.WEIGHT)
+        reducer.reduce(pairs, PROTOCOLS["weight"])
 
     return scored, best(reduce, 3)[0], scores
 

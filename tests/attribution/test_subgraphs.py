@@ -14,9 +14,9 @@ from torch_geometric.nn import GATConv, GATv2Conv, TransformerConv
 from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import capture_attention
-from attree.attention.looped_graph import group_edges
 from attree.attribution import Attribution, attribute_subgraphs, make_methods, stream_subgraphs
 from attree.attribution.subgraphs import neighbourhood
+from attree.ragged import group
 
 
 class Net(nn.Module):
@@ -103,7 +103,7 @@ def test_neighbourhood_is_pygs_subgraph_without_edges_into_its_rim(
 ) -> None:
     edge_index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous()
     targets = torch.tensor(data.draw(st.lists(st.integers(0, 7), min_size=1, unique=True)))
-    ball = neighbourhood(edge_index, group_edges(edge_index[1], 8), targets, hops)
+    ball = neighbourhood(edge_index, group(edge_index[1], 8), targets, hops)
     nodes = k_hop_subgraph(targets, hops, edge_index, num_nodes=8)[0]
     inner = k_hop_subgraph(targets, hops - 1, edge_index, num_nodes=8)[0] if hops > 1 else targets
     assert torch.equal(ball.nodes, nodes.sort().values)

@@ -17,7 +17,7 @@ from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
 from attree.evaluation.evaluation import Settings
 from attree.evaluation.graph_evaluation import GraphEvaluation
-from attree.faithfulness.protocol import Protocol, reduced_softmax
+from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
 
 pytestmark = pytest.mark.needs("tu/MUTAG/raw")
@@ -52,7 +52,7 @@ def test_two_processes_log_what_one_does(data_root: str, tmp_path: Path) -> None
 
 
 def removal_of(edge: int) -> Any:
-    return lambda conv, scores, softmax: reduced_softmax(Protocol.REMOVAL, scores, torch.tensor([edge]), softmax)
+    return lambda conv, scores, softmax: reduced_softmax(PROTOCOLS["removal"], scores, torch.tensor([edge]), softmax)
 
 
 @pytest.mark.parametrize("readout", ["sum", "mean"])
@@ -66,7 +66,7 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     assert set(metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
 
     reducer = evaluation.make_reducer()
-    reduction = reducer.reduce(evaluation.pairs, Protocol.REMOVAL)
+    reduction = reducer.reduce(evaluation.pairs, PROTOCOLS["removal"])
     scores = evaluation.score_pairs(evaluation.methods["gatt"], reducer.attention)
     graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
     trees = [ComputationTree(reducer.attention, node).gatt() for node in range(graphs.num_nodes)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, Reduction
+from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, Reduction
 from attree.faithfulness.exact import plan, row_groups
 from attree.faithfulness.exact.plan import ReductionPlan
 from helpers.graphs import NODES, randomize
@@ -46,7 +46,7 @@ def assert_same(ours: Reduction, expected: Reduction) -> None:
 
 
 @pytest.mark.parametrize("kept", list(MEMORY))
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_forgetting_follows_the_weights_and_keeps_what_is_static(
     kind: str, protocol: Protocol, kept: str, followed: list[int], monkeypatch: pytest.MonkeyPatch
@@ -78,7 +78,7 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
     net, x, edge_index = setting("GATv2", 2, 3, seed=6)
     graph = LoopedGraph(edge_index, NODES)
     every = [subgraph_pairs(graph, torch.tensor(targets), 2) for targets in ([0, 10, 5], [4], [5, 0])]
-    asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in Protocol]
+    asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in PROTOCOLS.values()]
 
     def fresh(pairs: Pairs, protocol: Protocol) -> Reduction:
         return ExactReducer(net, x, graph).reduce(pairs, protocol)
@@ -94,7 +94,7 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
     assert (len(reducer._plan._bounds) > 1) == (kept != "whole")
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
     kind: str, protocol: Protocol, followed: list[int], monkeypatch: pytest.MonkeyPatch
@@ -148,7 +148,7 @@ def test_attention_is_that_of_the_pass_until_it_is_forgotten(make: Callable) -> 
     assert float((old.weights[1] - new.weights[1]).abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
     net, x, edge_index = setting("GATv2", 2, 2, seed=9)
     net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
@@ -168,7 +168,7 @@ def test_forgetting_frees_the_pass() -> None:
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
     exact, generic = make_exact(net, x, graph), make_generic(net, x, graph)
-    results = [reducer.reduce(pairs, Protocol.REMOVAL) for reducer in (exact, generic)]
+    results = [reducer.reduce(pairs, PROTOCOLS["removal"]) for reducer in (exact, generic)]
     tensors = [exact.trace.logits, *exact.attention.weights, *generic.attention.weights, generic.attention.output]
     for layer in exact.trace.layers:
         tensors += [layer.weights, layer.log_norm, layer.aggregated, *layer.states]
@@ -179,4 +179,4 @@ def test_forgetting_frees_the_pass() -> None:
     generic.forget()
     gc.collect()
     assert [reference() for reference in references] == [None] * len(references)
-    assert exact.reduce(pairs, Protocol.REMOVAL).delta_pc.equal(results[0].delta_pc)
+    assert exact.reduce(pairs, PROTOCOLS["removal"]).delta_pc.equal(results[0].delta_pc)

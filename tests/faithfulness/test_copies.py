@@ -13,11 +13,11 @@ from torch_geometric.utils import softmax as pyg_softmax
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
-from attree.faithfulness import ExactReducer, GenericReducer, Protocol, reduce_attention, resolve_protocol
+from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, reduce_attention, resolve_protocol
 from helpers.graphs import NODES, messy_graph, randomize
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: Protocol) -> None:
@@ -78,12 +78,12 @@ class Masked(nn.Module):
             source, destination = seen[-1]
             same = ((source == self.edge[0]) & (destination == self.edge[1])).nonzero().view(-1)
             same = same if self.edge[0] == self.edge[1] else same[self.rank : self.rank + 1]
-            if self.protocol is Protocol.COEFFICIENT:
+            if self.protocol is PROTOCOLS["coefficient"]:
                 src = src.index_fill(0, same, 0.0)
-            if self.protocol is Protocol.REMOVAL:
+            if self.protocol is PROTOCOLS["removal"]:
                 src = src.index_fill(0, same, -1e30)
             out = pyg_softmax(src, index, *rest, **options)
-            return out if self.protocol is Protocol.COEFFICIENT else out.index_fill(0, same, 0.0)
+            return out if self.protocol is PROTOCOLS["coefficient"] else out.index_fill(0, same, 0.0)
 
         def see(conv: nn.Module, inputs: tuple) -> None:
             seen.append(inputs[0])
@@ -116,7 +116,7 @@ def user_calls() -> list[tuple[nn.Module, tuple, dict]]:
     ]
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("number", range(4), ids=["mixed", "PyG GAT", "PyG GATv2", "own loops"])
 def test_user_models_as_one_forward_pass_each(number: int, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
     model, args, kwargs = user_calls()[number]
@@ -158,14 +158,14 @@ def test_models_that_see_more_than_the_neighbourhood_are_refused(bend: nn.Module
     x, edge_index = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0)), messy_graph(1)
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match=r"within 1 hops.*batch statistics or pooling"):
-        GenericReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, Protocol.WEIGHT)
+        GenericReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
 
 
 def test_a_model_that_mixes_copies_is_refused_even_if_one_subgraph_is_all() -> None:
     x, edge_index = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 2], [0, 0]])
     pairs = subgraph_pairs(LoopedGraph(edge_index, 3), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match="batch statistics"):
-        GenericReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, Protocol.WEIGHT)
+        GenericReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Returns(nn.Module):
@@ -206,7 +206,7 @@ def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() ->
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
-        GenericReducer(Relational(), x, edge_index, kinds).reduce(pairs, Protocol.WEIGHT)
+        GenericReducer(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Failing(nn.Module):
@@ -230,22 +230,22 @@ def test_the_model_is_left_as_it_was_found_even_after_an_exception() -> None:
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     reducer = GenericReducer(model, x, edge_index)
     with pytest.raises(RuntimeError, match="third call"):
-        reducer.reduce(pairs, Protocol.REMOVAL)
+        reducer.reduce(pairs, PROTOCOLS["removal"])
     assert model.training
     assert not model.conv.training
     assert model.conv.__dict__.keys() == before.keys()
     hooks = [name for name in before if name.endswith("hooks") and model.conv.__dict__[name]]
     assert hooks == []
     assert all(parameter.grad is None for parameter in model.parameters())
-    reduction = reducer.reduce(pairs, Protocol.REMOVAL)
+    reduction = reducer.reduce(pairs, PROTOCOLS["removal"])
     assert not reduction.delta_pc.requires_grad
 
 
 def test_protocols_by_name() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=1)
     v2, *_ = setting("GATv2", 2, 1, seed=1)
-    assert resolve_protocol("authors", net) is Protocol.WEIGHT
-    assert resolve_protocol("authors", v2) is Protocol.COEFFICIENT
+    assert resolve_protocol("authors", net) is PROTOCOLS["weight"]
+    assert resolve_protocol("authors", v2) is PROTOCOLS["coefficient"]
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 2)
     named = reduce_attention(net, x, edge_index, pairs, "authors")
     assert torch.equal(named.delta_pc, reduce_attention(net, x, edge_index, pairs, "weight").delta_pc)

@@ -10,13 +10,7 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import (
-    ExactReducer,
-    GenericReducer,
-    Protocol,
-    Reduction,
-    make_reducer,
-)
+from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, Reduction, make_reducer
 from attree.faithfulness.exact import algebra as layer_algebra
 from attree.faithfulness.exact import row_groups
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
@@ -58,7 +52,7 @@ def assert_as_brute_force(
             assert bool(reduction.changed[pair]) == changed
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 @settings(max_examples=4, deadline=None)
 @given(
@@ -84,7 +78,7 @@ def test_all_pairs_are_as_one_forward_pass_each(
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9 if double else 1e-5)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("heads", [1, 3])
@@ -102,7 +96,7 @@ def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Protocol) -> None:
     net, x, edge_index = setting(kind, 3, 2, seed=3)
@@ -115,7 +109,7 @@ def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Pr
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-7)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Protocol) -> None:
     net, x, _ = setting("GAT", 2, 1, seed=5)
     graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), NODES)
@@ -129,7 +123,7 @@ def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Pr
     reduction = ExactReducer(net.double(), x.double(), graph).reduce(pairs, protocol, with_probability=True)
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-12)
     # Alone in its softmax, a loop keeps all weight when its score becomes 0; otherwise the node receives nothing.
-    assert (abs(float(reduction.delta_pc[3])) < 1e-12) == (protocol is Protocol.COEFFICIENT)
+    assert (abs(float(reduction.delta_pc[3])) < 1e-12) == (protocol is PROTOCOLS["coefficient"])
 
 
 def test_given_pairs_are_a_choice_of_all_pairs() -> None:
@@ -137,11 +131,11 @@ def test_given_pairs_are_a_choice_of_all_pairs() -> None:
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([4, 0, 2]), 3)
     reducer = ExactReducer(net, x, graph)
-    whole = reducer.reduce(pairs, Protocol.REMOVAL)
+    whole = reducer.reduce(pairs, PROTOCOLS["removal"])
     kept = torch.rand(len(pairs), generator=torch.Generator().manual_seed(0)) < 0.3
     sizes = torch.zeros(3, dtype=torch.int64).index_add_(0, pairs.owner[kept], torch.ones(int(kept.sum())).long())
     ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
-    part = reducer.reduce(Pairs(pairs.targets, ptr, pairs.edges[kept], pairs.flow[kept]), Protocol.REMOVAL)
+    part = reducer.reduce(Pairs(pairs.targets, ptr, pairs.edges[kept], pairs.flow[kept]), PROTOCOLS["removal"])
     torch.testing.assert_close(part.delta_pc, whole.delta_pc[kept], rtol=0, atol=1e-12)
     torch.testing.assert_close(part.delta_ne, whole.delta_ne[kept], rtol=0, atol=1e-12)
 
@@ -152,7 +146,7 @@ def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
     far = (graph.destination == 0).nonzero().view(-1)[:1]
     pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]))
     for reducer in (ExactReducer(net, x, graph), GenericReducer(net.double(), x.double(), edge_index)):
-        assert abs(float(reducer.reduce(pairs, Protocol.REMOVAL).delta_pc)) < 1e-12
+        assert abs(float(reducer.reduce(pairs, PROTOCOLS["removal"]).delta_pc)) < 1e-12
 
 
 def test_no_pairs() -> None:
@@ -160,7 +154,7 @@ def test_no_pairs() -> None:
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
     for reducer in (ExactReducer(net, x, graph), GenericReducer(net, x, edge_index)):
-        assert reducer.reduce(pairs, Protocol.WEIGHT, with_probability=True).delta_pc.shape == (0,)
+        assert reducer.reduce(pairs, PROTOCOLS["weight"], with_probability=True).delta_pc.shape == (0,)
 
 
 def test_progress_counts_every_pair_with_a_flow() -> None:
@@ -169,7 +163,7 @@ def test_progress_counts_every_pair_with_a_flow() -> None:
     pairs = subgraph_pairs(graph, torch.arange(NODES), 2)
     for reducer in (ExactReducer(net, x, graph, 10_000), GenericReducer(net, x, edge_index, memory=10_000)):
         calls: list[tuple[int, int]] = []
-        reducer.reduce(pairs, Protocol.WEIGHT, progress=lambda done, total, to=calls: to.append((done, total)))
+        reducer.reduce(pairs, PROTOCOLS["weight"], progress=lambda done, total, to=calls: to.append((done, total)))
         total = int(pairs.flow.sum())
         assert len(calls) > 1
         assert calls == sorted(calls)

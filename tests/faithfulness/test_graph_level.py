@@ -8,7 +8,7 @@ from torch_geometric.utils import softmax
 
 from attree.attention import LoopedGraph
 from attree.errors import ArgumentError
-from attree.faithfulness import GenericReducer, Protocol, graph_pairs, reduce_attention
+from attree.faithfulness import PROTOCOLS, GenericReducer, Protocol, graph_pairs, reduce_attention
 from helpers.graphs import randomize
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
@@ -35,12 +35,12 @@ def masked(net: GraphNet, x: Tensor, edge: int, graph: LoopedGraph, protocol: Pr
     """All class scores after one edge is reduced; both layers list edges as the looped graph does."""
 
     def reduced(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
-        if protocol is Protocol.COEFFICIENT:
+        if protocol is PROTOCOLS["coefficient"]:
             src = src.index_fill(0, torch.tensor([edge]), 0.0)
-        if protocol is Protocol.REMOVAL:
+        if protocol is PROTOCOLS["removal"]:
             src = src.index_fill(0, torch.tensor([edge]), -1e30)
         out = softmax(src, index, *rest, **options)
-        return out if protocol is Protocol.COEFFICIENT else out.index_fill(0, torch.tensor([edge]), 0.0)
+        return out if protocol is PROTOCOLS["coefficient"] else out.index_fill(0, torch.tensor([edge]), 0.0)
 
     with patch.context() as context, torch.no_grad():
         for name in ("gat_conv", "gatv2_conv"):
@@ -48,7 +48,7 @@ def masked(net: GraphNet, x: Tensor, edge: int, graph: LoopedGraph, protocol: Pr
         return net(x, EDGES, BATCH).softmax(-1)
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("conv", [GATConv, GATv2Conv])
 @pytest.mark.parametrize("norm", [False, True])
 def test_graphs_as_one_forward_pass_each(
@@ -70,7 +70,7 @@ def test_graphs_as_one_forward_pass_each(
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         assert reduction.probability is not None
         torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
-    positional = reduce_attention(net, x, EDGES, pairs, protocol.value, BATCH)
+    positional = reduce_attention(net, x, EDGES, pairs, protocol, BATCH)
     torch.testing.assert_close(positional.delta_pc, reduction.delta_pc, rtol=0, atol=1e-9)
     assert float(reduction.delta_pc.abs().max()) > 1e-3
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
-from attree.faithfulness import ExactReducer, Protocol
+from attree.faithfulness import PROTOCOLS, ExactReducer, Protocol
 from attree.faithfulness.exact import sparse
 from attree.faithfulness.exact.sparse import compact_features, weighted_sums
 from helpers.graphs import NODES, messy_graph, randomize
@@ -61,7 +61,7 @@ def test_one_in_twenty_is_too_many(nonzero: int, layout: torch.layout) -> None:
     assert compact_features(x).layout == layout
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_sparse_features_give_what_dense_ones_do(
     kind: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
@@ -84,9 +84,9 @@ def test_features_of_every_precision_are_taken(dtype: torch.dtype) -> None:
     net = randomize(KINDS["GATv2"](WORDS, 3, 5, 2, 1), 1, scale=0.3)
     x, graph = bags_of_words().to(dtype), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    reduction = ExactReducer(net.to(dtype), x, graph).reduce(pairs, Protocol.REMOVAL, with_probability=True)
+    reduction = ExactReducer(net.to(dtype), x, graph).reduce(pairs, PROTOCOLS["removal"], with_probability=True)
     tolerance = {torch.float16: 2e-2, torch.bfloat16: 1e-1, torch.float32: 1e-5}[dtype]
-    assert_as_brute_force(reduction, net, x, graph, Protocol.REMOVAL, tolerance)
+    assert_as_brute_force(reduction, net, x, graph, PROTOCOLS["removal"], tolerance)
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
@@ -94,8 +94,8 @@ def test_features_that_are_sparse_already_are_taken(layout: torch.layout) -> Non
     net = randomize(KINDS["GAT"](WORDS, 3, 5, 2, 1), 1)
     x, graph = bags_of_words(), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    given_sparse = ExactReducer(net, x.to_sparse(layout=layout), graph).reduce(pairs, Protocol.WEIGHT)
-    expected = ExactReducer(net, x, graph).reduce(pairs, Protocol.WEIGHT)
+    given_sparse = ExactReducer(net, x.to_sparse(layout=layout), graph).reduce(pairs, PROTOCOLS["weight"])
+    expected = ExactReducer(net, x, graph).reduce(pairs, PROTOCOLS["weight"])
     torch.testing.assert_close(given_sparse.delta_pc, expected.delta_pc, rtol=0, atol=1e-6)
 
 
@@ -137,7 +137,7 @@ def test_no_warning_escapes(strict_warnings: None) -> None:
     sums = weighted_sums(ptr, row, torch.tensor([1, 0, 1]), torch.ones(3, 1), torch.tensor([[[1.0]], [[2.0]]]))
     assert sums.view(-1).tolist() == [3.0, 0.0, 2.0]
     net, graph = KINDS["GAT"](WORDS, 3, 5, 2, 1), LoopedGraph(messy_graph(1), NODES)
-    ExactReducer(net, bags_of_words(), graph).reduce(subgraph_pairs(graph, torch.tensor([0]), 2), Protocol.WEIGHT)
+    ExactReducer(net, bags_of_words(), graph).reduce(subgraph_pairs(graph, torch.tensor([0]), 2), PROTOCOLS["weight"])
 
 
 @pytest.mark.slow

@@ -46,15 +46,17 @@ def scores_of(conv: nn.Module, h: np.ndarray, source: np.ndarray, destination: n
     return leaky(linear_part * expit(dot)), value
 
 
-def forward(net: nn.Module, x: Tensor, edges: list[tuple[int, int]], reduced: int | None, protocol: str) -> np.ndarray:
+def forward(
+    net: nn.Module, x: Tensor, edges: list[tuple[int, int]], reduced: int | None, protocol: object
+) -> np.ndarray:
     """Class scores of every node with one edge reduced in every layer and head."""
     h = numbers(x)
     source, destination = np.array(edges).T
     for number, conv in enumerate(net.convs):
         scores, value = scores_of(conv, h, source, destination)
-        if reduced is not None and protocol == "coefficient":
+        if reduced is not None and str(protocol) == "coefficient":
             scores[reduced] = 0.0
-        if reduced is not None and protocol == "removal":
+        if reduced is not None and str(protocol) == "removal":
             scores[reduced] = -np.inf
         out = np.zeros_like(value)
         for node in range(len(h)):
@@ -65,7 +67,7 @@ def forward(net: nn.Module, x: Tensor, edges: list[tuple[int, int]], reduced: in
                     continue
                 weights = np.exp(row - row.max())
                 weights /= weights.sum()
-                if protocol == "weight":
+                if str(protocol) == "weight":
                     weights[rows == reduced] = 0.0
                 out[node, head] = weights @ value[source[rows], head]
         h = out.reshape(len(out), -1) if conv.concat else out.mean(1)

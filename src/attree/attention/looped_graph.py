@@ -7,24 +7,12 @@ order (they drop self-loops, then append one per node), so their weights need no
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attree.errors import expect
-
-
-class Rows(NamedTuple):
-    """Edges grouped by node: those of node `j` are `edges[ptr[j]:ptr[j + 1]]`, in ascending order."""
-
-    ptr: Tensor
-    edges: Tensor
-
-    @property
-    def degree(self) -> Tensor:
-        """Number of edges in each row."""
-        return self.ptr.diff()
+from attree.ragged import Rows, group
 
 
 class LoopedGraph:
@@ -76,17 +64,17 @@ class LoopedGraph:
     @cached_property
     def entering(self) -> Rows:
         """Edges grouped by the node they enter: the rows that attention is normalised over."""
-        return group_edges(self.destination, self.num_nodes)
+        return group(self.destination, self.num_nodes)
 
     @cached_property
     def entering_source(self) -> Tensor:
-        """`source` in the order of `entering.edges`."""
-        return self.source[self.entering.edges]
+        """`source` in the order of `entering.items`."""
+        return self.source[self.entering.items]
 
     @cached_property
     def entering_destination(self) -> Tensor:
-        """`destination` in the order of `entering.edges`: ascending."""
-        return self.destination[self.entering.edges]
+        """`destination` in the order of `entering.items`: ascending."""
+        return self.destination[self.entering.items]
 
     @cached_property
     def entering_rank(self) -> Tensor:
@@ -109,19 +97,6 @@ class LoopedGraph:
         )
 
 
-def group_edges(nodes: Tensor, num_nodes: int) -> Rows:
-    """Group edges by the node given for each, [num_edges]; or any items by the one of `num_nodes` rows that each is of.
-
-    >>> rows = group_edges(torch.tensor([2, 0, 2]), num_nodes=3)
-    >>> rows.ptr.tolist(), rows.edges.tolist()
-    ([0, 1, 1, 3], [1, 0, 2])
-    """
-    edges = nodes.argsort(stable=True)
-    ptr = nodes.new_zeros(num_nodes + 1)
-    torch.cumsum(nodes.bincount(minlength=num_nodes), dim=0, out=ptr[1:])
-    return Rows(ptr, edges)
-
-
 def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
     """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
     dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
@@ -137,42 +112,3 @@ def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
     if edge_index.numel():
         low, high = (int(bound) for bound in edge_index.aminmax())
         expect(low >= 0 and high < num_nodes, "edge_index", f"node ids in [0, {num_nodes})", f"[{low}, {high}]")
-
-
-def expand_rows(rows: Rows, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """List the edges of several rows one after the other.
-
-    Args:
-        rows: Edges grouped by node.
-        nodes: The nodes whose rows are wanted, with repetitions if need be.
-
-    Returns:
-        For every listed edge, the position in `nodes` it belongs to, and its position in `rows.edges`.
-    """
-    start = rows.ptr.index_select(0, nodes)
-    degree = rows.ptr.index_select(0, nodes + 1) - start
-    owner = row_of(degree)
-    begin = degree.cumsum(0) - degree
-    place = (start - begin).index_select(0, owner).add_(torch.arange(owner.numel(), device=nodes.device))
-    return owner, place
-
-
-def row_of(sizes: Tensor) -> Tensor:
-    """The row that each item belongs to, given the rows' sizes: `torch.repeat_interleave(sizes)`.
-
-    Counting the row ends up to each item spares small jobs the cost of waking all threads, which that function does.
-
-    >>> row_of(torch.tensor([2, 0, 1])).tolist()
-    [0, 0, 2]
-    """
-    end = sizes.cumsum(0)
-    total = int(end[-1]) if end.numel() else 0
-    ends = sizes.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
-    return ends[:total].cumsum(0)
-
-
-def take_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a tensor: `values[rows]`, by the way that is fastest on a CPU for rows of any width."""
-    if values.dim() > 1 and values.numel() == values.shape[0]:
-        return values.reshape(-1).index_select(0, rows).view(-1, *values.shape[1:])
-    return values.index_select(0, rows)

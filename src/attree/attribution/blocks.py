@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph, expand_rows
-from attree.attribution.flows import Frontier, chunk_bounds
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.flows import Frontier
+from attree.memory import chunk_bounds
+from attree.ragged import expand
 
 CPU_BLOCK = 2**15
 """Scores a block on the CPU: it stays in cache, and small operations are spared the cost of waking threads."""
@@ -27,7 +29,7 @@ class LayerTable:
         graph: The graph.
         alphas: Attention per layer in the order of `graph.edge_index`, [num_edges] each.
         used: 1 where the layer uses the edge, else 0, in the same order.
-        alpha_rows: `alphas` in the order of `graph.entering.edges`, [L, num_edges].
+        alpha_rows: `alphas` in the order of `graph.entering.items`, [L, num_edges].
         used_rows: `used` in that order; None if every layer uses every edge.
     """
 
@@ -40,7 +42,7 @@ class LayerTable:
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
         """Read what a method scores from; half-precision attention is widened, as scores add many of them up."""
-        order = attention.graph.entering.edges
+        order = attention.graph.entering.items
         alphas = attention.per_edge(heads)
         alphas = [alpha.float() if alpha.dtype.itemsize < 4 else alpha for alpha in alphas]
         used = [
@@ -99,7 +101,7 @@ def edge_blocks(table: LayerTable, frontier: Frontier) -> Iterator[EdgeBlock]:
     """Cut the edges that carry flows into blocks of whole rows."""
     rows = table.graph.entering
     size = CPU_BLOCK if table.graph.device.type == "cpu" else GPU_BLOCK
-    for first, last in chunk_bounds(rows.degree.index_select(0, frontier.node), size):
+    for first, last in chunk_bounds(rows.sizes.index_select(0, frontier.node), size):
         part = frontier.entries(first, last)
-        owner, place = expand_rows(rows, part.node)
-        yield EdgeBlock(table, part, owner, place, rows.edges.index_select(0, place))
+        owner, place = expand(rows.ptr, part.node)
+        yield EdgeBlock(table, part, owner, place, rows.items.index_select(0, place))

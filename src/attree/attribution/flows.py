@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attention.looped_graph import LoopedGraph
 from attree.errors import expect
-
-DEFAULT_MEMORY = 256 * 2**20
-"""Bytes of working memory that a walk may take, unless told otherwise."""
+from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.ragged import expand
 
 BYTES_PER_SCORE = 32
 """What one streamed score costs: its edge id and value, twice, as one part is read while the next is computed."""
@@ -143,10 +142,10 @@ class Walk:
         keys, steps = [key], []
         for _ in range(num_layers - 1):
             node = key % num_nodes
-            entry, place = expand_rows(rows, node)
+            entry, place = expand(rows.ptr, node)
             reached = (key - node).index_select(0, entry).add_(graph.entering_source.index_select(0, place))
             key, inverse = reached.unique(return_inverse=True)
-            steps.append(Step(entry, rows.edges.index_select(0, place), inverse))
+            steps.append(Step(entry, rows.items.index_select(0, place), inverse))
             keys.append(key)
         # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
         places = [torch.searchsorted(key, level) for level in keys]
@@ -197,30 +196,12 @@ def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
     return bound
 
 
-def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
-    """Cut a list of costs into consecutive chunks of at most `budget` each (a single item may exceed it).
-
-    >>> chunk_bounds(torch.tensor([3.0, 3.0, 3.0, 9.0, 1.0]), budget=6.0)
-    [(0, 2), (2, 3), (3, 4), (4, 5)]
-    """
-    expect(budget > 0, "budget", "a number > 0", budget)
-    if cost.numel() and float(cost.sum()) <= budget:
-        return [(0, cost.numel())]
-    total = cost.detach().cpu().double().numpy().cumsum()
-    bounds, begin, spent = [], 0, 0.0
-    while begin < total.size:
-        end = max(int(total.searchsorted(spent + budget, side="right")), begin + 1)
-        bounds.append((begin, end))
-        begin, spent = end, float(total[end - 1])
-    return bounds
-
-
 def stream_frontiers(
     graph: LoopedGraph,
     start: Start,
     weights: Sequence[Tensor],
     counts: Sequence[Tensor] | None = None,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = WALK_MEMORY,
 ) -> Iterator[Frontier]:
     """Frontiers of consecutive targets whose walks, and then whose scores, each fit into `memory` bytes.
 
@@ -232,7 +213,7 @@ def stream_frontiers(
     for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):
         frontier = walk_back(graph, start.slice(begin, end), weights, counts)
         scores = torch.zeros(end - begin, dtype=torch.float64, device=graph.device)
-        scores.index_add_(0, frontier.owner, graph.entering.degree[frontier.node].double())
+        scores.index_add_(0, frontier.owner, graph.entering.sizes[frontier.node].double())
         parts = chunk_bounds(scores, memory / BYTES_PER_SCORE)
         if len(parts) == 1:
             yield frontier

@@ -12,12 +12,14 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
-from attree.attribution.flows import DEFAULT_MEMORY, Frontier, Start, stream_frontiers
+from attree.attribution.flows import Frontier, Start, stream_frontiers
 from attree.attribution.pair_walk import PairWalk
 from attree.attribution.pairs import Pairs
 from attree.attribution.readout import Readout, readout_start
 from attree.attribution.result import Attribution
 from attree.errors import expect
+from attree.memory import WALK_MEMORY
+from attree.ragged import pointers
 
 Targets = int | Sequence[int] | Tensor | Literal["all"]
 """What can be explained: one node, several, or every node of the graph."""
@@ -39,7 +41,7 @@ class AttributionMethod(ABC):
     def __init__(self, heads: Sequence[int] | None = None) -> None:
         self.heads = None if heads is None else tuple(heads)
 
-    def attribute(self, attention: Attention, targets: Targets = "all", memory: int = DEFAULT_MEMORY) -> Attribution:
+    def attribute(self, attention: Attention, targets: Targets = "all", memory: int = WALK_MEMORY) -> Attribution:
         """Score, for every target, all edges that carry a flow to it.
 
         Args:
@@ -55,7 +57,7 @@ class AttributionMethod(ABC):
         batch: Tensor | None = None,
         readout: Readout = "sum",
         graphs: int | Sequence[int] | Tensor | None = None,
-        memory: int = DEFAULT_MEMORY,
+        memory: int = WALK_MEMORY,
     ) -> Attribution:
         """Score, for every graph of a batch, all its edges: the readout is the last step of the computation tree.
 
@@ -91,17 +93,17 @@ class AttributionMethod(ABC):
         return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
     def stream(
-        self, attention: Attention, targets: Targets = "all", memory: int = DEFAULT_MEMORY
+        self, attention: Attention, targets: Targets = "all", memory: int = WALK_MEMORY
     ) -> Iterator[Attribution]:
         """As `attribute`, but yields the result in parts of consecutive targets that fit into `memory` bytes."""
         yield from self.stream_from(attention, Start.at_nodes(as_targets(targets, attention.graph)), memory)
 
-    def attribute_from(self, attention: Attention, start: Start, memory: int = DEFAULT_MEMORY) -> Attribution:
+    def attribute_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Attribution:
         """As `attribute`, from any start of the walk, such as a readout over the nodes of a graph."""
         table = LayerTable.of(attention, self.heads)
         return self._score(table, start.targets, list(self._walk(table, start, memory)))
 
-    def stream_from(self, attention: Attention, start: Start, memory: int = DEFAULT_MEMORY) -> Iterator[Attribution]:
+    def stream_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
         """As `stream`, from any start of the walk, such as a readout over the nodes of a graph."""
         table = LayerTable.of(attention, self.heads)
         for frontier in self._walk(table, start, memory):
@@ -114,7 +116,7 @@ class AttributionMethod(ABC):
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets into one result."""
-        degree = table.graph.entering.degree
+        degree = table.graph.entering.sizes
         sizes = [
             degree.new_zeros(frontier.targets.numel()).index_add_(
                 0, frontier.owner, degree.index_select(0, frontier.node)
@@ -137,9 +139,7 @@ class AttributionMethod(ABC):
                 scores[begin:end] = score
         if end < total:
             edges, scores = edges[:end].clone(), scores[:end].clone()
-        ptr = degree.new_zeros(targets.numel() + 1)
-        if frontiers:
-            torch.cumsum(torch.cat(sizes), dim=0, out=ptr[1:])
+        ptr = pointers(torch.cat(sizes) if sizes else degree[:0])
         return Attribution(self.name, table.graph, targets, ptr, edges, scores)
 
     def hops(self, num_layers: int) -> int:

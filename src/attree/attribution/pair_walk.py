@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows
+from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import BYTES_PER_ENTRY, Start, Walk, frontier_bound
 from attree.attribution.pairs import Pairs
-
-KEPT_MEMORY = 256 * 2**20
-"""Bytes that kept walks may take, unless told otherwise."""
+from attree.memory import KEPT_WALK_MEMORY
+from attree.ragged import expand
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class PairWalk:
         pairs: The pairs.
         walk: The walks.
         entry: For each listed edge, the entry of the walk whose node it enters.
-        place: For each listed edge, its position in `graph.entering.edges`.
+        place: For each listed edge, its position in `graph.entering.items`.
         edges: For each listed edge, its id in `graph.edge_index`.
         pair: For each listed edge, the pair that it is.
     """
@@ -41,13 +40,13 @@ class PairWalk:
     pair: Tensor
 
     @classmethod
-    def of(cls, graph: LoopedGraph, pairs: Pairs, num_layers: int, memory: int = KEPT_MEMORY) -> PairWalk | None:
+    def of(cls, graph: LoopedGraph, pairs: Pairs, num_layers: int, memory: int = KEPT_WALK_MEMORY) -> PairWalk | None:
         """Find the walks of pairs made by `subgraph_pairs`; None if keeping them may take more than `memory` bytes."""
         if float(frontier_bound(graph, num_layers + 1)[pairs.targets].sum()) * BYTES_PER_ENTRY > memory:
             return None
         walk = Walk.of(graph, Start.at_nodes(pairs.targets), num_layers)
-        entry, place = expand_rows(graph.entering, walk.node)
-        edges = graph.entering.edges[place]
+        entry, place = expand(graph.entering.ptr, walk.node)
+        edges = graph.entering.items[place]
         # Pairs list the edges that carry a flow target by target, in the order of these rows.
         pair = pairs.flow.nonzero().view(-1)
         assert torch.equal(pairs.edges[pair], edges)

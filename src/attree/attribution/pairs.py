@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows, row_of
-from attree.attribution.flows import DEFAULT_MEMORY, Start, chunk_bounds, frontier_bound, walk_back
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.flows import Start, frontier_bound, walk_back
 from attree.attribution.result import Attribution
 from attree.errors import expect
+from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.ragged import expand, pointers, row_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Pairs:
         return scores
 
 
-def subgraph_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int = DEFAULT_MEMORY) -> Pairs:
+def subgraph_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
     """All pairs of the targets' L-hop subgraphs."""
     expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
     parts = list(_stream_pairs(graph, targets, num_layers, memory))
@@ -63,8 +65,7 @@ def subgraph_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory:
         none = targets.new_zeros(0)
         return Pairs(targets, targets.new_zeros(1), none, none.bool())
     sizes = torch.cat([part.ptr.diff() for part in parts])
-    ptr = sizes.new_zeros(sizes.numel() + 1)
-    torch.cumsum(sizes, dim=0, out=ptr[1:])
+    ptr = pointers(sizes)
     return Pairs(targets, ptr, torch.cat([part.edges for part in parts]), torch.cat([part.flow for part in parts]))
 
 
@@ -86,10 +87,9 @@ def _pairs_of(graph: LoopedGraph, targets: Tensor, num_layers: int, ones: list[T
 
     order = torch.argsort(ball.owner * 2 + (~inner).long(), stable=True)
     entry_owner, entry_inner = ball.owner[order], inner[order]
-    owner, place = expand_rows(graph.entering, ball.node[order])
+    owner, place = expand(graph.entering.ptr, ball.node[order])
     target, flow = entry_owner[owner], entry_inner[owner]
     keep = flow | inside[target * graph.num_nodes + graph.entering_source[place]]
-    target, flow, edges = target[keep], flow[keep], graph.entering.edges[place[keep]]
-    ptr = targets.new_zeros(targets.numel() + 1)
-    torch.cumsum(target.bincount(minlength=targets.numel()), dim=0, out=ptr[1:])
+    target, flow, edges = target[keep], flow[keep], graph.entering.items[place[keep]]
+    ptr = pointers(target.bincount(minlength=targets.numel()))
     return Pairs(targets, ptr, edges, flow)

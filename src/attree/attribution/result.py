@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation
 
-from attree.attention.looped_graph import LoopedGraph, row_of
+from attree.attention.looped_graph import LoopedGraph
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.files import write_npz
+from attree.ragged import find, pointers, row_of
 
 FILE_FORMAT = "attree-attribution-1"
 
@@ -115,10 +116,10 @@ class Attribution:
         if torch.equal(own, asked):
             return self.scores
         order = own.argsort()
-        if own.numel() == 0:
-            return self.scores.new_zeros(asked.numel())
-        place = order[torch.searchsorted(own[order], asked).clamp_(max=own.numel() - 1)]
-        return torch.where(own[place] == asked, self.scores[place], self.scores.new_zeros(()))
+        place, known = find(own[order], asked)
+        scores = self.scores.new_zeros(asked.numel())
+        scores[known] = self.scores[order[place[known]]]
+        return scores
 
     def to(self, device: torch.device | str) -> Attribution:
         """The same result on another device; its graph stays where it is unless it must move along."""
@@ -133,8 +134,7 @@ class Attribution:
         """Join results of the same method and graph, one after the other."""
         expect(len(parts) > 0, "parts", "at least one result", "none")
         sizes = torch.cat([part.ptr.diff() for part in parts])
-        ptr = sizes.new_zeros(sizes.numel() + 1)
-        torch.cumsum(sizes, dim=0, out=ptr[1:])
+        ptr = pointers(sizes)
         return Attribution(
             parts[0].method,
             parts[0].graph,

@@ -19,14 +19,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.capture import capture_attention
-from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows, group_edges
+from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs
 from attree.attribution.baselines import Random
-from attree.attribution.flows import DEFAULT_MEMORY, Start, chunk_bounds, frontier_bound
+from attree.attribution.flows import Start, frontier_bound
 from attree.attribution.method import AttributionMethod, Targets, as_targets
 from attree.attribution.result import Attribution
 from attree.attribution.track import track
 from attree.errors import expect
+from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.ragged import Rows, expand, group
 
 
 def attribute_subgraphs(
@@ -37,7 +39,7 @@ def attribute_subgraphs(
     targets: Targets = "all",
     *,
     num_layers: int | None = None,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = WALK_MEMORY,
     progress: bool = False,
     **kwargs: Any,
 ) -> Attribution:
@@ -74,7 +76,7 @@ def stream_subgraphs(
     targets: Targets = "all",
     *,
     num_layers: int | None = None,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = WALK_MEMORY,
     progress: bool = False,
     **kwargs: Any,
 ) -> Iterator[Attribution]:
@@ -102,7 +104,7 @@ def _stream(
 ) -> Iterator[Attribution]:
     hops = method.hops(num_layers)
     device = next((parameter.device for parameter in model.parameters()), graph.device)
-    rows = group_edges(graph.original_edge_index[1], graph.num_nodes)
+    rows = group(graph.original_edge_index[1], graph.num_nodes)
     local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
     # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
     size = frontier_bound(graph, hops + 1)[targets].clamp(max=float(graph.num_edges))
@@ -154,8 +156,8 @@ def neighbourhood(edge_index: Tensor, entering: Rows, targets: Tensor, hops: int
     seen[targets] = True
     outermost, edges = targets, []
     for _ in range(hops):
-        _, place = expand_rows(entering, outermost)
-        edges.append(entering.edges[place])
+        _, place = expand(entering.ptr, outermost)
+        edges.append(entering.items[place])
         reached = edge_index[0, edges[-1]]
         outermost = reached[~seen[reached]].unique()
         seen[outermost] = True

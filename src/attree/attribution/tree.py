@@ -174,4 +174,4 @@ def tree_size(attention: Attention, target: int) -> int:
 
 def _entering(graph: LoopedGraph, node: int) -> list[int]:
     begin, end = graph.entering.ptr[node : node + 2].tolist()
-    return graph.entering.edges[begin:end].tolist()
+    return graph.entering.items[begin:end].tolist()

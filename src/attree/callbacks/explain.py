@@ -20,7 +20,7 @@ from attree.callbacks.board import Board, log_scalars
 from attree.errors import expect
 from attree.evaluation.evaluation import Evaluation, Settings, Shard
 from attree.evaluation.make_evaluation import make_evaluation, network_of
-from attree.faithfulness import PROTOCOLS, resolve_protocol
+from attree.faithfulness import protocol_names, resolve_protocol
 from attree.files import replacing, write_text
 from attree.report.table import metrics_table
 
@@ -74,7 +74,7 @@ class ExplainCallback(Callback):
         for name in methods:
             expect(name in METHODS, "methods", f"names among {', '.join(METHODS)}", name)
         for name in protocols:
-            expect(name in PROTOCOLS, "protocols", f"names among {', '.join(PROTOCOLS)}", name)
+            expect(name in protocol_names(), "protocols", f"names among {', '.join(protocol_names())}", name)
         expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
         expect(figures >= 0, "figures", "an integer >= 0", figures)
@@ -109,7 +109,7 @@ class ExplainCallback(Callback):
         self._board = Board.of(trainer)
         if self._board is not None:
             protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
-            self._board.write_layout(self.settings.methods, dict.fromkeys(protocols))
+            self._board.write_layout(self.settings.methods, dict.fromkeys(protocol.name for protocol in protocols))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import ArgumentError, expect
+from attree.ragged import find
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +87,10 @@ class GroundTruth:
         pair, member = self._pair_keys.to(device), self._member_keys.to(device)
         # A node beyond the last true one would wrap round to the key of another pair.
         known = (source < self._base) & (destination < self._base)
-        rank, is_true = _look_up(pair, source * self._base + destination)
+        rank, is_true = find(pair, source * self._base + destination)
         is_true &= known
         if self.ptr is not None:
-            is_true &= _look_up(member, target_position * max(pair.numel(), 1) + rank)[1]
+            is_true &= find(member, target_position * max(pair.numel(), 1) + rank)[1]
         return is_true
 
     def to(self, device: torch.device | str) -> Self:
@@ -115,13 +116,5 @@ class GroundTruth:
         if self.ptr is None:
             return self.edges.new_empty(0)
         position = torch.arange(self.num_targets, device=self.edges.device).repeat_interleave(self.ptr.diff())
-        rank, _ = _look_up(self._pair_keys, self.edges[0] * self._base + self.edges[1])
+        rank, _ = find(self._pair_keys, self.edges[0] * self._base + self.edges[1])
         return (position * max(self._pair_keys.numel(), 1) + rank).unique()
-
-
-def _look_up(keys: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where each query stands in the sorted `keys` and whether it is one of them."""
-    if keys.numel() == 0:
-        return torch.zeros_like(query), torch.zeros_like(query, dtype=torch.bool)
-    rank = torch.searchsorted(keys, query).clamp_(max=keys.numel() - 1)
-    return rank, keys[rank] == query

@@ -121,7 +121,7 @@ class Evaluation(ABC):
         for protocol in self.protocols:
             reduction = reducer.reduce(self.pairs, protocol)
             first = {name: scores[next(iter(columns))] for name, columns in self.columns.items()}
-            self.last[protocol] = PairScores(first, reduction.changed)
+            self.last[protocol.name] = PairScores(first, reduction.changed)
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
             self._comparison.reset()  # or its columns would take up memory until the next evaluation

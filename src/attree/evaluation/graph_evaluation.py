@@ -13,6 +13,7 @@ from attree.evaluation.evaluation import Evaluation, Settings, Shard
 from attree.faithfulness import graph_pairs, make_reducer
 from attree.faithfulness.choose import Reducer
 from attree.models import GraphClassifier
+from attree.ragged import pointers
 from attree.report.case_study import case_study
 
 
@@ -72,7 +73,7 @@ def _share(pairs: Pairs, shard: Shard) -> Pairs:
     positions = shard.of(torch.arange(pairs.targets.numel(), device=pairs.targets.device))
     kept = torch.isin(pairs.owner, positions)
     sizes = pairs.ptr.diff()[positions]
-    ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    ptr = pointers(sizes)
     return Pairs(pairs.targets[positions], ptr, pairs.edges[kept], pairs.flow[kept])
 
 

@@ -4,7 +4,7 @@ from attree.faithfulness.choose import make_reducer, reduce_attention
 from attree.faithfulness.copies.reducer import GenericReducer
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.graph_pairs import graph_pairs
-from attree.faithfulness.protocol import PROTOCOLS, Protocol, resolve_protocol
+from attree.faithfulness.protocol import PROTOCOLS, Protocol, protocol_names, resolve_protocol
 from attree.faithfulness.reduction import Reduction
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Reduction",
     "graph_pairs",
     "make_reducer",
+    "protocol_names",
     "reduce_attention",
     "resolve_protocol",
 ]

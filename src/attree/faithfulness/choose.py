@@ -15,7 +15,8 @@ from attree.faithfulness.copies.reducer import GenericReducer
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.exact.trace import can_trace
 from attree.faithfulness.protocol import Protocol, resolve_protocol
-from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction
+from attree.memory import REDUCTION_MEMORY
 from attree.models.attention_net import AttentionNet
 
 
@@ -41,7 +42,7 @@ def make_reducer(
     edge_index: Tensor,
     *args: Any,
     graph: LoopedGraph | None = None,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = REDUCTION_MEMORY,
     **kwargs: Any,
 ) -> Reducer:
     """Run `model(x, edge_index, *args, **kwargs)` once and prepare it for reductions.
@@ -69,10 +70,10 @@ def reduce_attention(
     x: Tensor,
     edge_index: Tensor,
     pairs: Pairs,
-    protocol: str = "coefficient",
+    protocol: str | Protocol,
     *args: Any,
     graph: LoopedGraph | None = None,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = REDUCTION_MEMORY,
     with_probability: bool = False,
     progress: Progress | None = None,
     **kwargs: Any,

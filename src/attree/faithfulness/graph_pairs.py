@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows, group_edges
+from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
+from attree.ragged import expand, group
 
 
 def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
@@ -31,8 +32,8 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
     )
     source, destination = batch[graph.edge_index]
     expect(torch.equal(source, destination), "batch", "one graph for both ends of every edge", "edges between graphs")
-    rows = group_edges(destination, int(batch.max()) + 1 if batch.numel() else 0)
+    rows = group(destination, int(batch.max()) + 1 if batch.numel() else 0)
     targets = batch.unique()
-    _, place = expand_rows(rows, targets)
+    _, place = expand(rows.ptr, targets)
     ptr = torch.cat([rows.ptr[:1], rows.ptr[targets + 1]])
-    return Pairs(targets, ptr, rows.edges[place], torch.ones_like(place, dtype=torch.bool))
+    return Pairs(targets, ptr, rows.items[place], torch.ones_like(place, dtype=torch.bool))

@@ -1,43 +1,103 @@
-"""How an edge's attention is reduced: the three protocols, and which one the paper's authors used for which model."""
+"""How an edge's attention is reduced: each protocol as data, read alike by all engines.
+
+A protocol says what happens to the reduced edge's score before softmax and to its weight after it, in every layer and
+head at once:
+
+    score' = score_factor * score + score_shift,    weight' = weight_factor * softmax(scores)
+
+A new one is one more line in `PROTOCOLS`; nothing else knows the three by name.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from enum import StrEnum
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from attree.attention.softmax_tap import attention_convs
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, expect
 
 
-class Protocol(StrEnum):
-    """What happens to the reduced edge, in every layer and head at once.
+@dataclass(frozen=True)
+class Protocol:
+    """One way to reduce an edge's attention.
 
-    - `COEFFICIENT`: its score before softmax becomes 0 and softmax renormalises (the paper's text).
-    - `WEIGHT`: its weight after softmax becomes 0 and nothing renormalises.
-    - `REMOVAL`: its score becomes -inf, so that it leaves the softmax: true edge removal.
+    Attributes:
+        name: What users type and results are named by.
+        meaning: What happens to the edge, in words.
+        score_factor: Factor of its score before softmax.
+        score_shift: What is added to that; -inf takes the edge out of the softmax.
+        weight_factor: Factor of its weight after softmax; nothing renormalises.
     """
 
-    COEFFICIENT = "coefficient"
-    WEIGHT = "weight"
-    REMOVAL = "removal"
+    name: str
+    meaning: str
+    score_factor: float = 1.0
+    score_shift: float = 0.0
+    weight_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        fine = math.isfinite(self.score_factor) and self.score_shift < math.inf and math.isfinite(self.weight_factor)
+        expect(fine, "protocol", "finite factors and a shift below infinity", self)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the edge's score before softmax is as it was."""
+        return self.score_factor == 1.0 and self.score_shift == 0.0
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether the edge's weight is what softmax gives."""
+        return self.weight_factor == 1.0
+
+    def reduce_scores(self, scores: Tensor) -> Tensor:
+        """Scores of reduced edges."""
+        if self.score_factor == 0.0 or self.score_shift == -math.inf:
+            return scores.new_full((), self.score_shift).expand_as(scores)  # also where a score is infinite
+        return scores * self.score_factor + self.score_shift
+
+    def reduce_weights(self, weights: Tensor) -> Tensor:
+        """Weights of reduced edges."""
+        return weights if self.keeps_weights else weights * self.weight_factor
 
 
-PROTOCOLS = (*(protocol.value for protocol in Protocol), "authors")
-"""What users may type: the three protocols, and `authors`, which picks one per model."""
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("coefficient", "its score before softmax becomes 0; softmax renormalises", score_factor=0.0),
+        Protocol("weight", "its weight after softmax becomes 0; nothing renormalises", weight_factor=0.0),
+        Protocol("removal", "it leaves the softmax: true edge removal", score_shift=-math.inf),
+    )
+}
+"""The protocols by name: the paper's text, the authors' code for GAT, and true edge removal."""
+
+AUTHORS = "authors"
+"""What users may type instead: the protocol that the authors' code has for the model."""
 
 
-def resolve_protocol(name: str, model: nn.Module) -> Protocol:
+def protocol_names() -> list[str]:
+    """Every name that users may type."""
+    return [*PROTOCOLS, AUTHORS]
+
+
+def resolve_protocol(protocol: str | Protocol, model: nn.Module) -> Protocol:
     """The protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in the authors' code."""
-    if name == "authors":
+    if isinstance(protocol, Protocol):
+        return protocol
+    if protocol == AUTHORS:
         is_gat = all(isinstance(conv, GATConv) for conv in attention_convs(model))
-        return Protocol.WEIGHT if is_gat else Protocol.COEFFICIENT
-    if name not in PROTOCOLS:
-        raise ArgumentError(f"Expected argument `protocol` to be one of {', '.join(PROTOCOLS)}, but got {name!r}.")
-    return Protocol(name)
+        return PROTOCOLS["weight" if is_gat else "coefficient"]
+    if protocol not in PROTOCOLS:
+        raise ArgumentError(
+            f"Expected argument `protocol` to be one of {', '.join(protocol_names())}, but got {protocol!r}."
+        )
+    return PROTOCOLS[protocol]
 
 
 def reduced_softmax(protocol: Protocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
@@ -49,9 +109,12 @@ def reduced_softmax(protocol: Protocol, scores: Tensor, reduced: Tensor, softmax
         reduced: Positions of the reduced edges.
         softmax: The softmax over the edges that enter a node.
     """
-    if protocol is Protocol.WEIGHT:
-        return softmax(scores).index_fill(0, reduced, 0.0)
-    fill = 0.0 if protocol is Protocol.COEFFICIENT else -torch.inf
-    weights = softmax(scores.index_fill(0, reduced, fill))
-    # A node whose every entering edge has left receives nothing; softmax would say 0 / 0.
-    return weights if protocol is Protocol.COEFFICIENT else weights.index_fill(0, reduced, 0.0)
+    if not protocol.keeps_scores:
+        scores = scores.index_copy(0, reduced, protocol.reduce_scores(scores[reduced]))
+    weights = softmax(scores)
+    if protocol.score_shift == -math.inf:
+        # A node whose every entering edge has left receives nothing; softmax would say 0 / 0.
+        return weights.index_fill(0, reduced, 0.0)
+    if protocol.keeps_weights:
+        return weights
+    return weights.index_copy(0, reduced, protocol.reduce_weights(weights[reduced]))

@@ -10,9 +10,6 @@ from torch import Tensor
 
 from attree.attribution.pairs import Pairs
 
-DEFAULT_MEMORY = 512 * 2**20
-"""Bytes of working memory that a reduction may take, unless told otherwise."""
-
 Progress = Callable[[int, int], None]
 """Called as `progress(done, total)` with numbers of pairs each time some have been reduced."""
 

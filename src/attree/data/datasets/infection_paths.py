@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attree.data.ground_truth import GroundTruth
+from attree.ragged import pointers
 
 
 def infection_paths(edge_index: Tensor, infected: Tensor, max_distance: int) -> tuple[Tensor, GroundTruth]:
@@ -46,7 +47,7 @@ def infection_paths(edge_index: Tensor, infected: Tensor, max_distance: int) -> 
 
     targets = ((count == 1) & (distance > 0)).nonzero().view(-1)
     length = distance[targets]
-    ptr = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    ptr = pointers(length)
     edges = edge_index.new_empty(2, int(ptr[-1]))
     node, slot = targets, ptr[1:] - 1
     while node.numel():

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
-from torch_geometric.utils import cumsum
 
 from attree.errors import expect
+from attree.ragged import expand, pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):
@@ -55,7 +55,7 @@ class TorchNeighborSampler(BaseSampler):
         self.epoch = 0
         destination, self._permutation = edge_index[1].sort(stable=True)
         self._source = edge_index[0][self._permutation]
-        self._ptr = cumsum(destination.bincount(minlength=num_nodes))
+        self._ptr = pointers(destination.bincount(minlength=num_nodes))
         # Place of each node in the sample under way; -1 elsewhere. Only entries that a sample touched are cleared.
         self._place = torch.full((num_nodes,), -1)
 
@@ -123,23 +123,23 @@ class TorchNeighborSampler(BaseSampler):
         begin = self._ptr.index_select(0, nodes)
         degree = self._ptr.index_select(0, nodes + 1) - begin
         if count < 0:
-            return _ranges(begin, degree)
+            return expand(self._ptr, nodes)
         if self.replace:
             drawing = (degree > 0).nonzero().view(-1)
             wanted = degree[drawing]
             offset = (torch.rand(count, wanted.numel(), dtype=torch.double, generator=generator) * wanted).long()
             return drawing.repeat_interleave(count), (begin[drawing] + offset).t().reshape(-1)
-        owner, places = _ranges(begin, degree.clamp(max=count))
+        owner, places = _first(begin, degree.clamp(max=count))
         exceeding = degree > count
         chosen = begin[exceeding] + _subsets(degree[exceeding], count, generator)
         # Such nodes hold exactly `count` places by now, one after the other, so these can be overwritten.
         return owner, places.masked_scatter_(exceeding.index_select(0, owner), chosen.t().contiguous())
 
 
-def _ranges(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+def _first(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """List `begin[k] .. begin[k] + length[k] - 1` for all k; return k and the listed numbers."""
-    owner = torch.repeat_interleave(length)
-    first = begin - cumsum(length)[:-1]
+    owner = row_of(length)
+    first = begin - pointers(length)[:-1]
     return owner, torch.arange(owner.numel()).add_(first.index_select(0, owner))
 
 

@@ -16,15 +16,17 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention, capture_attention, evaluating
-from attree.attention.looped_graph import LoopedGraph, expand_rows, group_edges
+from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs, tap_softmax
-from attree.attribution.flows import Start, chunk_bounds, stream_frontiers
+from attree.attribution.flows import Start, stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.copies.model_call import Inputs, ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
 from attree.faithfulness.protocol import Protocol, reduced_softmax
-from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction
+from attree.memory import REDUCTION_MEMORY, chunk_bounds
+from attree.ragged import expand, group
 
 
 class GenericReducer:
@@ -57,7 +59,7 @@ class GenericReducer:
         edge_index: Tensor,
         *args: Any,
         graph: LoopedGraph | None = None,
-        memory: int = DEFAULT_MEMORY,
+        memory: int = REDUCTION_MEMORY,
         **kwargs: Any,
     ) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
@@ -70,7 +72,7 @@ class GenericReducer:
         self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
         self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
         # After the forward pass, which refuses a graph of other edges.
-        self._rows = group_edges(edge_index[1], self.graph.num_nodes)
+        self._rows = group(edge_index[1], self.graph.num_nodes)
 
     @property
     def attention(self) -> Attention:
@@ -121,9 +123,9 @@ class GenericReducer:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
         if self._call.batch is not None:
-            nodes = group_edges(self._call.batch, self._call.logits.shape[0])
-            owner, place = expand_rows(nodes, targets)
-            yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.edges[place], self._rows)
+            nodes = group(self._call.batch, self._call.logits.shape[0])
+            owner, place = expand(nodes.ptr, targets)
+            yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
         ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * self.attention.num_layers
         begin = 0

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows, group_edges
+from attree.attention.looped_graph import LoopedGraph
+from attree.ragged import Rows, expand, find, group, row_of
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class Subgraphs:
             rows: `graph.original_edge_index` grouped by destination.
         """
         given, num_nodes = graph.original_edge_index, graph.num_nodes
-        row, place = expand_rows(rows, node)
+        row, place = expand(rows.ptr, node)
         num_edges = max(given.shape[1], 1)
-        key = (owner[row] * num_edges + rows.edges[place]).sort().values
+        key = (owner[row] * num_edges + rows.items[place]).sort().values
         part, edges = key // num_edges, key % num_edges
         known = torch.cat([owner * num_nodes + node, part * num_nodes + given[0, edges]]).unique()
-        node_ptr = group_edges(known // max(num_nodes, 1), size).ptr
+        node_ptr = group(known // max(num_nodes, 1), size).ptr
         local = torch.searchsorted(known, part * num_nodes + given[:, edges]) - node_ptr[part]
-        return cls(graph, node_ptr, known % max(num_nodes, 1), group_edges(part, size).ptr, edges, local)
+        return cls(graph, node_ptr, known % max(num_nodes, 1), group(part, size).ptr, edges, local)
 
     @property
     def sizes(self) -> tuple[Tensor, Tensor]:
@@ -63,12 +64,9 @@ class Subgraphs:
 
     def find(self, part: Tensor, node: Tensor) -> Tensor:
         """Positions in `nodes` of given nodes of given parts; -1 where the part has no such node."""
-        if self.nodes.numel() == 0:
-            return torch.full_like(node, -1)
-        owner = torch.repeat_interleave(self.node_ptr.diff())
-        own, asked = owner * self.graph.num_nodes + self.nodes, part * self.graph.num_nodes + node
-        place = torch.searchsorted(own, asked).clamp_(max=own.numel() - 1)
-        return torch.where(own[place] == asked, place, -1)
+        owner = row_of(self.node_ptr.diff())
+        place, known = find(owner * self.graph.num_nodes + self.nodes, part * self.graph.num_nodes + node)
+        return torch.where(known, place, -1)
 
 
 class Copies:
@@ -92,9 +90,9 @@ class Copies:
         self.part = part
         nodes_of, _ = subgraphs.sizes
         self.start = nodes_of[part].cumsum(0) - nodes_of[part]
-        self.copy, place = expand_rows(Rows(subgraphs.node_ptr, subgraphs.nodes), part)
+        self.copy, place = expand(subgraphs.node_ptr, part)
         self.node = subgraphs.nodes[place]
-        copy_of_edge, place = expand_rows(Rows(subgraphs.edge_ptr, subgraphs.edges), part)
+        copy_of_edge, place = expand(subgraphs.edge_ptr, part)
         self.edge = subgraphs.edges[place]
         self.edge_index = subgraphs.edge_index[:, place] + self.start[copy_of_edge]
         proper = self.edge_index[0] != self.edge_index[1]

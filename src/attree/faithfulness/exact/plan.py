@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, Rows, expand_rows, group_edges
-from attree.attribution.flows import chunk_bounds
+from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.records import Changes, Records
 from attree.faithfulness.exact.row_groups import ChangedRows, RowGroup, row_groups
+from attree.memory import chunk_bounds
+from attree.ragged import Rows, expand, group, pointers
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""
@@ -91,7 +92,7 @@ class ReductionPlan:
         order = (place * graph.num_nodes + target).argsort()
         self._flow, self._target, self._place = flow[order], target[order], place[order]
         self._places, self._first = _runs(self._place)
-        self._edges = graph.entering.edges[self._places]
+        self._edges = graph.entering.items[self._places]
         self._ways = self._find_ways()
         cost = self._cost()
         self._bounds = chunk_bounds(cost, min(memory, CHUNK_BYTES))
@@ -116,11 +117,11 @@ class ReductionPlan:
         """Per layer after the first, the edges that lead on towards some target, grouped by the node they leave."""
         graph, needed, ways = self.graph, self.pairs.targets.unique(), []
         for _ in range(len(self.shapes) - 1):
-            _, place = expand_rows(graph.entering, needed)
-            edges = graph.entering.edges[place]
+            _, place = expand(graph.entering.ptr, needed)
+            edges = graph.entering.items[place]
             source = graph.source[edges]
-            by_source = group_edges(source, graph.num_nodes)
-            ways.append(Rows(by_source.ptr, edges[by_source.edges]))
+            by_source = group(source, graph.num_nodes)
+            ways.append(Rows(by_source.ptr, edges[by_source.items]))
             needed = source.unique()
         return ways[::-1]
 
@@ -129,7 +130,7 @@ class ReductionPlan:
         entries = torch.ones(self.graph.num_nodes, dtype=torch.float64, device=self.graph.device)
         for rows in reversed(self._ways):
             onward = torch.zeros_like(entries)
-            onward.index_add_(0, self.graph.source[rows.edges], entries[self.graph.destination[rows.edges]])
+            onward.index_add_(0, self.graph.source[rows.items], entries[self.graph.destination[rows.items]])
             entries = onward.clamp_(max=float(self.graph.num_edges)) + 1
         width = max(heads * channels for heads, channels in self.shapes)
         return entries[self.graph.destination[self._edges]] * (width * 8 * 6 + 128)
@@ -150,8 +151,8 @@ class ReductionPlan:
 
     def _follow(self, layer: int, rows: Rows, senders: Records, edges: Tensor, keep: bool) -> LayerPlan:
         graph = self.graph
-        sender, place = expand_rows(rows, senders.node)
-        entered = rows.edges[place]
+        sender, place = expand(rows.ptr, senders.node)
+        entered = rows.items[place]
         key = senders.edge[sender] * graph.num_nodes + graph.destination[entered]
         key, row = key.unique(return_inverse=True)
         records = Records(key // graph.num_nodes, key % graph.num_nodes)
@@ -166,6 +167,4 @@ class ReductionPlan:
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct values of a sorted tensor, and where each one's run begins, with the total at the end."""
     values, counts = ascending.unique_consecutive(return_counts=True)
-    first = counts.new_zeros(counts.numel() + 1)
-    torch.cumsum(counts, dim=0, out=first[1:])
-    return values, first
+    return values, pointers(counts)

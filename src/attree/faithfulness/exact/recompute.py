@@ -10,12 +10,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import take_rows
 from attree.faithfulness.exact.algebra import States
 from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.sparse import weighted_sums
 from attree.faithfulness.exact.trace import LayerTrace, row_softmax
 from attree.faithfulness.protocol import Protocol
+from attree.ragged import take_rows
 
 
 def recompute_rows(
@@ -60,15 +60,13 @@ class _Context:
         if self.senders is not None and changes.num_entries:
             source = take_rows(self.senders.source, changes.sender)
             score[group.slot] = self.layer.algebra.score(source, take_rows(target, changes.row))
-        if self.protocol is Protocol.COEFFICIENT:
-            score[group.reduced] = 0.0
-        elif self.protocol is Protocol.REMOVAL:
-            score[group.reduced] = -torch.inf
+        if not self.protocol.keeps_scores:
+            score[group.reduced] = self.protocol.reduce_scores(score[group.reduced])
 
     def change_weights(self, group: RowGroup, weights: Tensor) -> None:
         """Set the weights [entries, heads] of reduced entries."""
-        if self.protocol is Protocol.WEIGHT:
-            weights[group.reduced] = 0.0
+        if not self.protocol.keeps_weights:
+            weights[group.reduced] = self.protocol.reduce_weights(weights[group.reduced])
 
     def move_values(self, group: RowGroup, weights: Tensor, out: Tensor) -> Tensor:
         """Give sums that took the old values of changed senders the new ones."""

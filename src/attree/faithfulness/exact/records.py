@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from attree.ragged import find
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,7 @@ class Records:
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """Positions of given (edge, node) records, and whether each exists."""
         own, asked = self.edge * num_nodes + self.node, edge * num_nodes + node
-        if own.numel() == 0:
-            return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
-        place = torch.searchsorted(own, asked).clamp_(max=own.numel() - 1)
-        return place, own[place] == asked
+        return find(own, asked)
 
 
 @dataclass(frozen=True)

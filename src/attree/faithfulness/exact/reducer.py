@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph, take_rows
+from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
 from attree.faithfulness.exact.algebra import States
@@ -28,8 +28,10 @@ from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import Trace, trace_network
 from attree.faithfulness.protocol import Protocol
-from attree.faithfulness.reduction import DEFAULT_MEMORY, Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction
+from attree.memory import REDUCTION_MEMORY
 from attree.models.attention_net import AttentionNet
+from attree.ragged import take_rows
 
 
 class ExactReducer:
@@ -42,7 +44,7 @@ class ExactReducer:
         memory: Bytes of working memory; what one reduced edge changes is never cut.
     """
 
-    def __init__(self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> None:
+    def __init__(self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = REDUCTION_MEMORY) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         expect(x.is_floating_point(), "x", "of a floating-point type", x.dtype)
         self.net = net
@@ -116,14 +118,12 @@ class _ChunkUpdate:
         layer, edge, node = self.trace.layers[0], self.chunk.edges, self.chunk.first.node
         out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
         value = take_rows(layer.states.value, take_rows(self.trace.graph.source, edge))
-        if self.protocol is Protocol.WEIGHT:
-            return out.addcmul_(alpha.unsqueeze(-1), value, value=-1.0)
-        if self.protocol is Protocol.COEFFICIENT:
-            beta = (-take_rows(layer.log_norm, node)).exp()
-        else:
-            beta = torch.zeros_like(alpha)
+        if self.protocol.keeps_scores:
+            return out.addcmul_((self.protocol.reduce_weights(alpha) - alpha).unsqueeze(-1), value)
+        log_norm = take_rows(layer.log_norm, node)
+        beta = (self.protocol.reduce_scores(alpha.log() + log_norm) - log_norm).exp()
         norm = 1 - alpha + beta
-        out = (out + (beta - alpha).unsqueeze(-1) * value) / norm.unsqueeze(-1)
+        out = (out + (self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1) * value) / norm.unsqueeze(-1)
         none = edge[:0]
         self._restore(0, out, _unsafe(norm), self.chunk.first, Changes(none, none, none, none), None)
         return out

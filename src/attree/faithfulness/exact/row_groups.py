@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph, expand_rows
-from attree.attribution.flows import chunk_bounds
+from attree.attention.looped_graph import LoopedGraph
 from attree.faithfulness.exact.records import Changes
+from attree.memory import chunk_bounds
+from attree.ragged import expand, pointers
 
 DENSE_ENTRIES = 4096
 """From this many entries on, the rows of one node are computed as dense blocks: a block has a fixed cost."""
@@ -92,7 +93,7 @@ def row_groups(graph: LoopedGraph, rows: ChangedRows, heads: int, channels: int,
         channels: The layer's channels per head.
         memory: Bytes of working memory.
     """
-    degree = graph.entering.degree[rows.node]
+    degree = graph.entering.sizes[rows.node]
     _, inverse, count = rows.node.unique(return_inverse=True, return_counts=True)
     dense = (count[inverse] * degree >= DENSE_ENTRIES) & (degree >= DENSE_DEGREE)
     order = (rows.node + dense * graph.num_nodes).argsort(stable=True)
@@ -113,9 +114,8 @@ def row_groups(graph: LoopedGraph, rows: ChangedRows, heads: int, channels: int,
 
 
 def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor) -> RowGroup:
-    entry_row, place = expand_rows(graph.entering, rows.node)
-    ptr = positions.new_zeros(rows.node.numel() + 1)
-    torch.cumsum(graph.entering.degree[rows.node], dim=0, out=ptr[1:])
+    entry_row, place = expand(graph.entering.ptr, rows.node)
+    ptr = pointers(graph.entering.sizes[rows.node])
     return _group(graph, rows, positions, ptr, entry_row, graph.entering_source[place])
 
 

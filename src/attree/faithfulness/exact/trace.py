@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph, take_rows
-from attree.attribution.flows import chunk_bounds
+from attree.attention.looped_graph import LoopedGraph
 from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States
 from attree.faithfulness.exact.sparse import weighted_sums
-from attree.faithfulness.reduction import DEFAULT_MEMORY
+from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.models.attention_net import AttentionNet
+from attree.ragged import take_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""
@@ -73,7 +73,7 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 @torch.no_grad()
-def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = DEFAULT_MEMORY) -> Trace:
+def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = REDUCTION_MEMORY) -> Trace:
     """Run a network, without dropout, and keep every layer's intermediate results.
 
     Args:
@@ -101,7 +101,7 @@ def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memo
     log_norm = states.value.new_empty(graph.num_nodes, algebra.heads)
     aggregated = torch.empty_like(states.value)
     width = algebra.heads * algebra.channels
-    for begin, end in chunk_bounds(graph.entering.degree * float(width * 8 * 3 + 64), memory):
+    for begin, end in chunk_bounds(graph.entering.sizes * float(width * 8 * 3 + 64), memory):
         first, last = int(ptr[begin]), int(ptr[end])
         node, source = graph.entering_destination[first:last], graph.entering_source[first:last]
         row = node if begin == 0 else node - begin

@@ -1,0 +1,36 @@
+"""How much memory work may take, and how it is cut into chunks that keep to it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from attree.errors import expect
+
+WALK_MEMORY = 256 * 2**20
+"""Bytes of working memory that walking computation trees may take, unless told otherwise."""
+
+KEPT_WALK_MEMORY = 256 * 2**20
+"""Bytes that walks may take which are kept to be walked again, unless told otherwise."""
+
+REDUCTION_MEMORY = 512 * 2**20
+"""Bytes of working memory that a reduction may take, unless told otherwise."""
+
+
+def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
+    """Cut a list of costs into consecutive chunks of at most `budget` each (a single item may exceed it).
+
+    >>> import torch
+    >>> chunk_bounds(torch.tensor([3.0, 3.0, 3.0, 9.0, 1.0]), budget=6.0)
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    expect(budget > 0, "budget", "a number > 0", budget)
+    if cost.numel() and float(cost.sum()) <= budget:
+        return [(0, cost.numel())]
+    # One chunk at a time is found by bisection on the host, whatever the device: there are few.
+    total = cost.detach().cpu().double().numpy().cumsum()
+    bounds, begin, spent = [], 0, 0.0
+    while begin < total.size:
+        end = max(int(total.searchsorted(spent + budget, side="right")), begin + 1)
+        bounds.append((begin, end))
+        begin, spent = end, float(total[end - 1])
+    return bounds

@@ -1,0 +1,106 @@
+"""Ragged arrays: rows of different lengths, stored one after the other, with pointers to where each begins.
+
+Graphs are made of them: the edges that enter each node, the nodes of each neighbourhood, the scores of each target.
+`ptr` always has one entry more than there are rows, and row k is `ptr[k]:ptr[k + 1]`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """Items grouped into rows: those of row `j` are `items[ptr[j]:ptr[j + 1]]`, in ascending order.
+
+    Attributes:
+        ptr: Where each row begins, [rows + 1].
+        items: The items, such as ids of edges, row by row.
+    """
+
+    ptr: Tensor
+    items: Tensor
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of items in each row."""
+        return self.ptr.diff()
+
+
+def pointers(sizes: Tensor) -> Tensor:
+    """Where each row begins, given the rows' sizes, with the total at the end.
+
+    >>> pointers(torch.tensor([2, 0, 1])).tolist()
+    [0, 2, 2, 3]
+    """
+    ptr = sizes.new_zeros(sizes.numel() + 1)
+    torch.cumsum(sizes, dim=0, out=ptr[1:])
+    return ptr
+
+
+def row_of(sizes: Tensor) -> Tensor:
+    """The row that each item belongs to, given the rows' sizes: `torch.repeat_interleave(sizes)`.
+
+    Counting the row ends up to each item spares small jobs the cost of waking all threads, which that function does.
+
+    >>> row_of(torch.tensor([2, 0, 1])).tolist()
+    [0, 0, 2]
+    """
+    end = sizes.cumsum(0)
+    total = int(end[-1]) if end.numel() else 0
+    ends = sizes.new_zeros(total + 1).index_add_(0, end, torch.ones_like(end))
+    return ends[:total].cumsum(0)
+
+
+def group(row: Tensor, num_rows: int) -> Rows:
+    """Group items, numbered from 0, by the row given for each.
+
+    >>> rows = group(torch.tensor([2, 0, 2]), num_rows=3)
+    >>> rows.ptr.tolist(), rows.items.tolist()
+    ([0, 1, 1, 3], [1, 0, 2])
+    """
+    return Rows(pointers(row.bincount(minlength=num_rows)), row.argsort(stable=True))
+
+
+def expand(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """List the items of several rows one after the other.
+
+    Args:
+        ptr: Where each row begins.
+        rows: The rows that are wanted, with repetitions if need be.
+
+    Returns:
+        For every listed item, the position in `rows` that it is listed for, and its place among all items.
+
+    >>> owner, place = expand(torch.tensor([0, 2, 3]), torch.tensor([1, 0]))
+    >>> owner.tolist(), place.tolist()
+    ([0, 1, 1], [2, 0, 1])
+    """
+    start = ptr.index_select(0, rows)
+    size = ptr.index_select(0, rows + 1) - start
+    owner = row_of(size)
+    begin = size.cumsum(0) - size
+    place = (start - begin).index_select(0, owner).add_(torch.arange(owner.numel(), device=rows.device))
+    return owner, place
+
+
+def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each of the asked-for keys stands among ascending ones, and whether it is one of them.
+
+    >>> place, known = find(torch.tensor([1, 4]), torch.tensor([4, 5]))
+    >>> place.tolist(), known.tolist()
+    ([1, 1], [True, False])
+    """
+    if ascending.numel() == 0:
+        return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
+    place = torch.searchsorted(ascending, asked).clamp_(max=ascending.numel() - 1)
+    return place, ascending[place] == asked
+
+
+def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor: `values[rows]`, by the way that is fastest on a CPU for rows of any width."""
+    if values.dim() > 1 and values.numel() == values.shape[0]:
+        return values.reshape(-1).index_select(0, rows).view(-1, *values.shape[1:])
+    return values.index_select(0, rows)
