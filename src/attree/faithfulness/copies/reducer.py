@@ -18,15 +18,17 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention, capture_attention, evaluating
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs, tap_softmax
-from attree.attribution.flows import Start, stream_frontiers
+from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
+from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
-from attree.faithfulness.copies.model_call import Inputs, ModelCall
+from attree.faithfulness.copies.model_call import ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.ragged import expand, group
+from attree.subject import ModelInputs
 
 
 class GenericReducer:
@@ -65,7 +67,7 @@ class GenericReducer:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         self.model = model
         self.memory = memory
-        self._inputs = Inputs(x, edge_index, args, kwargs)
+        self._inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         hidden = max(_width(conv) for conv in attention_convs(model))
         self._pass: tuple[Attention, ModelCall] | None = None
@@ -85,8 +87,10 @@ class GenericReducer:
 
     def _forward(self) -> tuple[Attention, ModelCall]:
         if self._pass is None:
-            x, edge_index, args, kwargs = self._inputs
-            attention = capture_attention(self.model, x, edge_index, *args, graph=self.graph, **kwargs)
+            inputs = self._inputs
+            attention = capture_attention(
+                self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
+            )
             self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
         return self._pass
 
@@ -169,10 +173,11 @@ class CopyRun:
         self._copies: Copies | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def __call__(self, copies: Copies, inputs: Inputs) -> Tensor:
+    def __call__(self, copies: Copies, inputs: ModelInputs) -> Tensor:
         """The model's output on copies."""
         self._copies = copies
-        return self.model(inputs.x, inputs.edge_index, *inputs.args, **inputs.kwargs)
+        output: Tensor = inputs.call(self.model)
+        return output
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that a convolution is about to score."""
