@@ -10,12 +10,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import load_authors
+from attree.data.datasets.arrays import Layout, load_authors
 from attree.data.datasets.infection_paths import infection_paths
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
+from attree.edges import check_edge_index
 from attree.errors import expect
+
+LAYOUT: Layout = {"edge_index": (np.int64, 2), "infected": (np.bool_, 1)}
 
 
 class Infection(NodeDataModule):
@@ -84,11 +87,8 @@ class Infection(NodeDataModule):
         """Generate the graph, or read the authors', then derive labels and paths from it."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz")
-            edge_index, infected = (
-                torch.from_numpy(arrays["edge_index"]),
-                torch.from_numpy(arrays["infected"]),
-            )
+            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz", LAYOUT, _check)
+            edge_index, infected = arrays["edge_index"], arrays["infected"]
         else:
             size = self.hparams["num_nodes"]
             edge_index = directed_erdos_renyi(size, self.hparams["edge_probability"], graph_rng)
@@ -99,6 +99,11 @@ class Infection(NodeDataModule):
         graph = Data(x=x, edge_index=edge_index, y=y)
         paper_masks(graph, random_fraction(y.numel(), 0.5, split_rng), self.hparams["num_val"], split_rng)
         return graph, truth
+
+
+def _check(arrays: dict[str, Tensor]) -> None:
+    """Whether the authors' edges join the authors' nodes."""
+    check_edge_index(arrays["edge_index"], arrays["infected"].numel())
 
 
 def directed_erdos_renyi(num_nodes: int, edge_probability: float, rng: np.random.Generator) -> Tensor:
