@@ -54,7 +54,7 @@ class GroundTruth:
         expect(distinct == num_targets, "targets", "distinct nodes", f"{num_targets - distinct} repeated")
         if self.ptr is not None:
             expected = f"non-decreasing offsets from 0 to {num_edges}, {num_targets + 1} of them"
-            expect(are_pointers(self.ptr, num_targets, num_edges), "ptr", expected, self.ptr)
+            expect(are_pointers(self.ptr, num_targets, num_edges), "ptr", expected, self.ptr.tolist()[:9])
 
     @property
     def num_targets(self) -> int:
