@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,13 @@ def test_survives_saving_without_pickle(case: Case, tmp_path: Path) -> None:
     for name in ("targets", "ptr", "edges", "scores"):
         assert torch.equal(getattr(loaded, name), getattr(result, name))
     assert torch.equal(loaded.graph.edge_index, result.graph.edge_index)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_scores_of_any_precision_are_saved(result: Attribution, tmp_path: Path, dtype: torch.dtype) -> None:
+    rounded = replace(result, scores=result.scores.to(dtype))
+    loaded = Attribution.load(rounded.save(tmp_path / "scores.npz"))
+    assert torch.equal(loaded.scores.double(), rounded.scores.double())
 
 
 def test_loading_refuses_other_files(tmp_path: Path) -> None:

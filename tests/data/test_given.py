@@ -17,6 +17,7 @@ from torch_geometric.nn.models import GAT as PyGGAT
 
 from attree.callbacks import ExplainCallback
 from attree.data import GraphDataModule, GroundTruth, Infection, NodeDataModule
+from attree.data.given import GivenGraph
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier
 
@@ -121,7 +122,7 @@ def test_bad_graphs_are_refused_at_once(changes: dict[str, Any], sentence: str) 
 
 @pytest.mark.parametrize(("changes", "sentence"), [(bad, text) for bad, text in BAD if "train_mask" in bad])
 def test_bad_graphs_of_a_subclass_are_refused_in_setup(changes: dict[str, Any], sentence: str) -> None:
-    class Mine(type(NodeDataModule.from_data(make_graph()))):  # type: ignore[misc]
+    class Mine(GivenGraph):
         def load(self) -> tuple[Data, None]:
             return make_graph(**changes), None
 
@@ -184,7 +185,9 @@ def test_too_few_hops_are_refused(tmp_path: Path, net: nn.Module) -> None:
 
 def test_too_few_hops_for_a_network_of_unknown_depth_are_warned_of(tmp_path: Path) -> None:
     data = NodeDataModule.from_data(make_graph(), num_neighbors=[5])
-    with pytest.warns(UserWarning, match="`num_neighbors` samples 1 hops, but the network has 2 convolutions"):
+    with pytest.warns(
+        UserWarning, match="`num_neighbors` has 1 of the 2 numbers that the network's convolutions may need"
+    ):
         make_trainer(tmp_path).fit(NodeClassifier(TwoConvs()), datamodule=data)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="`num_neighbors`")

@@ -147,8 +147,10 @@ class Attribution:
 
         Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (the graph as it was given), `targets` [T],
         `ptr` [T + 1], `edges` [M] (positions in the self-looped edge list: the graph's edges without self-loops in
-        their order, then one self-loop per node), `scores` [M].
+        their order, then one self-loop per node), `scores` [M] (bfloat16 becomes float32).
         """
+        # NumPy has no bfloat16.
+        scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
         return write_npz(
             Path(path),
             format=np.array(FILE_FORMAT),
@@ -158,7 +160,7 @@ class Attribution:
             targets=self.targets.cpu().numpy(),
             ptr=self.ptr.cpu().numpy(),
             edges=self.edges.cpu().numpy(),
-            scores=self.scores.cpu().numpy(),
+            scores=scores.cpu().numpy(),
         )
 
     @classmethod

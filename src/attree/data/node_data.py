@@ -145,8 +145,8 @@ class NodeDataModule(DatasetModule):
             expect(hops >= layers, "num_neighbors", f"{layers} numbers, one a layer of the network", self.num_neighbors)
         elif hops < num_convolutions(module):
             rank_zero_warn(
-                f"`num_neighbors` samples {hops} hops, but the network has {num_convolutions(module)} convolutions: if "
-                "they stand one after the other, it is trained on neighbourhoods that are cut short."
+                f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "
+                "may need: if they stand one after the other, it is trained on neighbourhoods that are cut short."
             )
 
     def _graph_on(self, device: torch.device) -> Data:
