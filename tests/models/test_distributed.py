@@ -94,7 +94,11 @@ def cases() -> dict[str, tuple[LightningDataModule, LightningModule, int]]:
     return {
         "whole": (infection(), NodeClassifier(GAT(2, 4), lr=0.02), 4),
         "sampled": (infection(num_neighbors=[3, 2], batch_size=7), NodeClassifier(GAT(2, 4), lr=0.02), 4),
-        "one_node": (Infection(num_nodes=30, edge_probability=0.1, num_val=1), NodeClassifier(GAT(2, 5)), 1),
+        "one_node": (
+            Infection(num_nodes=30, edge_probability=0.1, num_val=1),
+            NodeClassifier(GAT(2, 5, num_layers=3)),
+            1,
+        ),
         "graphs": (Rings(), GraphClassifier(GAT(3, 2), lr=0.02), 3),
     }
 
