@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 from torchmetrics import Metric
@@ -101,3 +102,13 @@ def test_update_errors_name_the_argument() -> None:
         Kendall().update(x, x[:2])
     with pytest.raises(ArgumentError, match="`scores` to be a tensor, but got 'list'"):
         Pearson().update([1.0], x)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**62), 2**63])
+def test_integers_that_float64_would_round_are_refused(value: int) -> None:
+    beyond = torch.from_numpy(np.array([0, value], dtype=np.uint64 if value > 2**62 else np.int64))
+    with pytest.raises(ArgumentError, match=rf"`scores` to be integers below 2\*\*53 in magnitude.*got {value}"):
+        Kendall().update(beyond, torch.arange(2))
+    metric = Kendall()
+    metric.update(torch.tensor([2**53 - 1, 2**53 - 2]), torch.tensor([1, 0]))
+    assert metric.compute() == 1

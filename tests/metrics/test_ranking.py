@@ -59,6 +59,27 @@ def test_integers_beyond_the_float64_mantissa_are_told_apart() -> None:
     same(auroc(scores, torch.tensor([False, True])), 1.0)
 
 
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_unsigned_integers_beyond_int64_rank_exactly(values: list[int]) -> None:
+    array = np.array(values, dtype=np.uint64)
+    ranking = Ranking(torch.from_numpy(array))
+    distinct, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
+    assert ranking.dense.tolist() == inverse.tolist()
+    assert ranking.counts.tolist() == counts.tolist()
+    assert ranking.defined == (len(distinct) > 1)
+
+
+def test_statistics_of_unsigned_integers_beyond_int64() -> None:
+    scores = torch.from_numpy(np.array([2**63 + 5, 3, 2**64 - 1, 2**63 + 4], dtype=np.uint64))
+    order = torch.tensor([2, 0, 3, 1])
+    for function in (kendall, spearman):
+        same(function(scores, order), 1.0)
+    same(pearson(scores, order), stats.pearsonr([2.0**63 + 5, 3, 2.0**64, 2.0**63 + 4], order).statistic)
+    for column in (scores, Ranking(scores)):
+        same(auroc(column, order > 1), 1.0)
+
+
 @pytest.mark.parametrize("zeros", [0, 3, 20])
 @pytest.mark.parametrize("sign", [math.nan, -math.nan])
 def test_nan_is_seen_among_any_number_of_zeros(zeros: int, sign: float) -> None:
