@@ -39,7 +39,7 @@ def kendall(x: Values, y: Values) -> Tensor:
 
     SciPy's `kendalltau` gives the same number, but sorts both columns in every call, where the deltas are the same for
     all methods and a random method's scores the same in all epochs, and it does not see the ties coming. Of 16,000
-    pairs with 90 % ties it takes 2.8 times as long as this, and 11.6 times as long as this takes once both are ranked;
+    pairs with 90 % ties it takes 2.8 times as long as this, and 11 times as long as this takes once both are ranked;
     without ties, 0.84 and 1.7 times (`benchmarks/kendall.py`).
 
     Args:
