@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from attree.metrics import AUROC, Faithfulness, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC
 from attree.metrics.functional import auroc, auroc_by_target, faithfulness_statistics, kendall, pearson, spearman
+from helpers.processes import spawn
 
 N = 60
 # How many pairs the first process gets; the other gets the rest, in updates of at most 25.
@@ -72,7 +72,7 @@ def run(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]]:
     folder = tmp_path_factory.mktemp("ddp")
-    mp.spawn(run, args=(str(folder),), nprocs=2)
+    spawn(run, (str(folder),))
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

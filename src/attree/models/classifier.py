@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from attree.data.base import DatasetModule
 from attree.errors import expect
+from attree.models.data_check import check_data
 from attree.models.scalars import publish
 from attree.models.totals import Totals
 
@@ -23,7 +25,8 @@ class Classifier(LightningModule):
     """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
 
     The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
-    it has one (SuperGAT). The optimiser is Adam. A subclass says what the examples of a batch are.
+    it has one (SuperGAT). The optimiser is Adam. A subclass says what the examples of a batch are, what they are called
+    (`classified`) and which of attree's data modules have them (`data_class`).
 
     In a distributed run every process evaluates its share of the examples; the logged metrics are those of all
     examples together, also if the shares differ in size or some are empty.
@@ -33,6 +36,9 @@ class Classifier(LightningModule):
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
     """
+
+    data_class: ClassVar[type[DatasetModule]]
+    classified: ClassVar[str]
 
     def __init__(self, net: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
         super().__init__()
@@ -48,6 +54,14 @@ class Classifier(LightningModule):
         self.weight_decay = weight_decay
         self.train_totals = Totals()
         self.evaluation_totals = Totals()
+
+    def setup(self, stage: str) -> None:
+        """Refuse data of attree's that this model cannot classify, before anything runs."""
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, DatasetModule):
+            fits = isinstance(data, self.data_class)
+            expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
+            check_data(data, self.net, self.num_classes)
 
     @abstractmethod
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
