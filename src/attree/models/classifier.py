@@ -85,7 +85,7 @@ class Classifier(LightningModule):
             self._publish_train_loss()
 
     def on_train_epoch_end(self) -> None:
-        if not self.trainer.is_last_batch:  # the fit stops within an epoch
+        if self.train_totals.batches and not self.trainer.is_last_batch:  # the fit stops within an epoch
             self._publish_train_loss()
         for logger in self.trainer.loggers:
             logger.save()

@@ -23,12 +23,14 @@ class Totals:
         self.loss: Tensor | float = 0.0
         self.correct: Tensor | int = 0
         self.examples = 0
+        self.batches = 0
 
     def add(self, loss: Tensor, examples: int, correct: Tensor | int = 0) -> None:
         """Add examples: the sum of their losses, how many they are, and how many of them are classified correctly."""
         self.loss = self.loss + loss.detach()
         self.correct = self.correct + correct
         self.examples += examples
+        self.batches += 1
 
     def means(self, module: LightningModule) -> tuple[Tensor, Tensor]:
         """Return mean loss and accuracy over the examples of all processes, be it none in some; NaN if in all.
