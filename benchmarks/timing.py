@@ -76,3 +76,8 @@ class Race(Generic[T]):
     def ratio(self, name: str, base: str) -> Spread:
         """How many times as long as `base` a contestant takes."""
         return Spread.of([a / b for a, b in zip(self.seconds[name], self.seconds[base], strict=True)])
+
+    def extra(self, name: str, base: str) -> Spread:
+        """How many times `base`'s time a contestant takes on top of it."""
+        ratio = self.ratio(name, base)
+        return Spread(ratio.median - 1, ratio.low - 1, ratio.high - 1)
