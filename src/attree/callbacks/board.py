@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
-from tensorboard.compat.proto.summary_pb2 import Summary
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -64,9 +64,9 @@ class Board:
         for protocol, last in evaluation.last.items():
             for method, scores in last.scores.items():
                 for label, chosen in (("changed", last.changed), ("unchanged", ~last.changed)):
-                    if bool(chosen.any()):
-                        tag = f"scores/{method}/{protocol}/prediction_{label}"
-                        self.writer.add_histogram(tag, scores[chosen], step)
+                    known = scores[chosen & scores.isfinite()]
+                    if known.numel() > 0:  # TensorBoard refuses an empty histogram
+                        self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", known, step)
         self.write_figures(evaluation.draw_histograms(), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
@@ -85,26 +85,19 @@ class Board:
         self.writer.flush()
 
 
-def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
-    """Log scalars to all loggers of a trainer.
-
-    TensorBoard gets them as one event: dozens of single ones, as its logger writes them, cost a fifth of an epoch.
-    A logger that derives from its one, and may write them otherwise, is left to do so.
-    """
-    for logger in trainer.loggers:
-        if type(logger) is TensorBoardLogger and not logger._prefix:
-            if trainer.is_global_zero:
-                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-                logger.experiment._get_file_writer().add_summary(summary, step)
-        else:
-            logger.log_metrics(dict(values), step)
-
-
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:
-    """What tells runs apart: the network, its training, the data and the seed."""
+    """What tells runs apart: the network, its training, the data and the seed; plain values alone.
+
+    A network's attribute may be something else than its argument was: PyG keeps a dropout rate as a `Dropout` module,
+    whose rate is shown.
+    """
     net, data = network_of(pl_module), getattr(trainer, "datamodule", None)
     values = {name: getattr(net, name) for name in HYPERPARAMETERS if hasattr(net, name)}
     values |= {name: getattr(pl_module, name) for name in ("lr", "weight_decay", "readout") if hasattr(pl_module, name)}
+    values = {
+        name: getattr(value, "p", None) if isinstance(value, nn.Module) else value for name, value in values.items()
+    }
+    values = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     values["dataset"] = getattr(data, "name", type(data).__name__)
     values["seed"] = int(os.environ.get("PL_GLOBAL_SEED", -1))
     return values

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.console import Console
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from attree.attribution import METHODS
-from attree.callbacks.board import Board, log_scalars
+from attree.callbacks.board import Board
+from attree.callbacks.final_report import FinalReport
+from attree.callbacks.order import AfterTraining, place
+from attree.callbacks.run_folder import stage_folder
+from attree.callbacks.scalars import log_explanation
+from attree.callbacks.warn_only import warn_only
+from attree.callbacks.weights import any_process, fingerprint, has_diverged, validate_again
 from attree.errors import expect
 from attree.evaluation.evaluation import Evaluation, Settings, Shard
 from attree.evaluation.make_evaluation import make_evaluation, network_of
 from attree.faithfulness import protocol_names, resolve_protocol
-from attree.files import replacing, write_text
-from attree.report.table import metrics_table
 
 
 class ExplainCallback(Callback):
@@ -36,14 +39,21 @@ class ExplainCallback(Callback):
     - `explain/<method>/truth_auroc`, where the data has ground truth, over all targets that have some;
     - `explain/seconds`, what all this cost.
 
-    When training ends, GAtt of all targets is saved to `explanations/gatt.npz` in the run's folder (format: see
-    `attree.attribution.Attribution.save`), figures to `figures/`, the last metrics to `metrics.json`, and a table is
-    printed. The network, its gradients and the random stream of training are never touched. In a distributed run the
-    targets are spread over the processes; the metrics are those of one process.
+    When training ends, the last metrics are saved to `metrics.json` in the run's folder (what is undefined is `null`),
+    GAtt of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures to
+    `figures/`, and a table is printed. What cannot be shown is a warning: what is saved does not depend on it.
+    `trainer.validate` and `trainer.test` log the same metrics under `validate/explain/...` and `test/explain/...`, and
+    save to folders `validate` and `test` of the run's folder, so that a fit's curves and files stay as they are.
 
-    Other callbacks can monitor these metrics. A monitored metric should be there at every validation, so leave
-    `every_n_epochs` at 1 then; and one that may be undefined (no prediction changed, say) is NaN in those epochs, which
-    `EarlyStopping` takes only with `check_finite=False`.
+    The network, its gradients and the random stream of training are never touched. In a distributed run the targets
+    are spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
+    refused before the first epoch. Where callbacks average the weights, what is validated is what is explained, and
+    what is saved is of the weights that the run ends with: these are validated once more if they were not. (The order
+    of callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
+
+    Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that they are there at every validation.
+    But a network's faithfulness is often highest before it has learned anything, and NaN in epochs where it is
+    undefined (no prediction changed, say): stop a run by its `val/loss` or `val/acc`, not by how well it is explained.
 
     Args:
         methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
@@ -86,7 +96,12 @@ class ExplainCallback(Callback):
         self.figures = figures
         self.save = save
         self.targets: Tensor | None = None
-        self._evaluated_step = -1
+        self._after_training = AfterTraining(self._finish_fit)
+        self._has_ended = False
+        self._has_diverged = False
+        self._said_diverged = False
+        self._evaluated_weights = ""
+        self._validated_weights = ""
         self._evaluation: Evaluation | None = None
         self._board: Board | None = None
 
@@ -101,122 +116,113 @@ class ExplainCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._evaluation = None
-        self._evaluated_step = -1
+        self._board = None
+        self._has_ended = self._has_diverged = self._said_diverged = False
+        self._evaluated_weights = self._validated_weights = ""
         if stage == "fit":  # a checkpoint that is resumed from is read after this
             self.targets = None
+        place(trainer, self, self._after_training)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._evaluation_of(trainer, pl_module)
+        self._try_out(trainer, pl_module)
         self._board = Board.of(trainer)
         if self._board is not None:
             protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
-            self._board.write_layout(self.settings.methods, dict.fromkeys(protocol.name for protocol in protocols))
+            with warn_only("TensorBoard's page of custom scalars"):
+                self._board.write_layout(self.settings.methods, dict.fromkeys(protocol.name for protocol in protocols))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):
+        if trainer.sanity_checking:
+            return
+        self._validated_weights = fingerprint(pl_module.state_dict())
+        if trainer.state.fn != TrainerFn.FITTING or self._has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
+            _ = (
+                trainer.callback_metrics
+            )  # as a progress bar may have done in the first process alone: see LastCheckpoint
             self._evaluate(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._evaluate(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module, self._evaluate_last(trainer, pl_module))
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._report(trainer, pl_module)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module, {})
+        self._report(trainer, pl_module)
+
+    def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
+        self._has_ended = True
+        weights = fingerprint(pl_module.state_dict())
+        if any_process(trainer, weights != self._evaluated_weights):
+            if trainer.enable_validation and any_process(trainer, weights != self._validated_weights):
+                validate_again(trainer, self)
+            else:
+                self._evaluate(trainer, pl_module)
+        self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
-        if trainer.sanity_checking:
-            return False
         epoch = trainer.current_epoch + 1
         return epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0)
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began = perf_counter()
         evaluation = self._evaluation_of(trainer, pl_module)
-        metrics = evaluation.evaluate()
-        self._log(trainer, pl_module, metrics, perf_counter() - began)
-        self._evaluated_step = trainer.global_step
-        if (
-            self._board is not None
-            and self.figures
-            and trainer.state.fn == TrainerFn.FITTING
-            and self._is_drawn(trainer)
-        ):
-            step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
-            self._board.write_scores(evaluation, step)
-            self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
+        metrics = {name: value.item() for name, value in evaluation.evaluate().items()}
+        metrics["explain/seconds"] = perf_counter() - began
+        self._evaluated_weights = fingerprint(pl_module.state_dict())
+        self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, evaluation)
+        if self._has_diverged:
+            self._say_diverged()
+        # What is measured after training has ended is beside what was validated last, or where validated again.
+        step = trainer.global_step - (0 if self._has_ended and trainer.validating else 1)
+        log_explanation(trainer, pl_module, metrics, step, in_bar=not self._has_ended)
+        if self._board is not None and self.figures and self._is_drawn(trainer) and not self._has_diverged:
+            with warn_only("TensorBoard's pictures"):
+                self._board.write_scores(evaluation, step)
+                self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
 
-    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, Tensor], seconds: float) -> None:
-        shown = self._headline(metrics)
-        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
-        if trainer.state.fn != TrainerFn.FITTING:
-            for name, value in metrics.items():
-                pl_module.log(name, value.float(), batch_size=1, sync_dist=together)
-            pl_module.log("explain/seconds", seconds, batch_size=1, sync_dist=together)
-            return
-        # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
-        # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
-        if shown is not None:
-            value = metrics[shown].float()
-            pl_module.log(shown, value, prog_bar=True, logger=False, batch_size=1, sync_dist=together)
-        values = {name: value.item() for name, value in metrics.items()} | {"explain/seconds": seconds}
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        log_scalars(trainer, values, trainer.global_step - 1)
-
-    def _evaluate_last(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
-        """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
-        if self._evaluated_step == trainer.global_step:
-            return {}
-        metrics = {name: float(value) for name, value in self._evaluation_of(trainer, pl_module).evaluate().items()}
-        log_scalars(trainer, metrics, trainer.global_step - 1)
-        return metrics
+    def _say_diverged(self) -> None:
+        if not self._said_diverged:
+            rank_zero_warn(
+                "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
+                "of its explanations are NaN. A lower learning rate may help."
+            )
+        self._said_diverged = True
 
     def _is_drawn(self, trainer: Trainer) -> bool:
         """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
         epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
         return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
 
-    @staticmethod
-    def _headline(metrics: dict[str, Tensor]) -> str | None:
-        """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-        wanted = [name for name in metrics if name.startswith("explain/gatt/")]
-        ranked = sorted(wanted, key=lambda name: (not name.endswith("truth_auroc"), not name.endswith("faithfulness")))
-        return ranked[0] if ranked else None
-
     def _evaluation_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluation:
         if self._evaluation is None:
-            settings = replace(self.settings, shard=Shard(trainer.global_rank, trainer.world_size))
-            self._evaluation = make_evaluation(trainer, pl_module, settings, self.targets)
+            self._evaluation = make_evaluation(trainer, pl_module, self._share(trainer), self.targets)
             self.targets = self._evaluation.targets.cpu()
         return self._evaluation
 
-    def _finish(self, trainer: Trainer, pl_module: LightningModule, latest: dict[str, float]) -> None:
-        """Save and show what the run came to; in one process, without collectives."""
-        log_dir = trainer.log_dir if trainer.loggers else None  # asks all processes
+    def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
+        alone = replace(self._share(trainer), num_targets=1, ground_truth=False, random_draws=1)
+        make_evaluation(trainer, pl_module, alone).evaluate()
+
+    def _share(self, trainer: Trainer) -> Settings:
+        return replace(self.settings, shard=Shard(trainer.global_rank, trainer.world_size))
+
+    def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save what this call of the trainer came to, then show it."""
+        folder = stage_folder(trainer)  # this and the next ask all processes
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if not trainer.is_global_zero:
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()} | latest
-        console = Console(soft_wrap=True, highlight=False)
-        console.print(metrics_table(metrics), soft_wrap=False)
-        if self._board is not None:
-            self._board.write_hyperparameters(pl_module, trainer, metrics)
-        if log_dir is None:
-            return
-        folder = Path(log_dir)
-        write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-        if not self.save:
-            return
-        evaluation = self._evaluation_of(trainer, pl_module)
-        saved = evaluation.attribute("gatt").save(folder / "explanations" / "gatt.npz")
-        if self.figures:
-            for name, figure in evaluation.draw(self.figures).items():
-                with replacing(folder / "figures" / f"{name}.png") as path:
-                    figure.savefig(path, dpi=150)
-        console.print(f"GAtt of all targets: {saved}")
-        if self.figures:
-            console.print(f"Figures: {folder / 'figures'}")
-        console.print(f"Curves: tensorboard --logdir {getattr(trainer.logger, 'save_dir', None) or folder}")
+        report = FinalReport(self._evaluation_of(trainer, pl_module), metrics, folder)
+        report.save(explanations=self.save)
+        report.draw(self.figures if self.save and not self._has_diverged else 0)
+        # Lightning prints a table of its own after `validate` and `test`.
+        report.show(trainer, pl_module, self._board, table=trainer.state.fn == TrainerFn.FITTING)

@@ -69,9 +69,9 @@ class EpochProgress(ProgressBar):
             self._progress.update(self._batches, completed=batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        shown = trainer.progress_bar_metrics  # reduces over all processes, so all must ask
         if self._progress is None or self._epochs is None:
             return
-        shown = trainer.progress_bar_metrics
         metrics = "  ".join(f"{_label(name)} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
         self._progress.update(self._epochs, completed=trainer.current_epoch + 1, metrics=metrics)
 
