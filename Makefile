@@ -1,6 +1,6 @@
-# Both commands below make their own virtual environment, install the exact versions of constraints.txt and go.
-#   make demo   train a GAT on Infection and see how well its attention explains it
-#   make test   lint, types and tests
+# The commands below make their own virtual environment, install the exact versions of constraints.txt and go.
+#   make demo        train a GAT on Infection and see how well its attention explains it
+#   make test        lint, types and tests
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

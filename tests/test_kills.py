@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from helpers.mini_batches import fit
 
 KILLS = 10

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from helpers.mini_batches import KINDS, fit
 
 

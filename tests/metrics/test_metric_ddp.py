@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attree.metrics import AUROC, Faithfulness, Kendall, Pearson, Spearman, TruthAUROC
 from attree.metrics.functional import auroc, auroc_by_target, faithfulness_statistics, kendall, pearson, spearman
+from helpers.time_limit import time_limit
 
 N = 60
 # How many pairs the first process gets; the other gets the rest, in updates of at most 25.
@@ -61,7 +62,8 @@ def run(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]]:
     folder = tmp_path_factory.mktemp("ddp")
-    mp.spawn(run, args=(str(folder),), nprocs=2)
+    with time_limit():
+        mp.spawn(run, args=(str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

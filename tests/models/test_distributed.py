@@ -12,33 +12,13 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from torch_geometric.data import Data
 
-from attree.data import GraphDataModule, Infection, Planetoid
-from attree.data.counts import Counts
+from attree.data import Infection, Planetoid
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, shard_mask
 from attree.models import GAT, GraphClassifier, NodeClassifier
-
-
-class Rings(GraphDataModule):
-    """43 rings with random features: 13 of them for testing, 4 for validation."""
-
-    name = "Rings"
-    counts = Counts(None, None, 3, 2, graphs=43)
-
-    def __init__(self) -> None:
-        super().__init__(val_fraction=0.1, test_fraction=0.3, batch_size=4, seed=0)
-
-    def load(self) -> list[Data]:
-        generator = torch.Generator().manual_seed(0)
-        graphs = []
-        for k in range(43):
-            size = 3 + k % 5
-            nodes = torch.arange(size)
-            edge_index = torch.stack([nodes, nodes.roll(1)])
-            graphs.append(Data(torch.randn(size, 3, generator=generator), edge_index, y=torch.tensor([k % 2])))
-        return graphs
+from helpers.mini_batches import Rings
+from helpers.time_limit import time_limit
 
 
 class Process(LightningEnvironment):
@@ -121,7 +101,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     threads = torch.get_num_threads()
     run(0, 1, folder)
     torch.set_num_threads(threads)
-    mp.spawn(run, args=(2, folder), nprocs=2)
+    with time_limit():
+        mp.spawn(run, args=(2, folder), nprocs=2)
     return [torch.load(Path(folder, name)) for name in ("0of1.pt", "0of2.pt", "1of2.pt")]
 
 
@@ -215,7 +196,8 @@ def test_two_processes_reach_the_accuracy_of_one_on_cora(data_root: str, tmp_pat
     threads = torch.get_num_threads()
     fit_cora(0, 1, str(tmp_path), data_root)
     torch.set_num_threads(threads)
-    mp.spawn(fit_cora, args=(2, str(tmp_path), data_root), nprocs=2)
+    with time_limit():
+        mp.spawn(fit_cora, args=(2, str(tmp_path), data_root), nprocs=2)
     one, two = (torch.tensor(torch.load(tmp_path / f"{size}.pt")) for size in (1, 2))
     assert float(one.mean()) > 0.8
     assert abs(float(one.mean() - two.mean())) < 0.02

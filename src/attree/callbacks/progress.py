@@ -29,7 +29,6 @@ class EpochProgress(ProgressBar):
         self._progress: Progress | None = None
         self._epochs: TaskID | None = None
         self._batches: TaskID | None = None
-        self._console = Console()
 
     def disable(self) -> None:
         self._enabled = False
@@ -46,7 +45,7 @@ class EpochProgress(ProgressBar):
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[metrics]}"),
-            console=self._console,
+            console=Console(),  # made here and not before: it cannot go to a spawned process
             refresh_per_second=self.refresh_per_second,
         )
         total = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None
