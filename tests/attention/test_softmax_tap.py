@@ -111,7 +111,7 @@ class BySuper(OwnConv):
 class BySuperTwice(BySuper):
     def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
         assert isinstance(self, BySuperTwice)
-        return super(BySuperTwice, self).message(x_i, x_j, index, size_i)
+        return super(BySuper, self).message(x_i, x_j, index, size_i)
 
 
 class ByBase(OwnConv):
