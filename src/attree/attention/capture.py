@@ -16,7 +16,15 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.errors import UnsupportedModelError, expect
 
-__all__ = ["Attention", "LayerRecord", "align_layers", "capture_attention", "evaluating", "record_layers"]
+__all__ = [
+    "Attention",
+    "LayerRecord",
+    "align_layers",
+    "capture_attention",
+    "check_features",
+    "evaluating",
+    "record_layers",
+]
 
 
 @dataclass(frozen=True)

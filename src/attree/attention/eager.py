@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from attree.errors import UnsupportedModelError
 
 
 @contextmanager
@@ -37,3 +40,12 @@ def uncompiled(model: nn.Module) -> nn.Module:
     """
     original = getattr(model, "_orig_mod", model)
     return original if isinstance(original, nn.Module) else model
+
+
+def score_tensor(output: Any) -> Tensor:
+    """What a model returned, if it is one tensor with a row per node or graph."""
+    if not isinstance(output, Tensor) or output.dim() == 0:
+        raise UnsupportedModelError(
+            f"Expected the model to return a tensor of scores, but got {type(output).__name__}."
+        )
+    return output
