@@ -13,7 +13,7 @@ the network is refused where they differ.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,12 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.baselines import Random
 from attree.attribution.flows import Start, frontier_bound
 from attree.attribution.method import AttributionMethod, Targets, as_targets
+from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
 from attree.attribution.track import track
 from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.ragged import Rows, expand, group
+from attree.ragged import group
 
 
 def attribute_subgraphs(
@@ -128,7 +129,7 @@ class _Passes:
 
     @property
     def bytes_per_edge(self) -> float:
-        """What a forward pass takes for each edge, roughly: a node's features and three messages of the widest layer."""
+        """What a forward pass takes for an edge, roughly: a node's features and three messages of the widest layer."""
         widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
         return float(self._data.x.element_size() * (self._data.x[:1].numel() + 3 * widest))
 
@@ -164,20 +165,16 @@ class _Passes:
         Returns:
             Whether that settles it: a target with a single edge has the same scores in any model.
         """
-        few = targets[: (targets.numel() + 1) // 2]
-        ball = self._around(few)
-        beyond = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
-        beyond[ball.nodes] = False
-        left_out = torch.ones(self.graph.original_edge_index.shape[1], dtype=torch.bool, device=self.graph.device)
-        left_out[ball.edges] = False
-        beyond[self.graph.original_edge_index[1, left_out]] = True
-        more = beyond.nonzero().view(-1)
-        if more.numel() == 0:  # it is the full graph
+        if self._beyond(targets).numel() == 0:  # then it runs on the full graph
             return False
+        few = targets[: (targets.numel() + 1) // 2]
+        more = self._beyond(few)
         # Evenly from all over the graph.
         more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
         alone = Attribution.concat(list(self.score(few, few, memory)))
         among = Attribution.concat(list(self.score(few, torch.cat([few, more]).unique(), memory)))
+        if alone.scores.numel() == 0:
+            return False
         difference = float((alone.scores - among.scores).abs().max())
         if not difference <= torch.finfo(alone.scores.dtype).eps ** 0.5 * max(float(alone.scores.abs().max()), 1.0):
             raise UnsupportedModelError(
@@ -186,6 +183,16 @@ class _Passes:
                 "attention, such as norms or pooling over all nodes, and needs one pass over the full graph."
             )
         return bool((alone.scores != alone.scores.round()).any())
+
+    def _beyond(self, centres: Tensor) -> Tensor:
+        """The nodes that are not in the neighbourhood of `centres`, or not with all edges that enter them."""
+        ball = self._around(centres)
+        nodes = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
+        nodes[ball.nodes] = False
+        edges = torch.ones_like(self.graph.position, dtype=torch.bool)
+        edges[ball.edges] = False
+        nodes[self.graph.original_edge_index[1, edges]] = True
+        return nodes.nonzero().view(-1)
 
     def _around(self, centres: Tensor) -> Neighbourhood:
         return neighbourhood(self.graph.original_edge_index, self._entering, centres, self.hops)
@@ -207,31 +214,3 @@ class _Passes:
         elif self._data.is_node_attr(name):
             value = value[ball.nodes]
         return value.to(self._device)
-
-
-class Neighbourhood(NamedTuple):
-    """A part of a graph: its nodes and the given edges it keeps, both ascending."""
-
-    nodes: Tensor
-    edges: Tensor
-
-
-def neighbourhood(edge_index: Tensor, entering: Rows, targets: Tensor, hops: int) -> Neighbourhood:
-    """All nodes within `hops` of some target, and all edges that enter the nodes within `hops` - 1.
-
-    Args:
-        edge_index: Edges of the full graph [2, E].
-        entering: These edges grouped by destination.
-        targets: Where the neighbourhoods are centred.
-        hops: Their radius.
-    """
-    seen = torch.zeros(entering.ptr.numel() - 1, dtype=torch.bool, device=edge_index.device)
-    seen[targets] = True
-    outermost, edges = targets, []
-    for _ in range(hops):
-        _, place = expand(entering.ptr, outermost)
-        edges.append(entering.items[place])
-        reached = edge_index[0, edges[-1]]
-        outermost = reached[~seen[reached]].unique()
-        seen[outermost] = True
-    return Neighbourhood(seen.nonzero().view(-1), torch.cat(edges).sort().values)
