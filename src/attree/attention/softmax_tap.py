@@ -30,18 +30,7 @@ def attention_convs(model: nn.Module) -> list[MessagePassing]:
         UnsupportedModelError: If there are none, or if some convolution passes messages without attention: its share
             of the computation tree would have no weights.
     """
-    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    blind = sorted({type(conv).__name__ for conv in convs if not Twins(conv, _tapped(conv, _no_tap)).attributes()})
-    if blind:
-        raise UnsupportedModelError(
-            f"Expected every message-passing layer to compute attention weights, but got {', '.join(blind)}, "
-            "whose methods do not call torch_geometric.utils.softmax."
-        )
-    if not convs:
-        raise UnsupportedModelError(
-            f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
-        )
-    return convs
+    return list(_tapped_attributes(model, _no_tap))
 
 
 @contextmanager
@@ -53,11 +42,28 @@ def tap_softmax(model: nn.Module, tap: Tap) -> Iterator[None]:
         tap: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
     """
     with ExitStack() as stack:
-        for conv in attention_convs(model):
-            for name, value in Twins(conv, _tapped(conv, tap)).attributes().items():
+        for conv, attributes in _tapped_attributes(model, tap).items():
+            for name, value in attributes.items():
                 stack.callback(_restore, conv, name, name in vars(conv), vars(conv).get(name))
                 vars(conv)[name] = value
         yield
+
+
+def _tapped_attributes(model: nn.Module, tap: Tap) -> dict[MessagePassing, dict[str, Any]]:
+    """What has to be bound to each convolution of a model for its softmax to go through `tap`."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    found = {conv: Twins(conv, _tapped(conv, tap)).attributes() for conv in convs}
+    blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
+    if blind:
+        raise UnsupportedModelError(
+            f"Expected every message-passing layer to compute attention weights, but got {', '.join(blind)}, "
+            "whose methods do not call torch_geometric.utils.softmax."
+        )
+    if not convs:
+        raise UnsupportedModelError(
+            f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
+        )
+    return found
 
 
 def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:

@@ -175,12 +175,14 @@ class _Passes:
         among = Attribution.concat(list(self.score(few, torch.cat([few, more]).unique(), memory)))
         if alone.scores.numel() == 0:
             return False
-        difference = float((alone.scores - among.scores).abs().max())
-        if not difference <= torch.finfo(alone.scores.dtype).eps ** 0.5 * max(float(alone.scores.abs().max()), 1.0):
+        tolerance = torch.finfo(alone.scores.dtype).eps ** 0.5 * max(float(alone.scores.nan_to_num().abs().max()), 1.0)
+        differ = ~torch.isclose(alone.scores, among.scores, rtol=0.0, atol=tolerance, equal_nan=True)
+        if differ.any():
+            most = float((alone.scores - among.scores)[differ].abs().max())
             raise UnsupportedModelError(
                 f"Expected {type(self._model).__name__} to attend to a target's neighbourhood as it does in the full "
-                f"graph, but on parts of the graph its scores differ by {difference:.2g}: it has paths beside "
-                "attention, such as norms or pooling over all nodes, and needs one pass over the full graph."
+                f"graph, but on parts of the graph its scores differ by {most:.2g}: it has paths beside attention, "
+                "such as norms or pooling over all nodes, and needs one pass over the full graph."
             )
         return bool((alone.scores != alone.scores.round()).any())
 
