@@ -12,6 +12,7 @@ from torch_geometric.nn import GAT, GATConv, TransformerConv
 
 import attree.models
 from attree.attention import Attention, capture_attention
+from attree.attention.bypass import measure_bypass
 from attree.attention.eager import evaluating, uncompiled
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, MESSY, Stack, X, snapshot
@@ -53,6 +54,7 @@ def test_compiled_models_run_eagerly(how: str, name: str, used: bool) -> None:
     compiled.train()
     before = snapshot(model)
     assert_same(capture_attention(compiled, X, MESSY), expected)
+    assert not measure_bypass(compiled, X, MESSY).exists
     assert snapshot(model) == before
     assert compiled.training
 

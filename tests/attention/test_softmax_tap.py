@@ -120,9 +120,19 @@ class ByBase(OwnConv):
         return OwnConv.message(self, x_i, x_j, index, size_i)
 
 
+class Mixed(BySuper):
+    """Names its own classes, and calls `super()` for what has nothing to do with attention."""
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        assert type(self) is Mixed
+        assert issubclass(Mixed, OwnConv)
+        assert super(BySuper, self).extra_repr() == super().extra_repr() == OwnConv.extra_repr(self)
+        return x_j * softmax((x_i * x_j).sum(dim=-1), index, num_nodes=size_i).unsqueeze(-1)
+
+
 WAYS = [
     *(ByAlias, ByModule, ByPackage, ByImport, ByHelper, ByMethod, ByAttribute, ByClassAttribute, ByPartial),
-    *(ByDecorator, BySuper, BySuperTwice, ByBase),
+    *(ByDecorator, BySuper, BySuperTwice, ByBase, Mixed),
 ]
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dis import get_instructions
 from functools import lru_cache, partial
+from itertools import pairwise
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -51,9 +52,10 @@ class Twins:
                 defined.setdefault(name, MethodType(value, self._conv) if isinstance(value, FunctionType) else value)
         changed = {}
         for name, value in defined.items():
-            shown = None if name.startswith("__") else self.show(_original(value))
-            if shown is not None:
-                changed[name] = shown
+            if callable(value) and not name.startswith("__"):
+                shown = self.show(_original(value))
+                if shown is not None:
+                    changed[name] = shown
         return changed
 
     def show(self, value: Any, names: Names = frozenset()) -> Any:
@@ -91,23 +93,28 @@ class Twins:
 
     def _make_twin(self, function: FunctionType) -> FunctionType | None:
         reads, imports, names = _names(function.__code__)
-        shown = {name: self.show(function.__globals__.get(name), names) for name in reads}
+        shown = {}
+        for name, attributes in reads.items():
+            value = function.__globals__.get(name)
+            # A class is asked for many things; a module may be read by way of a local name.
+            shown[name] = self.show(value, attributes if isinstance(value, type) else names)
         if any(self.show(sys.modules.get(name), names) is not None for name in imports):
             shown["__builtins__"] = {**vars(builtins), "__import__": self._importer(names)}
 
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        if "super" in reads and "__class__" in closure:
-            shown["super"] = self._super(closure["__class__"].cell_contents, names)
-        cells = {name: self._cell(cell, names) for name, cell in closure.items()}
-        shown = {name: value for name, value in shown.items() if value is not None}
-        if not shown and all(cell is None for cell in cells.values()):
+        owner = closure["__class__"].cell_contents if "super" in reads and "__class__" in closure else None
+        cells = {name: self._cell(cell, names) for name, cell in closure.items() if name != "__class__"}
+        leads = any(value is not None for value in (*shown.values(), *cells.values()))
+        if owner in self._classes and (leads or self._view(super(owner, self._conv), names) is not None):
+            shown["super"] = self._super(owner, names)
+        elif not leads:
             return None
         twin = FunctionType(
             function.__code__,
-            {**function.__globals__, **shown},
+            function.__globals__ | {name: value for name, value in shown.items() if value is not None},
             function.__name__,
             function.__defaults__,
-            tuple(cells[name] or cell for name, cell in closure.items()),
+            tuple(cells.get(name) or cell for name, cell in closure.items()),
         )
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__dict__[_ORIGINAL] = function
@@ -121,10 +128,8 @@ class Twins:
             return None
         return None if shown is None else CellType(shown)
 
-    def _super(self, owner: type, names: Names) -> Callable[..., Any] | None:
-        """What a method defined in class `owner` may call as `super`, if one of the names leads on from there."""
-        if owner not in self._classes or self._view(super(owner, self._conv), names) is None:
-            return None
+    def _super(self, owner: type, names: Names) -> Callable[..., Any]:
+        """What a method that class `owner` defines may call as `super`."""
 
         def super_(cls: Any = owner, instance: Any = self._conv) -> Any:
             return _View(super(getattr(cls, "_owner", cls), instance), self, names)
@@ -165,14 +170,25 @@ def _original(value: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _names(code: CodeType) -> tuple[Names, Names, Names]:
-    """The globals that code reads, the modules it imports, and all its names, functions inside it included."""
+def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
+    """What code reads: globals and what is asked of each by name, the modules it imports, and all names it uses.
+
+    Functions inside it are included.
+    """
     steps = list(get_instructions(code))
-    reads = frozenset(str(step.argval) for step in steps if step.opname == "LOAD_GLOBAL")
+    reads: dict[str, Names] = {}
     imports = frozenset(str(step.argval) for step in steps if step.opname == "IMPORT_NAME")
-    found = [(reads, imports, frozenset(code.co_names))]
-    found += [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    reads, imports, names = (frozenset().union(*column) for column in zip(*found, strict=True))
+    names = frozenset(code.co_names)
+    for step, following in pairwise(steps):
+        if step.opname == "LOAD_GLOBAL":
+            asked = following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            reads[step.argval] = reads.get(step.argval, frozenset()) | ({following.argval} if asked else set())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner_reads, inner_imports, inner_names = _names(constant)
+            imports, names = imports | inner_imports, names | inner_names
+            for name, asked_for in inner_reads.items():
+                reads[name] = reads.get(name, frozenset()) | asked_for
     return reads, imports, names
 
 
