@@ -63,6 +63,14 @@ def detached(net: Net, x: Tensor, edges: Tensor) -> Tensor:
     return net.second(h.detach().clone(), edges)
 
 
+def stacked_in_one_buffer(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    states = torch.empty(3, *x.shape)
+    states[0] = x
+    states[1] = net.first(states[0], edges)
+    states[2] = net.second(states[1], edges)
+    return states.sum(dim=0)
+
+
 def jumping(net: Net, x: Tensor, edges: Tensor) -> Tensor:
     h = net.first(x, edges)
     return JumpingKnowledge("max")([h, net.second(h, edges)])
@@ -91,6 +99,7 @@ SERVED = {
         (0, 1),
         lambda net: torch.cat([net.first(X, MESSY)[:, :2].relu(), net.first(X, MESSY).relu()[:, 2:]], 1),
     ),
+    "one buffer": (stacked_in_one_buffer, (0, 1), lambda net: net.first(X, MESSY)),
     "detached": (detached, (0, 1), lambda net: net.first(X, MESSY)),
     "jumping": (jumping, (0, 1), lambda net: net.first(X, MESSY)),
     "auxiliary": (auxiliary, (0, 2), lambda net: net.first(X, MESSY)),
@@ -186,6 +195,15 @@ def through_numpy(net: Net, x: Tensor, edges: Tensor) -> Tensor:
     return net.second(torch.from_numpy(net.first(x, edges).numpy() * 2.0), edges)
 
 
+def in_one_buffer(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    """Side by side, though all states live in one tensor."""
+    states = torch.empty(3, *x.shape)
+    states[0] = x
+    states[1] = net.first(states[0], edges)
+    states[2] = net.second(states[0], edges)
+    return states.sum(dim=0)
+
+
 def outside_torch(net: Net, x: Tensor, edges: Tensor) -> Tensor:
     return torch.from_numpy(net.first(x, edges).numpy() * 2.0)
 
@@ -209,6 +227,7 @@ def not_as_a_module(net: Net, x: Tensor, edges: Tensor) -> Tensor:
         (branching, r"`third` \(GATConv\) does not work on what `second`"),
         (variational, r"`third` .* what `second` .* on both \(all that the model returns counts\)"),
         (contrastive, r"call 2 of `first` \(GATConv\) does not work on what call 1 of `first`"),
+        (in_one_buffer, r"`second` \(GATConv\) does not work on what `first`"),
         (through_numpy, "computed outside torch"),
         (outside_torch, "depends on none of those it called"),
         (nothing_returned, "it returned no tensor"),

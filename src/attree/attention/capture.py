@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.alignment import align_layer
-from attree.attention.chain import check_left_out, find_chain
+from attree.attention.chain import find_chain
+from attree.attention.chain_check import check_chain
 from attree.attention.eager import evaluating
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
@@ -132,8 +133,8 @@ def capture_attention(
         with record_layers(model, follow=calls is None) as records:
             output = run()
         attention = align_layers(records, graph, output, calls)
-        if len(attention.weights) < len(records) and calls is None:
-            check_left_out(model, run, attention.calls or (), output)
+        if calls is None and attention.calls is not None:
+            check_chain(model, run, records, attention.calls, output)
     return attention
 
 

@@ -7,17 +7,14 @@ residual, jumping knowledge or the model's input may go into any layer as well. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from itertools import count, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attree.attention.provenance import Marks, tensors_in
 from attree.attention.recording import LayerRecord, Records
-from attree.attention.softmax_tap import attention_convs
 from attree.errors import UnsupportedModelError
 
 
@@ -42,39 +39,8 @@ def find_chain(records: Records, output: Any) -> tuple[int, ...]:
     calls = sorted(_reaching(records, ends))
     for before, after in pairwise(calls):
         if before not in (records[after].fed_by or ()):
-            several = "" if isinstance(output, Tensor) else " (all that the model returns counts)"
-            raise UnsupportedModelError(
-                "Expected attention layers that form a chain, each working on what the one before it returned, but "
-                f"{describe(records, after)} does not work on what {describe(records, before)} returned, and the "
-                f"output depends on both{several}."
-            )
+            raise no_chain(records, before, after, output)
     return tuple(calls)
-
-
-def check_left_out(model: nn.Module, run: Callable[[], Any], calls: Sequence[int], output: Any) -> None:
-    """Raise unless the model returns `output` also when all other calls return something else.
-
-    Args:
-        model: The model.
-        run: Runs it again on the same inputs.
-        calls: The calls that are layers.
-        output: What it returned.
-    """
-    number = count()
-
-    def alter(conv: nn.Module, inputs: Any, returned: Any) -> Any:
-        return returned if next(number) in calls else _altered(returned)
-
-    with ExitStack() as stack:
-        for conv in attention_convs(model):
-            stack.callback(conv.register_forward_hook(alter).remove)
-        again = run()
-    for one, other in zip(tensors_in(output), tensors_in(again), strict=True):
-        if not torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True):
-            raise UnsupportedModelError(
-                "Expected the output to depend on the attention layers that torch operations lead back to, but it "
-                "also depends on others: some step between them is computed outside torch."
-            )
 
 
 def describe(records: Sequence[LayerRecord], call: int) -> str:
@@ -85,11 +51,14 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
     return name if len(same) == 1 else f"call {same.index(call) + 1} of {name}"
 
 
-def _altered(returned: Any) -> Any:
-    """Other numbers of the same shape."""
-    if isinstance(returned, tuple):
-        return tuple(_altered(item) for item in returned)
-    return returned.flip(0) * 2 + 1 if isinstance(returned, Tensor) and returned.is_floating_point() else returned
+def no_chain(records: Records, before: int, after: int, output: Any) -> UnsupportedModelError:
+    """The refusal of two calls that the output depends on, but of which one does not feed the other."""
+    several = "" if isinstance(output, Tensor) else " (all that the model returns counts)"
+    return UnsupportedModelError(
+        "Expected attention layers that form a chain, each working on what the one before it returned, but "
+        f"{describe(records, after)} does not work on what {describe(records, before)} returned, and the output "
+        f"depends on both{several}."
+    )
 
 
 def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:

@@ -24,6 +24,8 @@ class Provenance(TorchDispatchMode):
 
     Attributes:
         paused: While true, operations hand on nothing; set by who marks the outcome of a whole computation at once.
+        blurred: Whether marks were handed to a part of a tensor. Marks are kept for all that shares memory, so from
+            then on the other parts seem to depend on them too.
 
     >>> x, y = torch.ones(2), torch.ones(2)
     >>> with Provenance() as provenance:
@@ -37,6 +39,7 @@ class Provenance(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.paused = False
+        self.blurred = False
         # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
         self._marks: dict[StorageWeakRef, Marks] = {}
 
@@ -59,8 +62,10 @@ class Provenance(TorchDispatchMode):
         read = [_storage(tensor) for tensor in tensors_in((args, kwargs))]
         marks = NONE if _reads_shapes_only(func) else NONE.union(*(self._marks.get(key, NONE) for key in read))
         if marks:
-            written = [_storage(tensor) for tensor in tensors_in((result, _written(func, args, kwargs)))]
-            for key in written:
+            changed = list(tensors_in(_written(func, args, kwargs)))
+            self.blurred |= any(_is_part(tensor) for tensor in changed)
+            for tensor in (*changed, *tensors_in(result)):
+                key = _storage(tensor)
                 self._marks[key] = self._marks.get(key, NONE) | marks
         return result
 
@@ -86,6 +91,11 @@ def _storage(tensor: Tensor) -> StorageWeakRef:
     elif tensor.layout != torch.strided:
         tensor = tensor.values()
     return StorageWeakRef(tensor.untyped_storage())
+
+
+def _is_part(tensor: Tensor) -> bool:
+    """Whether a tensor shares its memory with values that are not its own."""
+    return tensor.layout == torch.strided and tensor.nbytes < tensor.untyped_storage().nbytes()
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

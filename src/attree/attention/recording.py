@@ -92,7 +92,7 @@ class _Recorder:
 
     def begin(self, name: str) -> Callable[..., None]:
         def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            features = args[0] if args else kwargs.get(next(iter(signature(conv.forward).parameters), "x"))
+            features = features_of(conv, args, kwargs)
             record = LayerRecord(conv, name, features, bipartite=_two_node_sets(features))
             number = len(self.records)
             if self._open:
@@ -134,6 +134,11 @@ class _Recorder:
         if self.provenance is not None:
             self.provenance.mark(output, number)
             self.provenance.paused = bool(self._open)
+
+
+def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The node features among a convolution's arguments: the first."""
+    return args[0] if args else kwargs.get(next(iter(signature(conv.forward).parameters), "x"))
 
 
 def _path(name: str) -> str:
