@@ -85,6 +85,22 @@ def test_node_and_edge_arguments_are_cut_along() -> None:
     assert_same(attribute_subgraphs(method, model, x, edge_index, memory=10_000, **arguments), expected)
 
 
+def test_arguments_that_may_be_of_nodes_or_of_edges_must_say_so() -> None:
+    class Weighted(Net):
+        def forward(self, x: Tensor, edge_index: Tensor, w: Tensor | None = None, **kwargs: Any) -> Tensor:
+            return super().forward(x, edge_index, edge_attr=w, **kwargs)
+
+    x, edge_index = larger()
+    model = Weighted(GATConv, 2, edge_dim=1).double()
+    (method,) = make_methods(["gatt"]).values()
+    ring = torch.stack([torch.arange(300), torch.arange(300).roll(1)])
+    with pytest.raises(ValueError, match="`w` to say by its name whether it is of nodes or of edges"):
+        attribute_subgraphs(method, model, x, ring, w=torch.randn(300, 1).double())
+    w = torch.randn(500, 1).double()
+    expected = method.attribute(capture_attention(model, x, edge_index, w=w))
+    assert_same(attribute_subgraphs(method, model, x, edge_index, memory=10_000, w=w), expected)
+
+
 def test_batches_see_only_their_neighbourhoods() -> None:
     x, edge_index = larger()
     model = Net(GATConv, 2).double()

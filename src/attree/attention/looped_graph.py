@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from attree.errors import expect
+from attree.edges import check_edge_index
 from attree.ragged import Rows, group
 
 
@@ -103,20 +103,3 @@ class LoopedGraph:
 def plain(edge_index: Any) -> Any:
     """The plain tensor of PyG's `EdgeIndex`, which carries its order and caches along; all else as it is."""
     return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
-
-
-def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
-    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
-    expect(dense, "edge_index", "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
-    expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
-    expect(
-        edge_index.dim() == 2 and edge_index.shape[0] == 2,
-        "edge_index",
-        "of shape [2, num_edges]",
-        tuple(edge_index.shape),
-    )
-    expect(edge_index.dtype == torch.int64, "edge_index", "of dtype torch.int64", edge_index.dtype)
-    if edge_index.numel():
-        low, high = (int(bound) for bound in edge_index.aminmax())
-        expect(low >= 0 and high < num_nodes, "edge_index", f"node ids in [0, {num_nodes})", f"[{low}, {high}]")

@@ -17,23 +17,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from attree.attention.capture import Attention, capture_attention, check_features
 from attree.attention.looped_graph import LoopedGraph
-from attree.attribution.baselines import Random
-from attree.attribution.flows import Start, frontier_bound
-from attree.attribution.method import AttributionMethod, Targets, as_targets
+from attree.attribution.flow_method import FlowMethod
+from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
+from attree.attribution.start import Start
 from attree.attribution.track import track
 from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import group
+from attree.subject.arguments import Kind, argument_kind
+from attree.subject.subject import Targets, as_targets
 
 
 def attribute_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -55,8 +56,8 @@ def attribute_subgraphs(
         num_layers: Number of attention layers, the calls of convolutions that the output depends on; None finds out.
         memory: Bytes that a batch may take in the forward pass, by a rough estimate, and again in the attribution.
         progress: Show a progress bar.
-        **kwargs: Further arguments of the model; those that PyG's naming rules call node or edge attributes are cut
-            to the neighbourhood.
+        **kwargs: Further arguments of the model; those of nodes and of edges (see `argument_kind`) are cut to the
+            neighbourhood.
 
     Raises:
         UnsupportedModelError: If the model attends otherwise on a part of the graph than on more of it.
@@ -74,7 +75,7 @@ def attribute_subgraphs(
 
 
 def stream_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -87,11 +88,11 @@ def stream_subgraphs(
 ) -> Iterator[Attribution]:
     """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
     check_features(x, edge_index)
-    expect(not isinstance(method, Random), "method", "one that reads attention", method.name)
+    expect(not method.is_random, "method", "one that reads attention", method.name)
     expect(memory > 0, "memory", "a number of bytes > 0", memory)
     expect(num_layers is None or num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
     graph = LoopedGraph(edge_index, x.shape[0])
-    nodes = as_targets(targets, graph)
+    nodes = as_targets(targets, graph.num_nodes, graph.device)
     if nodes.numel() == 0:
         return iter(())
     passes = _Passes(method, model, x, graph, kwargs)
@@ -114,14 +115,17 @@ class _Passes:
     """Forward passes of a model on parts of a graph, and the scores of targets there on the full graph's edges."""
 
     def __init__(
-        self, method: AttributionMethod, model: nn.Module, x: Tensor, graph: LoopedGraph, kwargs: dict[str, Any]
+        self, method: FlowMethod, model: nn.Module, x: Tensor, graph: LoopedGraph, kwargs: dict[str, Any]
     ) -> None:
         self.graph = graph
         self.hops = 1
         self._method = method
         self._model = model
-        self._kwargs = kwargs
-        self._data = Data(x=x, edge_index=graph.original_edge_index, num_nodes=graph.num_nodes, **kwargs)
+        self._x = x
+        num_edges = graph.original_edge_index.shape[1]
+        self._kwargs = {
+            name: (value, argument_kind(name, value, graph.num_nodes, num_edges)) for name, value in kwargs.items()
+        }
         self._entering = group(graph.original_edge_index[1], graph.num_nodes)
         self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
@@ -131,7 +135,7 @@ class _Passes:
     def bytes_per_edge(self) -> float:
         """What a forward pass takes for an edge, roughly: a node's features and three messages of the widest layer."""
         widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
-        return float(self._data.x.element_size() * (self._data.x[:1].numel() + 3 * widest))
+        return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
 
     def num_layers_at(self, node: Tensor) -> int:
         """The number of layers that the model has around a node; all further passes take it to have the same."""
@@ -202,17 +206,17 @@ class _Passes:
     def _attend(self, ball: Neighbourhood) -> Attention:
         """What the model attends to in a neighbourhood."""
         self._local[ball.nodes] = torch.arange(ball.nodes.numel(), device=self.graph.device)
-        arguments = {name: self._cut(name, value, ball) for name, value in self._kwargs.items()}
+        arguments = {name: self._cut(value, kind, ball) for name, (value, kind) in self._kwargs.items()}
         edges = self._local[self.graph.original_edge_index[:, ball.edges]].to(self._device)
-        x = self._data.x[ball.nodes].to(self._device)
+        x = self._x[ball.nodes].to(self._device)
         return capture_attention(self._model, x, edges, calls=self._calls, **arguments)
 
-    def _cut(self, name: str, value: Any, ball: Neighbourhood) -> Any:
+    def _cut(self, value: Any, kind: Kind, ball: Neighbourhood) -> Any:
         """The part of a model argument that belongs to a neighbourhood."""
         if not isinstance(value, Tensor):
             return value
-        if self._data.is_edge_attr(name):
+        if kind is Kind.EDGE:
             value = value[ball.edges]
-        elif self._data.is_node_attr(name):
+        elif kind in (Kind.NODE, Kind.BATCH):
             value = value[ball.nodes]
         return value.to(self._device)
