@@ -21,15 +21,15 @@ from attree.attention.softmax_tap import attention_convs, tap_softmax
 from attree.attribution.flows import Start, stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect
-from attree.faithfulness.copies.model_call import Inputs, ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
+from attree.faithfulness.model_call import Inputs, ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.ragged import expand, group
 
 
-class GenericReducer:
+class CopiesReducer:
     """Reduces edges of one forward pass, `model(x, edge_index, *args, **kwargs)`, of any PyG attention model.
 
     Among the further arguments, tensors with one row per edge or per node go with the edges and nodes of the copies
@@ -68,9 +68,11 @@ class GenericReducer:
         self._inputs = Inputs(x, edge_index, args, kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         hidden = max(_width(conv) for conv in attention_convs(model))
-        self._pass: tuple[Attention, ModelCall] | None = None
-        self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
-        self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
+        self._call = ModelCall(model, self._inputs)
+        self._pass: tuple[Attention, Tensor, Tensor | None] | None = None
+        itemsize = self.attention.output.element_size()
+        self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * itemsize
+        self._bytes_per_edge = 6 * hidden * itemsize + 64
         # After the forward pass, which refuses a graph of other edges.
         self._rows = group(edge_index[1], self.graph.num_nodes)
 
@@ -80,14 +82,20 @@ class GenericReducer:
         return self._forward()[0]
 
     @property
-    def _call(self) -> ModelCall:
+    def _logits(self) -> Tensor:
+        """Class scores in the forward pass."""
         return self._forward()[1]
 
-    def _forward(self) -> tuple[Attention, ModelCall]:
+    @property
+    def _batch(self) -> Tensor | None:
+        """The graph of each node if the scores are those of graphs, else None."""
+        return self._forward()[2]
+
+    def _forward(self) -> tuple[Attention, Tensor, Tensor | None]:
         if self._pass is None:
             x, edge_index, args, kwargs = self._inputs
             attention = capture_attention(self.model, x, edge_index, *args, graph=self.graph, **kwargs)
-            self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
+            self._pass = attention, *self._call.read(attention.output)
         return self._pass
 
     def forget(self) -> None:
@@ -99,7 +107,7 @@ class GenericReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        logits = self._call.logits
+        logits = self._logits
         result = Reduction.unchanged(pairs, logits, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0
@@ -112,8 +120,8 @@ class GenericReducer:
                 for low, high in chunk_bounds(cost[part], self.memory):
                     chosen, target = flow[first + low : first + high], pairs.targets[part[low:high] + begin]
                     copies = Copies(subgraphs, part[low:high], pairs.edges[chosen])
-                    scores = run(copies, self._call.on(copies))
-                    result.fill(chosen, logits[target], scores[self._call.rows(copies, target)])
+                    scores = run(copies, self._inputs_on(copies))
+                    result.fill(chosen, logits[target], scores[self._rows_of(copies, target)])
                     done += high - low
                     if progress is not None:
                         progress(done, flow.numel())
@@ -122,8 +130,8 @@ class GenericReducer:
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
-        if self._call.batch is not None:
-            nodes = group(self._call.batch, self._call.logits.shape[0])
+        if self._batch is not None:
+            nodes = group(self._batch, self._logits.shape[0])
             owner, place = expand(nodes.ptr, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
@@ -139,6 +147,22 @@ class GenericReducer:
         nodes, edges = (size.double() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
+    def _inputs_on(self, copies: Copies) -> Inputs:
+        """The arguments of the same call on copies; each copy is a graph of its own."""
+        return self._call.on(
+            copies.edge_index,
+            lambda value: value[copies.node],
+            lambda value: value[copies.edge],
+            copies.copy,
+            copies.part.numel(),
+        )
+
+    def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
+        """Which row of the output on copies belongs to the target of each."""
+        if self._batch is not None:
+            return torch.arange(target.numel(), device=target.device)
+        return copies.nodes_of_copies(target)
+
     def _check(self, run: CopyRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
         every = torch.arange(targets.numel(), device=targets.device)
@@ -146,10 +170,10 @@ class GenericReducer:
             # The last copy is a decoy without features: a model that mixes copies will show it.
             part = torch.cat([every[low:high], every[high - 1 : high]])
             copies = Copies(subgraphs, part)
-            inputs = self._call.on(copies)
+            inputs = self._inputs_on(copies)
             inputs.x[copies.start[-1] :] = 0
-            scores = run(copies, inputs)[self._call.rows(copies, targets[part])[:-1]]
-            expected = self._call.logits[targets[part[:-1]]]
+            scores = run(copies, inputs)[self._rows_of(copies, targets[part])[:-1]]
+            expected = self._logits[targets[part[:-1]]]
             difference, scale = float((scores - expected).abs().max()), max(float(expected.abs().max()), 1.0)
             if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
                 raise UnsupportedModelError(
