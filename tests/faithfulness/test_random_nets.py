@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attree.attention import LoopedGraph
-from attree.attribution import subgraph_pairs
-from attree.faithfulness import PROTOCOLS, ExactReducer, graph_pairs
+from attree.attribution import graph_pairs, subgraph_pairs
+from attree.faithfulness import PROTOCOLS, ExactReducer
 from helpers.one_pass_each import reduced_outputs
 from helpers.random_nets import random_case
 
@@ -29,8 +29,14 @@ def test_reductions_are_as_one_forward_pass_each(first: int) -> None:
             pairs = subgraph_pairs(graph, torch.arange(graph.num_nodes), reducer.attention.num_layers)
         for name, protocol in PROTOCOLS.items():
             reduction = reducer.reduce(pairs, protocol, with_probability=True)
-            after = torch.stack(reduced_outputs(case.net, graph.edge_index, name, case.x, case.edge_index, **case.kwargs))
+            after = torch.stack(
+                reduced_outputs(case.net, graph.edge_index, name, case.x, case.edge_index, **case.kwargs)
+            )
             expected = after.softmax(-1)[pairs.edges, pairs.targets[pairs.owner]]
             torch.testing.assert_close(
-                reduction.probability, expected, rtol=0, atol=1e-8, msg=lambda text, at=f"seed {seed}, {name}: ": at + text
+                reduction.probability,
+                expected,
+                rtol=0,
+                atol=1e-8,
+                msg=lambda text, at=f"seed {seed}, {name}: ": at + text,
             )

@@ -46,9 +46,7 @@ def random_conv(draw: Random, kind: str, width: int, edges: bool) -> nn.Module:
         return GATv2Conv(width, out, share_weights=draw.random() < 0.4, **options)
     if kind == "supergat":
         return SuperGATConv(width, out, attention_type=draw.choice(["MX", "SD"]), **options)
-    return TransformerConv(
-        width, out, beta=draw.random() < 0.4, root_weight=draw.random() < 0.7, **options
-    )
+    return TransformerConv(width, out, beta=draw.random() < 0.4, root_weight=draw.random() < 0.7, **options)
 
 
 class RandomNet(nn.Module):
@@ -65,8 +63,10 @@ class RandomNet(nn.Module):
         self.edges = draw.random() < 0.4
         self.act = draw.choice([F.elu, F.relu, F.leaky_relu, torch.tanh])
         self.norm_first = draw.random() < 0.5
-        self.encoder = nn.Linear(CHANNELS, width) if draw.random() < 0.7 else nn.Sequential(
-            nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, width)
+        self.encoder = (
+            nn.Linear(CHANNELS, width)
+            if draw.random() < 0.7
+            else nn.Sequential(nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, width))
         )
         kinds = [draw.choice(KINDS) if self.kind == "mixed" else self.kind for _ in range(2 * self.depth)]
         # Only some layers of a net look at edge features.
@@ -88,9 +88,13 @@ class RandomNet(nn.Module):
         self.jk = None if jk == "none" else JumpingKnowledge(jk, width, self.depth)
         self.readout = draw.choice([*READOUTS]) if graphs else None
         head = width * self.depth if jk == "cat" else width
-        self.head = draw.choice([nn.Linear(head, CLASSES), nn.Sequential(nn.Linear(head, 5), nn.ELU(), nn.Linear(5, CLASSES))])
+        self.head = draw.choice(
+            [nn.Linear(head, CLASSES), nn.Sequential(nn.Linear(head, 5), nn.ELU(), nn.Linear(5, CLASSES))]
+        )
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, batch: Tensor | None = None
+    ) -> Tensor:
         x = start = self.encoder(x)
         seen = []
         for layer, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
@@ -98,7 +102,9 @@ class RandomNet(nn.Module):
             x = conv(x, edge_index, edge_attr) if self.looks[layer] else conv(x, edge_index)
             if self.parallel:
                 looks, branch = self.looks_too[layer], self.branches[layer]
-                x = self.mix(torch.cat([x, branch(before, edge_index, edge_attr) if looks else branch(before, edge_index)], -1))
+                x = self.mix(
+                    torch.cat([x, branch(before, edge_index, edge_attr) if looks else branch(before, edge_index)], -1)
+                )
             x = self.act(norm(x)) if self.norm_first else norm(self.act(x))
             x = F.dropout(x, 0.5, self.training)
             if self.skip == "add":

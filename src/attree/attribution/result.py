@@ -106,15 +106,14 @@ class Attribution:
             {"target": owners, "source": ends[0], "destination": ends[1], "score": self.scores.cpu().numpy()}
         )
 
-    def at(self, owner: Tensor, edges: Tensor) -> Tensor:
-        """Scores of (target position, edge) pairs; 0 where the edge carries no flow to the target.
+    def lists(self, owner: Tensor, edges: Tensor) -> bool:
+        """Whether this result lists exactly these (target position, edge) pairs, in their order."""
+        return torch.equal(self.edges, edges) and torch.equal(row_of(self.ptr.diff()), owner)
 
-        Pairs that list the flow edges in this result's own order, as `subgraph_pairs` does, are read without a search.
-        """
+    def at(self, owner: Tensor, edges: Tensor) -> Tensor:
+        """Scores of (target position, edge) pairs; 0 where this result does not list the edge."""
         own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
         asked = owner * self.graph.num_edges + edges
-        if torch.equal(own, asked):
-            return self.scores
         order = own.argsort()
         place, known = find(own[order], asked)
         scores = self.scores.new_zeros(asked.numel())

@@ -1,4 +1,4 @@
-"""Choose how to reduce attention: by the model's own forward on rows where it fits, by copies of subgraphs elsewhere."""
+"""Choose how to reduce attention: by exact updates of rows where a model can be run on rows, else by copies."""
 
 from __future__ import annotations
 

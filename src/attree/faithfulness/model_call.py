@@ -1,94 +1,54 @@
-"""One call of a model, repeated on parts of its graph: which arguments go with nodes, which with edges."""
+"""One call of a model, repeated on other nodes and edges: on copies of subgraphs, or on rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attree.errors import UnsupportedModelError
 from attree.faithfulness.precision import exact_dtype
-
-
-class Kind(Enum):
-    """What an argument has one row for; the graph of each node is `BATCH`, the number of graphs `COUNT`."""
-
-    NODE = auto()
-    EDGE = auto()
-    BATCH = auto()
-    COUNT = auto()
-    OTHER = auto()
-
-
-class Inputs(NamedTuple):
-    """All arguments of one call."""
-
-    x: Tensor
-    edge_index: Tensor
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+from attree.subject import ModelInputs
+from attree.subject.arguments import Kind
+from attree.subject.subject import graph_of_nodes
 
 
 class ModelCall:
-    """The call `model(x, edge_index, *args, **kwargs)`, and the same on other nodes and edges.
+    """The call `model(x, edge_index, *args, **kwargs)`.
 
     Args:
         model: The model.
         inputs: The arguments it is called with.
+        output: What it returned: logits, one row per node, or per graph if an argument says which graph nodes are of.
+
+    Attributes:
+        logits: The logits, in the most exact type of the device.
+        itemsize: Bytes of one number in the model's output.
+        batch: The graph of each node if the logits are those of graphs, else None.
     """
 
-    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, inputs: ModelInputs, output: Any) -> None:
         self._inputs = inputs
-        names = list(signature(model.forward).parameters)[2 : 2 + len(inputs.args)]
-        names += [""] * (len(inputs.args) - len(names))
-        self._args = [self._kind(name, value) for name, value in zip(names, inputs.args, strict=True)]
-        self._kwargs = {name: self._kind(name, value) for name, value in inputs.kwargs.items()}
+        shape = tuple(output.shape) if isinstance(output, Tensor) else ()
+        if len(shape) != 2 or shape[1] < 2:
+            got = f"shape {shape}" if isinstance(output, Tensor) else type(output).__name__
+            raise UnsupportedModelError(
+                f"Expected {type(model).__name__} to return logits [{inputs.num_nodes}, classes], one row per node (or "
+                f"per graph, if given `batch`) of at least 2 classes, but got {got}."
+            )
+        self.batch = graph_of_nodes(inputs, output)
+        # In float32, the logarithms in dNE would add noise that rank statistics rank.
+        self.itemsize = output.element_size()
+        self.logits = output.to(exact_dtype(output.device))
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kind of each further argument, positional ones first."""
-        return (*self._args, *self._kwargs.values())
-
-    @property
-    def batch(self) -> Tensor | None:
-        """The graph of each node, if that is one of the arguments."""
-        values = (*self._inputs.args, *self._inputs.kwargs.values())
-        return next((value for kind, value in zip(self.kinds, values, strict=True) if kind is Kind.BATCH), None)
-
-    def read(self, output: Any) -> tuple[Tensor, Tensor | None]:
-        """Class scores in the most exact type of the device, and the graph of each node if they are those of graphs.
-
-        Raises:
-            UnsupportedModelError: If the output is no class scores.
-        """
-        num_nodes, batch = self._inputs.x.shape[0], self.batch
-        num_graphs = 0 if batch is None else int(batch.max()) + 1
-        shape = tuple(output.shape) if isinstance(output, Tensor) else ()
-        if len(shape) != 2 or shape[0] not in (num_nodes, num_graphs) or shape[1] < 2:
-            got = f"shape {shape}" if isinstance(output, Tensor) else type(output).__name__
-            raise UnsupportedModelError(
-                f"Expected {type(self._model).__name__} to return class scores [{num_nodes}, classes], one row per "
-                f"node (or per graph, if given `batch`) of at least 2 classes, but got {got}."
-            )
-        # In float32, the logarithms in dNE would add noise that rank statistics rank.
-        return output.to(exact_dtype(output.device)), batch if shape[0] == num_graphs else None
-
-    def _kind(self, name: str, value: Any) -> Kind:
-        num_nodes, num_edges = self._inputs.x.shape[0], self._inputs.edge_index.shape[1]
-        if name in ("batch_size", "num_graphs") and isinstance(value, int):
-            return Kind.COUNT
-        if not isinstance(value, Tensor) or value.dim() == 0 or num_nodes == 0:
-            return Kind.OTHER
-        if name == "batch" and value.shape == (num_nodes,) and value.dtype == torch.int64:
-            return Kind.BATCH
-        if value.shape[0] == num_edges and (num_edges != num_nodes or name.startswith("edge")):
-            return Kind.EDGE
-        return Kind.NODE if value.shape[0] == num_nodes else Kind.OTHER
+        """What each of the further arguments belongs to; the graph of each node is `BATCH` if graphs are explained."""
+        return tuple(
+            Kind.BATCH if value is self.batch and value is not None else kind
+            for kind, (_, value) in zip(self._inputs.kinds(), self._inputs.named(), strict=True)
+        )
 
     def on(
         self,
@@ -97,7 +57,7 @@ class ModelCall:
         edge: Callable[[Tensor], Tensor],
         batch: Tensor | None,
         count: int | None,
-    ) -> Inputs:
+    ) -> ModelInputs:
         """The arguments of the same call on other nodes and edges.
 
         Args:
@@ -109,6 +69,8 @@ class ModelCall:
         """
 
         def part(kind: Kind, value: Any) -> Any:
+            if value is self.batch and value is not None:
+                kind = Kind.BATCH
             match kind:
                 case Kind.EDGE:
                     return edge(value)
@@ -121,6 +83,4 @@ class ModelCall:
                 case Kind.OTHER:
                     return value
 
-        args = tuple(part(kind, value) for kind, value in zip(self._args, self._inputs.args, strict=True))
-        kwargs = {name: part(kind, self._inputs.kwargs[name]) for name, kind in self._kwargs.items()}
-        return Inputs(node(self._inputs.x), edge_index, args, kwargs)
+        return self._inputs.replaced(node(self._inputs.x), edge_index, part)

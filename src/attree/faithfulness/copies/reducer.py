@@ -18,15 +18,17 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention, capture_attention, evaluating
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs, tap_softmax
-from attree.attribution.flows import Start, stream_frontiers
+from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
+from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
-from attree.faithfulness.model_call import Inputs, ModelCall
+from attree.faithfulness.model_call import ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.ragged import expand, group
+from attree.subject import ModelInputs
 
 
 class CopiesReducer:
@@ -65,14 +67,12 @@ class CopiesReducer:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         self.model = model
         self.memory = memory
-        self._inputs = Inputs(x, edge_index, args, kwargs)
+        self._inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         hidden = max(_width(conv) for conv in attention_convs(model))
-        self._call = ModelCall(model, self._inputs)
-        self._pass: tuple[Attention, Tensor, Tensor | None] | None = None
-        itemsize = self.attention.output.element_size()
-        self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * itemsize
-        self._bytes_per_edge = 6 * hidden * itemsize + 64
+        self._pass: tuple[Attention, ModelCall] | None = None
+        self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
+        self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
         # After the forward pass, which refuses a graph of other edges.
         self._rows = group(edge_index[1], self.graph.num_nodes)
 
@@ -82,20 +82,16 @@ class CopiesReducer:
         return self._forward()[0]
 
     @property
-    def _logits(self) -> Tensor:
-        """Class scores in the forward pass."""
+    def _call(self) -> ModelCall:
         return self._forward()[1]
 
-    @property
-    def _batch(self) -> Tensor | None:
-        """The graph of each node if the scores are those of graphs, else None."""
-        return self._forward()[2]
-
-    def _forward(self) -> tuple[Attention, Tensor, Tensor | None]:
+    def _forward(self) -> tuple[Attention, ModelCall]:
         if self._pass is None:
-            x, edge_index, args, kwargs = self._inputs
-            attention = capture_attention(self.model, x, edge_index, *args, graph=self.graph, **kwargs)
-            self._pass = attention, *self._call.read(attention.output)
+            inputs = self._inputs
+            attention = capture_attention(
+                self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
+            )
+            self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
         return self._pass
 
     def forget(self) -> None:
@@ -107,7 +103,7 @@ class CopiesReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        logits = self._logits
+        logits = self._call.logits
         result = Reduction.unchanged(pairs, logits, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0
@@ -130,8 +126,8 @@ class CopiesReducer:
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
-        if self._batch is not None:
-            nodes = group(self._batch, self._logits.shape[0])
+        if self._call.batch is not None:
+            nodes = group(self._call.batch, self._call.logits.shape[0])
             owner, place = expand(nodes.ptr, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
@@ -147,7 +143,7 @@ class CopiesReducer:
         nodes, edges = (size.double() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
-    def _inputs_on(self, copies: Copies) -> Inputs:
+    def _inputs_on(self, copies: Copies) -> ModelInputs:
         """The arguments of the same call on copies; each copy is a graph of its own."""
         return self._call.on(
             copies.edge_index,
@@ -159,7 +155,7 @@ class CopiesReducer:
 
     def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
         """Which row of the output on copies belongs to the target of each."""
-        if self._batch is not None:
+        if self._call.batch is not None:
             return torch.arange(target.numel(), device=target.device)
         return copies.nodes_of_copies(target)
 
@@ -173,7 +169,7 @@ class CopiesReducer:
             inputs = self._inputs_on(copies)
             inputs.x[copies.start[-1] :] = 0
             scores = run(copies, inputs)[self._rows_of(copies, targets[part])[:-1]]
-            expected = self._logits[targets[part[:-1]]]
+            expected = self._call.logits[targets[part[:-1]]]
             difference, scale = float((scores - expected).abs().max()), max(float(expected.abs().max()), 1.0)
             if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
                 raise UnsupportedModelError(
@@ -193,10 +189,11 @@ class CopyRun:
         self._copies: Copies | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def __call__(self, copies: Copies, inputs: Inputs) -> Tensor:
+    def __call__(self, copies: Copies, inputs: ModelInputs) -> Tensor:
         """The model's output on copies."""
         self._copies = copies
-        return self.model(inputs.x, inputs.edge_index, *inputs.args, **inputs.kwargs)
+        output: Tensor = inputs.call(self.model)
+        return output
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that a convolution is about to score."""

@@ -25,8 +25,9 @@ from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageMode, Wiring
 from attree.faithfulness.exact.trace import LayerTrace
-from attree.faithfulness.model_call import Kind, ModelCall
 from attree.ragged import expand, group
+from attree.subject import ModelInputs
+from attree.subject.arguments import Kind
 
 NODES = 24
 """Nodes that rows are compared at, if the model does not see several graphs."""
@@ -55,18 +56,28 @@ class Sample(NamedTuple):
     graph: Tensor | None
 
     @classmethod
-    def of(cls, call: ModelCall, graph: LoopedGraph) -> Sample:
-        """A few nodes, or all nodes of a few graphs."""
-        if call.batch is None:
+    def of(cls, inputs: ModelInputs, graph: LoopedGraph) -> Sample:
+        """A few nodes, or all nodes of a few graphs if an argument could say which graph nodes are of."""
+        batch = _graph_numbers(inputs)
+        if batch is None:
             spread = torch.linspace(0, graph.num_nodes - 1, min(NODES, graph.num_nodes), device=graph.device)
             node = spread.round().long()
             return cls(torch.cat([node, node[:1]]), None, None)
-        rows = group(call.batch, int(call.batch.max()) + 1)
+        rows = group(batch, int(batch.max()) + 1)
         filled = rows.sizes.nonzero().view(-1)
         graphs = filled[rows.sizes[filled].argsort(stable=True)[:GRAPHS]]
         graphs = torch.cat([graphs, graphs[:1]])
         copy, place = expand(rows.ptr, graphs)
         return cls(rows.items[place], copy, graphs)
+
+
+def _graph_numbers(inputs: ModelInputs) -> Tensor | None:
+    """The argument that holds the graph of each node, or else could hold it."""
+    for kind in (Kind.BATCH, Kind.NODE):
+        for (_, value), own in zip(inputs.named(), inputs.kinds(), strict=True):
+            if own is kind and value.dim() == 1 and value.dtype == torch.int64 and bool((value.diff() >= 0).all()):
+                return value if int(value[0]) >= 0 else None
+    return None
 
 
 def checked_recording(recorder: Recorder, graph: LoopedGraph) -> tuple[Recording, Wiring]:
@@ -75,10 +86,10 @@ def checked_recording(recorder: Recorder, graph: LoopedGraph) -> tuple[Recording
     Raises:
         CannotTakeApartError: If the model does not fit; the message says why.
     """
-    made_of = tuple((name, type(module)) for name, module in recorder.model.named_modules()), recorder.call.kinds
+    made_of = tuple((name, type(module)) for name, module in recorder.model.named_modules()), recorder.inputs.kinds()
     known = _KNOWN.get(recorder.model)
     wiring = known[1] if known is not None and known[0] == made_of else None
-    sample = Sample.of(recorder.call, graph) if graph.num_nodes else None
+    sample = Sample.of(recorder.inputs, graph) if graph.num_nodes else None
     inputs: list[Tensor] = []
 
     def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
@@ -127,7 +138,9 @@ def _check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor, graph: Loo
 
 def _check_rows(recording: Recording, sample: Sample, inputs: list[Tensor], wiring: Wiring | None) -> Wiring:
     """Run the model on rows without a reduction and compare; find what feeds what if that is not known."""
-    graphs = recording.batch is not None
+    graphs = recording.call.batch is not None
+    if graphs and sample.copy is None:
+        raise CannotTakeApartError("no argument of it says which graph each node is of")
     mode = StageMode(sample.node.numel()) if wiring is None else None
     calls = 0
 
@@ -152,7 +165,7 @@ def _check_rows(recording: Recording, sample: Sample, inputs: list[Tensor], wiri
         return out
 
     batch = sample.copy if graphs else None
-    count = None if sample.graph is None or not graphs else sample.graph.numel()
+    count = sample.graph.numel() if graphs and sample.graph is not None else None
     given = recording.inputs_at(sample.node, batch, count, lazy=False)
     if given.x.is_floating_point():
         given.x[-1] = torch.randn(given.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(given.x)
@@ -162,7 +175,7 @@ def _check_rows(recording: Recording, sample: Sample, inputs: list[Tensor], wiri
         output = recording.model(given)
     if calls != len(recording.layers):
         raise CannotTakeApartError("its forward calls other layers on rows")
-    expected = recording.logits[sample.graph if graphs and sample.graph is not None else sample.node]
+    expected = recording.call.logits[sample.graph if graphs and sample.graph is not None else sample.node]
     fits = isinstance(output, Tensor) and output.shape == expected.shape
     if not fits or not _same(output[:-1], expected[:-1], expected.dtype):
         where = "its readout does not treat each graph alone" if graphs else "what follows is not computed node by node"
@@ -191,7 +204,7 @@ def _mark_inputs(mode: StageMode, recording: Recording, given: Any) -> None:
     """Say which arguments are about nodes, graphs and edges."""
     mode.mark(given.x, {INPUT})
     mode.mark(given.edge_index, {EDGES})
-    stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if recording.batch is None else BATCH}
+    stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if recording.call.batch is None else BATCH}
     for kind, value in zip(recording.call.kinds, (*given.args, *given.kwargs.values()), strict=True):
         if kind in stage:
             mode.mark(value, {stage[kind]})

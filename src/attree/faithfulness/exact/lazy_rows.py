@@ -81,7 +81,13 @@ class LazyRows(Tensor):
 
     @staticmethod
     def __new__(
-        cls, whole: Tensor, index: Tensor | None, dtype: torch.dtype, store: Store, name: Any, compact: Tensor | None = None
+        cls,
+        whole: Tensor,
+        index: Tensor | None,
+        dtype: torch.dtype,
+        store: Store,
+        name: Any,
+        compact: Tensor | None = None,
     ) -> LazyRows:
         rows = whole.shape[0] if index is None else index.numel()
         self = torch.Tensor._make_wrapper_subclass(cls, (rows, *whole.shape[1:]), dtype=dtype, device=whole.device)

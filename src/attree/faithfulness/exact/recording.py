@@ -19,8 +19,10 @@ from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_model import RowModel, convolutions
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import LayerTrace, trace_layer
-from attree.faithfulness.model_call import Inputs, ModelCall
+from attree.faithfulness.model_call import ModelCall
 from attree.faithfulness.precision import exact_dtype
+from attree.subject import ModelInputs
+from attree.subject.arguments import Kind
 
 Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""
@@ -29,7 +31,7 @@ Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 class Features:
     """The floating-point arguments of a call, prepared once: the parts of a recording that weights do not change."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: ModelInputs) -> None:
         self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
         for value in (inputs.x, *inputs.args, *inputs.kwargs.values()):
             if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
@@ -37,7 +39,7 @@ class Features:
                 whole = whole if whole.dtype.itemsize >= 4 else whole.float()
                 self._prepared[id(value)] = whole, compact_features(whole)
 
-    def lazy(self, value: Tensor, dtype: torch.dtype, store: Store) -> LazyRows | None:
+    def lazy(self, value: Any, dtype: torch.dtype, store: Store) -> LazyRows | None:
         """An argument as lazy rows; None if it holds no floating-point numbers."""
         if id(value) not in self._prepared:
             return None
@@ -53,23 +55,19 @@ class Recording:
         model: The model with the weights that it had.
         graph: The looped graph.
         layers: Every call of a convolution, in order.
-        logits: The class scores.
-        batch: The graph of each node if these are those of graphs, else None.
+        call: The call that was recorded, with its output.
         attention: The attention in the usual form.
-        call: The call that was recorded.
     """
 
     model: RowModel
     graph: LoopedGraph
     layers: list[LayerTrace]
-    logits: Tensor
-    batch: Tensor | None
-    attention: Attention
     call: ModelCall
+    attention: Attention
     _features: Features
     _store: Store
 
-    def inputs_at(self, nodes: Tensor, batch: Tensor | None, count: int | None, lazy: bool = True) -> Inputs:
+    def inputs_at(self, nodes: Tensor, batch: Tensor | None, count: int | None, lazy: bool = True) -> ModelInputs:
         """The arguments of the same call on rows.
 
         Args:
@@ -78,7 +76,7 @@ class Recording:
             count: The number of these graphs.
             lazy: Look features up when they are read; else at once.
         """
-        dtype = self.logits.dtype
+        dtype = self.call.logits.dtype
 
         def of_nodes(value: Tensor) -> Tensor:
             rows = self._features.lazy(value, dtype, self._store)
@@ -103,10 +101,9 @@ class Recorder:
         memory: Bytes of working memory beyond what is kept.
     """
 
-    def __init__(self, model: nn.Module, inputs: Inputs, graph: LoopedGraph, memory: int) -> None:
+    def __init__(self, model: nn.Module, inputs: ModelInputs, graph: LoopedGraph, memory: int) -> None:
         self.model = model
-        self.call = ModelCall(model, inputs)
-        self._inputs = inputs
+        self.inputs = inputs
         self._features = Features(inputs)
         self._graph = graph
         self._memory = memory
@@ -142,18 +139,18 @@ class Recorder:
             shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
             return out.clone() if shared else out
 
-        def whole(value: Tensor) -> Tensor:
+        def whole(_: Kind, value: Any) -> Any:
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
         with model.replaced(answer):
-            output = model(self.call.on(self._graph.original_edge_index, whole, whole, None, None))
+            x = whole(Kind.NODE, self.inputs.x)
+            output = model(self.inputs.replaced(x, self._graph.original_edge_index, whole))
         if not layers:
             raise CannotTakeApartError("it calls no attention layer")
         output = output.read() if isinstance(output, LazyRows) else output
-        logits, batch = self.call.read(output)
-        x = self._inputs.x
-        dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        call = ModelCall(self.model, self.inputs, output)
+        dtype = self.inputs.x.dtype if self.inputs.x.is_floating_point() else torch.get_default_dtype()
         weights = tuple(layer.weights.to(dtype) for layer in layers)
-        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), logits)
-        return Recording(model, self._graph, layers, logits, batch, attention, self.call, self._features, store)
+        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), call.logits)
+        return Recording(model, self._graph, layers, call, attention, self._features, store)

@@ -19,11 +19,11 @@ from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.row_groups import LayerShape
 from attree.faithfulness.exact.stages import INPUT, Wiring
 from attree.faithfulness.exact.update import CallUpdate
-from attree.faithfulness.model_call import Inputs
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY
 from attree.ragged import take_rows
+from attree.subject import ModelInputs
 
 
 class ExactReducer:
@@ -60,7 +60,7 @@ class ExactReducer:
         self.model = model
         self.graph = graph
         self.memory = memory
-        self._recorder = Recorder(model, Inputs(x, edge_index, args, kwargs), graph, memory)
+        self._recorder = Recorder(model, ModelInputs.of(model, x, edge_index, *args, **kwargs), graph, memory)
         self._plan: ReductionPlan | None = None
         self._recorded: tuple[Recording, Wiring] | None = checked_recording(self._recorder, graph)
 
@@ -96,8 +96,8 @@ class ExactReducer:
             shapes = [
                 LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers
             ]
-            self._plan = ReductionPlan(self.graph, pairs, shapes, wiring, recording.batch, self.memory)
-        logits = recording.logits
+            self._plan = ReductionPlan(self.graph, pairs, shapes, wiring, recording.call.batch, self.memory)
+        logits = recording.call.logits
         result = Reduction.unchanged(pairs, logits, with_probability)
         run = _RowRun(recording, self._plan, protocol)
         with recording.model.replaced(run.answer):

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import evaluating
-from attree.faithfulness.model_call import Inputs
+from attree.subject import ModelInputs
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Tensor]
 """Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns its output."""
@@ -43,7 +43,7 @@ class RowModel:
             if tensor.is_floating_point()
         }
 
-    def __call__(self, inputs: Inputs) -> Any:
+    def __call__(self, inputs: ModelInputs) -> Any:
         """Run the forward; to be called while `replaced` is open."""
         args = (inputs.x, inputs.edge_index, *inputs.args)
         return functional_call(self.model, self.tensors, args, inputs.kwargs)

@@ -109,4 +109,6 @@ class StageMode(TorchDispatchMode):
         numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
         batch = numbers[family.pop(BATCH)] if has_batch else None
         outputs = tuple(sorted(stage for stage in self.of(output) if stage > 0))
-        return Wiring(tuple(self.feeds), tuple(numbers[number] for number in family.values()), batch, outputs, self.width)
+        return Wiring(
+            tuple(self.feeds), tuple(numbers[number] for number in family.values()), batch, outputs, self.width
+        )

@@ -57,9 +57,7 @@ class LayerTrace:
     def output(self, nodes: Tensor) -> Tensor:
         """What the layer returned for some nodes."""
         root = self.states.root
-        return self.algebra.finish(
-            take_rows(self.aggregated, nodes), None if root is None else take_rows(root, nodes)
-        )
+        return self.algebra.finish(take_rows(self.aggregated, nodes), None if root is None else take_rows(root, nodes))
 
 
 def trace_layer(algebra: LayerAlgebra, h: Tensor, edges: LayerEdges, graph: LoopedGraph, memory: int) -> LayerTrace:

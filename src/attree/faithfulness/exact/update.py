@@ -56,7 +56,9 @@ class CallUpdate:
             senders = self.layer.algebra.project(x if call.later.senders is None else take_rows(x, call.later.senders))
             aggregated = self._later(call.records, call.later, senders)
             if root is not None and senders.root is not None:
-                root = take_rows(root, node).index_copy_(0, call.later.own, take_rows(senders.root, call.later.own_sender))
+                root = take_rows(root, node).index_copy_(
+                    0, call.later.own, take_rows(senders.root, call.later.own_sender)
+                )
         out = self.layer.algebra.finish(aggregated, root)
         if call.place is None:
             return out
@@ -120,9 +122,7 @@ class CallUpdate:
         self._restore(out, _unsafe(norm), records, plan.changes, senders)
         return out
 
-    def _restore(
-        self, out: Tensor, stale: Tensor, records: Records, changes: Changes, senders: States | None
-    ) -> None:
+    def _restore(self, out: Tensor, stale: Tensor, records: Records, changes: Changes, senders: States | None) -> None:
         """Compute the stale ones among the rows `out` anew."""
         rows = stale.nonzero().view(-1)
         if rows.numel() == 0:

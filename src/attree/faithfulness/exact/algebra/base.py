@@ -79,7 +79,7 @@ class LayerAlgebra(ABC):
         """
 
     def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
-        """Scores of all sources [d, ...] with all targets [r, ...], as [r, heads, d]; edge [d, ...] goes with sources."""
+        """Scores of all sources [d, ...], each with its edge, with all targets [r, ...], as [r, heads, d]."""
         wide = None if edge is None else edge.unsqueeze(0)
         return self.score(source.unsqueeze(0), target.unsqueeze(1), wide).transpose(1, 2)
 

@@ -1,0 +1,6 @@
+"""What is explained: a model with its inputs, its looped graph and its attention."""
+
+from attree.subject.inputs import ModelInputs
+from attree.subject.subject import Subject
+
+__all__ = ["ModelInputs", "Subject"]
