@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,6 +70,14 @@ class Attention:
         """Wrap weights that are at hand: one tensor a layer, [num_edges] or [num_edges, heads], using all edges."""
         columns = tuple(weight.unsqueeze(-1) if weight.dim() == 1 else weight for weight in weights)
         return cls(graph, columns, (None,) * len(columns))
+
+    def only(self, calls: Sequence[int]) -> Attention:
+        """The attention of some of the calls that this one lists all of."""
+        if list(calls) == list(range(len(self.weights))):
+            return replace(self, calls=tuple(calls))
+        embedding = self.embedding if calls[-1] == len(self.weights) - 1 else None
+        weights, present = tuple(self.weights[call] for call in calls), tuple(self.present[call] for call in calls)
+        return Attention(self.graph, weights, present, self.output, embedding, tuple(calls))
 
     @property
     def num_layers(self) -> int:
