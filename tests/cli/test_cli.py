@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from attree.cli import main
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs"
 TINY = [
     "--data.num_nodes=200",
