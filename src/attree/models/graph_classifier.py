@@ -64,6 +64,9 @@ class GraphClassifier(Classifier):
 
     def examples(self, batch: Batch, stage: Stage) -> tuple[Tensor, Tensor]:
         """Class scores and labels of the graphs of the batch."""
+        expect(
+            isinstance(batch, Batch), "data", "graph-level for GraphClassifier, in PyG's batches", type(batch).__name__
+        )
         return self(batch.x, batch.edge_index, batch.batch, batch.num_graphs), batch.y
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch_geometric.data import Data
 
+from attree.errors import expect
 from attree.models.classifier import Classifier, Stage
 
 
@@ -27,10 +28,14 @@ class NodeClassifier(Classifier):
 
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
         """Class scores and labels of the nodes of the step."""
+        sampled, mask = "batch_size" in batch, f"{stage}_mask"
+        expect(
+            sampled or mask in batch, "data", f"node-level for NodeClassifier, with a `{mask}`", type(batch).__name__
+        )
         scores = self(batch.x, batch.edge_index)
-        if "batch_size" in batch:
+        if sampled:
             return scores[: batch.batch_size], batch.y[: batch.batch_size]
-        nodes = batch[f"{stage}_mask"]
+        nodes = batch[mask]
         return scores[nodes], batch.y[nodes]
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
