@@ -11,7 +11,6 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
@@ -23,7 +22,7 @@ from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
 from attree.cli.run_folder import RunFolder
 from attree.cli.save_config import SaveConfig
-from attree.cli.stop import KeepListening, StopSignal, end_by, was_interrupted
+from attree.cli.stop import KeepListening, StopSignal, end_by, is_first_process, was_interrupted
 from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError, expect
 from attree.models import GraphClassifier, NodeClassifier
@@ -158,7 +157,7 @@ class AttreeCLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run a command in a folder of its own; only the first of several processes claims it."""
-        if getattr(rank_zero_only, "rank", 0) != 0:
+        if not is_first_process():
             super()._run_subcommand(subcommand)
             return
         folder = RunFolder(self.trainer.loggers, subcommand, self.resumed)
@@ -205,9 +204,13 @@ def default_logger() -> dict[str, Any]:
 
 
 def hush() -> None:
-    """Keep advertisements and other libraries' internal deprecations out of a user's terminal."""
+    """Keep advertisements, what attree says itself, and libraries' internal deprecations out of a user's terminal."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return not any(words in record.getMessage() for words in ("Tip:", "Detected KeyboardInterrupt"))
+
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
-        logging.getLogger(name).addFilter(lambda record: "Tip:" not in record.getMessage())
+        logging.getLogger(name).addFilter(is_wanted)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ def fail(message: str) -> NoReturn:
 @contextmanager
 def failing_in_sentences() -> Iterator[None]:
     """Turn exceptions whose cause is what the user gave into one line and status 2; let all others through."""
+    before = threading.excepthook
+    threading.excepthook = _ignore_writer
     try:
         yield
     except Exception as error:
@@ -35,14 +38,26 @@ def failing_in_sentences() -> Iterator[None]:
         if sentence is None:
             raise
         fail(sentence)
+    finally:
+        threading.excepthook = before
+
+
+def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
+    """Leave to the main thread what TensorBoard's writer fails with: it is raised again there."""
+    if type(failure.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(failure)
 
 
 def own_error(error: BaseException) -> AttreeError | None:
     """The attree error that an exception is, or that other libraries have wrapped; None if there is none."""
+    seen: set[int] = set()  # what one thread raises and another raises again can be its own context
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, AttreeError):
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, AttreeError):
+            return cause
+        seen.add(id(cause))
         cause = cause.__cause__ or cause.__context__
-    return cause
+    return None
 
 
 def sentence_of(error: BaseException) -> str | None:
@@ -52,7 +67,7 @@ def sentence_of(error: BaseException) -> str | None:
     written, memory that is not there, and what Lightning raises on purpose.
 
     >>> sentence_of(PermissionError(13, "Permission denied", "logs/runs"))
-    'Permission denied: logs/runs'
+    'The system refused logs/runs: Permission denied.'
     >>> sentence_of(KeyError("a bug")) is None
     True
     """
@@ -65,8 +80,8 @@ def sentence_of(error: BaseException) -> str | None:
     if "PytorchStreamWriter" in text or "unexpected pos" in text:  # how torch.save meets a full disk
         return f"A checkpoint could not be written: {text}"
     if isinstance(error, OSError):
-        path = f": {error.filename}" if error.filename is not None else ""
-        return f"{error.strerror or text}{path}"
+        path = "a file" if error.filename is None else error.filename
+        return f"The system refused {path}: {error.strerror or text}."
     if isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY):
         return f"There is not enough memory for this: {text.splitlines()[0] if text else 'the system has none left'}"
     return _without_advice(text) if raised_on_purpose(error, REFUSERS) else None

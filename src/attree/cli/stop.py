@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -67,6 +68,11 @@ class KeepListening(Callback):
             self.stop.listen()
 
 
+def is_first_process() -> bool:
+    """Whether this is the process of a run that speaks and writes; also true before Lightning has started others."""
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
 def was_interrupted(error: BaseException) -> bool:
     """Whether a command ended by a signal: Lightning turns the interrupt into an exit, and keeps it as its context."""
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
@@ -80,7 +86,8 @@ def end_by(number: signal.Signals, arguments: Sequence[str], checkpoint: Path | 
         how = f"go on with: {shlex.join(['attree', *_without_checkpoint(arguments), '--ckpt_path', str(checkpoint)])}"
     else:
         how = "no checkpoint was written yet, so there is nothing to go on from."
-    print(f"attree: stopped by {NAMES[number]}; {how}", file=sys.stderr)
+    if is_first_process():
+        print(f"attree: stopped by {NAMES[number]}; {how}", file=sys.stderr)
     raise SystemExit(128 + number)
 
 
