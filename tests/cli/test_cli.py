@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import re
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from helpers.cli import CONFIGS, fit, refusal, run, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.cli import main
-
-REPO = Path(__file__).parents[2]
-CONFIGS = REPO / "configs"
-TINY = [
-    "--data.num_nodes=200",
-    "--data.edge_probability=0.01",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--explain.figures=0",
-    "--explain.num_targets=5",
-]
-
-
-def fit(folder: Path, *arguments: str) -> Path:
-    """Run a tiny Infection fit in `folder`; returns the folder of the run."""
-    main(["fit", f"--config={CONFIGS / 'infection.yaml'}", *TINY, f"--trainer.logger.save_dir={folder}", *arguments])
-    return sorted((folder / "infection").iterdir())[-1]
+from attree.data import Infection
+from attree.models import GAT
 
 
 def test_fit_leaves_curves_config_checkpoint_and_explanations(tmp_path: Path) -> None:
@@ -44,14 +30,49 @@ def test_fit_leaves_curves_config_checkpoint_and_explanations(tmp_path: Path) ->
     assert "config/text_summary" in scalars.Tags()["tensors"]
 
 
-def test_validate_test_and_predict_read_the_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = fit(tmp_path, "--trainer.max_epochs=2")
-    for command in ("validate", "test", "predict"):
-        arguments = [f"--config={CONFIGS / 'infection.yaml'}", *TINY, f"--trainer.logger.save_dir={tmp_path / command}"]
-        main([command, *arguments, f"--ckpt_path={run / 'checkpoints' / 'last.ckpt'}"])
-    printed = capsys.readouterr().out
-    assert "val/acc" in printed
-    assert "test/acc" in printed
+def test_reading_a_trained_network_leaves_the_fit_alone_and_prints_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted = fit(tmp_path)
+    before = {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()}
+    checkpoint = f"--ckpt_path={fitted / 'checkpoints' / 'last.ckpt'}"
+    capsys.readouterr()
+    for command, accuracy in (("validate", "val/acc"), ("test", "test/acc")):
+        run(command, tmp_path, checkpoint)
+        assert len(re.findall(accuracy, capsys.readouterr().out)) == 1
+    run("predict", tmp_path, checkpoint)
+    assert {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()} == before
+    folders = sorted(path.name for path in (tmp_path / "infection").iterdir())
+    assert folders == ["predict_0", "test_0", "validate_0", "version_0"]
+    run("test", tmp_path, checkpoint)
+    assert (tmp_path / "infection" / "test_1").is_dir()
+
+
+def test_predict_writes_what_the_network_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = fit(tmp_path)
+    checkpoint = fitted / "checkpoints" / "last.ckpt"
+    run("predict", tmp_path, f"--ckpt_path={checkpoint}")
+    path = tmp_path / "infection" / "predict_0" / "predictions.npz"
+    assert f"Predictions: {path}" in capsys.readouterr().out
+
+    data = Infection(num_nodes=200, edge_probability=0.01, num_layers=3)
+    net = GAT(data.num_features, data.num_classes, hidden_channels=8, num_layers=3).eval()
+    weights = torch.load(checkpoint, weights_only=True)["state_dict"]
+    net.load_state_dict({name.removeprefix("net."): value for name, value in weights.items()})
+    with torch.no_grad():
+        expected = net(data.graph.x, data.graph.edge_index).softmax(dim=-1).numpy()
+    found = np.load(path)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
+    assert found["predicted"].tolist() == expected.argmax(axis=1).tolist()
+    assert found["index"].tolist() == list(range(200))
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_an_untrained_network_is_not_reported(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"the trained network to {command} (--ckpt_path" in refusal(tiny(command, tmp_path), capsys)
+    assert not any(tmp_path.iterdir())
 
 
 def test_same_seed_and_config_give_the_same_numbers(tmp_path: Path) -> None:
@@ -73,56 +94,22 @@ def test_every_shipped_config_parses_and_begins_with_its_command(
     assert config.read_text().startswith(f"# attree fit --config configs/{config.name}")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--data=Coraa"], "argument `data` to be a dataset (Arxiv, BAShapes, HIN, Infection,"),
-        (["--model.net=attree.models.GCN"], "argument `net` to be a network (GAT, GATv2, SuperGAT or your own)"),
-        (["--model.net.num_layers=-1"], "argument `num_layers` to be an integer >= 1, but got -1."),
-        (["--config=configs/none.yaml"], "argument `config` to be a YAML file, but got "),
-        (["--data.num_nodes=many"], "argument `num_nodes` to be a <class 'int'>, but got 'many'."),
-        (["--explain.methods=[gat]"], "argument `methods` to be names among gatt, gatt_sim"),
-        (["--ckpt_path=nowhere.ckpt"], "argument `ckpt_path` to be a checkpoint file, but got 'nowhere.ckpt'."),
-        (["--unheard-of=1"], "unrecognized arguments: --unheard-of=1"),
-    ],
-)
-def test_mistakes_get_one_clear_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", [["--model.net", "GAT"], ["--model.net=GAT"], ["--model.net.class_path=GAT"]])
+def test_attrees_own_classes_are_found_by_name(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with pytest.raises(SystemExit):
+        main([*tiny("fit", tmp_path), *form, "--data", "BAShapes", "--print_config"])
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["model"]["init_args"]["net"]["class_path"] == "attree.models.GAT"
+    assert shown["data"]["class_path"] == "attree.data.BAShapes"
+
+
+def test_attrees_own_classes_are_found_by_name_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "short.yaml"
+    path.write_text("data: Infection\nmodel: {class_path: NodeClassifier, init_args: {net: {class_path: GAT}}}\n")
     with pytest.raises(SystemExit) as stop:
-        main(["fit", f"--config={CONFIGS / 'infection.yaml'}", *arguments])
-    assert stop.value.code == 2
-    errors = [line for line in capsys.readouterr().err.splitlines() if "Seed set" not in line]
-    assert len(errors) == 1
-    assert errors[0].startswith("attree: error: ")
-    assert sentence in errors[0]
-
-
-class Payload:
-    """Runs code when it is unpickled."""
-
-    def __init__(self, touched: Path) -> None:
-        self.touched = touched
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.touched),)
-
-
-def test_resuming_runs_no_code_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, touched = tmp_path / "run" / "version_0" / "checkpoints" / "last.ckpt", tmp_path / "touched"
-    path.parent.mkdir(parents=True)
-    torch.save({"global_step": 3, "hyper_parameters": Payload(touched)}, path)
-    with pytest.raises(SystemExit) as stop:
-        fit(tmp_path, f"--ckpt_path={path}")
-    assert stop.value.code == 2
-    assert "argument `ckpt_path` to be a checkpoint of tensors and plain values alone" in capsys.readouterr().err
-    assert not touched.exists()
-
-
-def test_help_explains_the_callback(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["fit", "--help"])
+        main(["fit", "--config", str(path), "--print_config"])
     assert stop.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--explain.every_n_epochs" in text
-    assert "Epochs between two evaluations; 0 evaluates only at the last epoch." in text
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["model"]["init_args"]["net"]["class_path"] == "attree.models.GAT"

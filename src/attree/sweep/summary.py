@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.report.table import METHOD_LABELS
 from attree.sweep.names import RUN, SEED, SWEEP, value_text
 from attree.sweep.plan import Plan
-from attree.sweep.run import METRICS_FILE, is_finished, run_folder
+from attree.sweep.run import is_marked, read_metrics, run_folder
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ def collect(plan: Plan, folder: Path) -> pd.DataFrame:
     for block in plan.blocks:
         for point in block.points:
             own = run_folder(plan, point.run, folder)
-            if not is_finished(point.run, own):
+            metrics = read_metrics(own)
+            if metrics is None or not is_marked(point.run, own):
                 continue
             settings = {block.labels[key]: value for key, value in point.settings.items()}
-            metrics = json.loads((own / METRICS_FILE).read_text(encoding="utf-8"))
             named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
             rows.append({**named, **metrics})
     return pd.DataFrame(rows)
