@@ -20,13 +20,13 @@ def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[
     """Read a checkpoint without running code from it, and check that it is a whole one."""
     if not Path(path).is_file():
         _refuse(path, "a checkpoint file", "which does not exist" + _why_not(str(path)))
+    with Path(path).open("rb"):
+        pass  # what the system refuses is not the file's fault
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         _refuse(path, "a checkpoint of tensors and plain values alone", cause=error)
-    except OSError:
-        raise
-    except Exception as error:  # torch raises whatever the damage leads to
+    except Exception as error:  # torch raises whatever the damage leads to, OSError among others
         _refuse(path, "a checkpoint file", "which is empty, cut off or damaged", cause=error)
     missing = [name for name in needed if not isinstance(content, Mapping) or name not in content]
     if missing:

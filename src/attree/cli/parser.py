@@ -56,7 +56,10 @@ set_loader(MODE, load_yaml, exceptions=(yaml.YAMLError,))
 
 
 class HelpFormatter(DefaultHelpFormatter):
-    """Keeps the line breaks of descriptions."""
+    """Keeps the line breaks of descriptions, and says of some options no more than `HELP`."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return HELP.get(action.dest) or super()._get_help_string(action)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in text.splitlines())
@@ -97,7 +100,6 @@ class AttreeParser(LightningArgumentParser):
         for action in [action for group in before for action in group._group_actions]:
             if isinstance(action, ActionLink):
                 continue
-            action.help = HELP.get(action.dest, action.help)
             first = action.dest.partition(".")[0] if action.dest != argparse.SUPPRESS else _option(action)
             titled[TITLES[first if first in TITLES else ""]]._group_actions.append(action)
         self._action_groups = [group for group in titled.values() if group._group_actions]
