@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+
 from helpers.cli import CONFIGS, files, fit, only_line, refusal, start, tiny
 
 INFECTION = CONFIGS / "infection.yaml"

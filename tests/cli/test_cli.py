@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers.cli import CONFIGS, fit, refusal, run, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.cli import main
 from attree.data import Infection
 from attree.models import GAT
+from helpers.cli import CONFIGS, fit, refusal, run, tiny
 
 
 def test_fit_leaves_curves_config_checkpoint_and_explanations(tmp_path: Path) -> None:
@@ -68,9 +68,7 @@ def test_predict_writes_what_the_network_says(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("command", ["validate", "test", "predict"])
-def test_an_untrained_network_is_not_reported(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_untrained_network_is_not_reported(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"the trained network to {command} (--ckpt_path" in refusal(tiny(command, tmp_path), capsys)
     assert not any(tmp_path.iterdir())
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.cli import fit, refusal, tiny
 from lightning.pytorch.callbacks import ProgressBar
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.callbacks import EpochProgress
 from attree.cli import main
 from attree.cli.command import AttreeCLI
+from helpers.cli import fit, refusal, tiny
 
 CALLBACKS = "lightning.pytorch.callbacks"
 
@@ -42,9 +42,7 @@ def test_early_stopping_stops(tmp_path: Path) -> None:
     assert len(EventAccumulator(str(run)).Reload().Scalars("val/loss")) == 2  # the loss falls, at once and again
 
 
-def test_early_stopping_on_a_metric_that_is_not_there_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_early_stopping_on_a_metric_that_is_not_there_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopping = {"class_path": f"{CALLBACKS}.EarlyStopping", "init_args": {"monitor": "val/f1"}}
     line = refusal(tiny("fit", tmp_path / "logs", config_with(tmp_path, stopping)), capsys)
     assert "Early stopping conditioned on metric `val/f1` which is not available" in line
