@@ -15,7 +15,7 @@ import argparse
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +61,7 @@ def forward_per_pair(net: GAT, x: Tensor, edge_index: Tensor, edges: list[int]) 
 
 def choose(pairs: Pairs, kept: Tensor) -> Pairs:
     """The same pairs, of which only some are said to carry a flow: the others are not computed."""
-    return Pairs(pairs.targets, pairs.ptr, pairs.edges, torch.zeros_like(pairs.flow).index_fill(0, kept, True))
+    return replace(pairs, flow=torch.zeros_like(pairs.flow).index_fill(0, kept, True))
 
 
 def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, copied: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention import LoopedGraph
-from attree.attention.looped_graph import expand_rows, group_edges, row_of
+from attree.ragged import expand, group, row_of
 
 
 @st.composite
@@ -38,9 +38,9 @@ def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int
 def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.DataObject) -> None:
     graph = LoopedGraph(*case)
     nodes = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=10)) if graph.num_nodes else []
-    for rows, end in ((graph.entering, graph.destination), (group_edges(graph.source, graph.num_nodes), graph.source)):
-        owner, place = expand_rows(rows, torch.tensor(nodes, dtype=torch.int64))
-        listed = list(zip(owner.tolist(), rows.edges[place].tolist(), strict=True))
+    for rows, end in ((graph.entering, graph.destination), (group(graph.source, graph.num_nodes), graph.source)):
+        owner, place = expand(rows.ptr, torch.tensor(nodes, dtype=torch.int64))
+        listed = list(zip(owner.tolist(), rows.items[place].tolist(), strict=True))
         assert listed == [
             (number, edge) for number, node in enumerate(nodes) for edge in (end == node).nonzero().view(-1).tolist()
         ]

@@ -119,6 +119,8 @@ def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Pr
         torch.tensor([0, 3, 4]),
         torch.tensor([loop_of_source, loop_of_target, into_target, loop_of_source]),
         torch.ones(4, dtype=torch.bool),
+        graph,
+        2,
     )
     reduction = ExactReducer(net.double(), x.double(), graph).reduce(pairs, protocol, with_probability=True)
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-12)
@@ -133,9 +135,7 @@ def test_given_pairs_are_a_choice_of_all_pairs() -> None:
     reducer = ExactReducer(net, x, graph)
     whole = reducer.reduce(pairs, PROTOCOLS["removal"])
     kept = torch.rand(len(pairs), generator=torch.Generator().manual_seed(0)) < 0.3
-    sizes = torch.zeros(3, dtype=torch.int64).index_add_(0, pairs.owner[kept], torch.ones(int(kept.sum())).long())
-    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
-    part = reducer.reduce(Pairs(pairs.targets, ptr, pairs.edges[kept], pairs.flow[kept]), PROTOCOLS["removal"])
+    part = reducer.reduce(pairs.only(kept), PROTOCOLS["removal"])
     torch.testing.assert_close(part.delta_pc, whole.delta_pc[kept], rtol=0, atol=1e-12)
     torch.testing.assert_close(part.delta_ne, whole.delta_ne[kept], rtol=0, atol=1e-12)
 
@@ -144,7 +144,7 @@ def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
     net, x, edge_index = setting("GAT", 1, 1, seed=2)
     graph = LoopedGraph(edge_index, NODES)
     far = (graph.destination == 0).nonzero().view(-1)[:1]
-    pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]))
+    pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]), graph, 1)
     for reducer in (ExactReducer(net, x, graph), GenericReducer(net.double(), x.double(), edge_index)):
         assert abs(float(reducer.reduce(pairs, PROTOCOLS["removal"]).delta_pc)) < 1e-12
 

@@ -7,8 +7,9 @@ from torch_geometric.nn import GATConv, GATv2Conv, GraphNorm, MessagePassing, gl
 from torch_geometric.utils import softmax
 
 from attree.attention import LoopedGraph
+from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, GenericReducer, Protocol, graph_pairs, reduce_attention
+from attree.faithfulness import PROTOCOLS, GenericReducer, Protocol, reduce_attention
 from helpers.graphs import randomize
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])

@@ -2,12 +2,14 @@
 
 from attree.attribution.baselines import AvgAtt, Random
 from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
+from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
-from attree.attribution.pairs import Pairs, subgraph_pairs
-from attree.attribution.registry import METHODS, make_methods
+from attree.attribution.pairs import Pairs
+from attree.attribution.registry import METHODS, make_methods, method_label
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
+from attree.attribution.subject_pairs import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.tree import ComputationTree
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "AvgAtt",
     "AvgAttExplainer",
     "ComputationTree",
+    "FlowMethod",
     "GAtt",
     "GAttAvg",
     "GAttAvgExplainer",
@@ -26,7 +29,10 @@ __all__ = [
     "Pairs",
     "Random",
     "attribute_subgraphs",
+    "graph_pairs",
     "make_methods",
+    "method_label",
     "stream_subgraphs",
     "subgraph_pairs",
+    "subject_pairs",
 ]

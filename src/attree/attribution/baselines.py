@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attribution.blocks import EdgeBlock
-from attree.attribution.method import AttributionMethod
-from attree.attribution.pair_walk import PairWalk
+from attree.attribution.blocks import EdgeBlock, score_dtype
+from attree.attribution.flow_method import FlowMethod
+from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
+from attree.subject import Subject
 
 
-class AvgAtt(AttributionMethod):
+class AvgAtt(FlowMethod):
     """AvgAtt: an edge's attention averaged over layers and heads, the same for every target (Ying et al., 2019)."""
 
     name = "avgatt"
+    label = "AvgAtt"
 
     def score(self, block: EdgeBlock) -> Tensor:
         rows = block.table.alpha_rows
@@ -28,12 +31,14 @@ class AvgAtt(AttributionMethod):
         """Twice as far as flows go: this method also reads late layers at nodes that flows pass in early ones."""
         return 2 * num_layers - 1
 
-    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
+        attention = as_subject(subject).attention
+        pairs.check(attention.graph)
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
 
 
-class Random(AttributionMethod):
+class Random(FlowMethod):
     """Uniform scores in [0, 1).
 
     A score depends on the seed, the target and the edge alone, so the same pair gets the same score however targets
@@ -45,17 +50,28 @@ class Random(AttributionMethod):
     """
 
     name = "random"
+    label = "Random"
+    is_random = True
 
     def __init__(self, seed: int = 0, heads: Sequence[int] | None = None) -> None:
         super().__init__(heads)
         self.seed = seed
 
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        return cls(seed, heads)
+
+    def draws(self, count: int) -> list[Random]:
+        return [Random(self.seed + draw, self.heads) for draw in range(count)]
+
     def score(self, block: EdgeBlock) -> Tensor:
         return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
 
-    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, whether or not it carries a flow."""
-        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, attention.weights[0].dtype)
+        attention = as_subject(subject).attention
+        pairs.check(attention.graph)
+        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
 
 
 def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:

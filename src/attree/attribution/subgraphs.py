@@ -21,18 +21,19 @@ from torch_geometric.data import Data
 from attree.attention.capture import capture_attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs
-from attree.attribution.baselines import Random
-from attree.attribution.flows import Start, frontier_bound
-from attree.attribution.method import AttributionMethod, Targets, as_targets
+from attree.attribution.flow_method import FlowMethod
+from attree.attribution.flows import frontier_bound
 from attree.attribution.result import Attribution
+from attree.attribution.start import Start
 from attree.attribution.track import track
 from attree.errors import expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import Rows, expand, group
+from attree.subject.subject import Targets, as_targets
 
 
 def attribute_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -69,7 +70,7 @@ def attribute_subgraphs(
 
 
 def stream_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -81,10 +82,10 @@ def stream_subgraphs(
     **kwargs: Any,
 ) -> Iterator[Attribution]:
     """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
-    expect(not isinstance(method, Random), "method", "one that reads attention", method.name)
+    expect(not method.is_random, "method", "one that reads attention", method.name)
     expect(memory > 0, "memory", "a number of bytes > 0", memory)
     graph = LoopedGraph(edge_index, x.shape[0])
-    nodes = as_targets(targets, graph)
+    nodes = as_targets(targets, graph.num_nodes, graph.device)
     layers = len(attention_convs(model)) if num_layers is None else num_layers
     expect(layers >= 1, "num_layers", "an integer >= 1", layers)
     data = Data(x=x, edge_index=edge_index, num_nodes=graph.num_nodes, **kwargs)
@@ -93,7 +94,7 @@ def stream_subgraphs(
 
 
 def _stream(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     data: Data,
     graph: LoopedGraph,

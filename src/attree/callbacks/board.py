@@ -13,9 +13,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.evaluation.evaluation import Evaluation
-from attree.evaluation.make_evaluation import network_of
+from attree.evaluation import Evaluation
+from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
+from attree.report.case_studies import draw_score_histograms
 
 HYPERPARAMETERS = (
     "conv",
@@ -46,13 +47,13 @@ class Board:
         charts: dict[str, dict[str, list[Any]]] = {
             "attree": {
                 "accuracy": ["Multiline", ["val/acc"]],
-                "ground-truth AUROC": ["Multiline", [f"explain/{method}/truth_auroc" for method in methods]],
+                "ground-truth AUROC": ["Multiline", [str(MetricName(method, TRUTH)) for method in methods]],
             }
         }
         for protocol in protocols:
-            for statistic in ("faithfulness", *STATISTICS):
-                tags = [f"explain/{method}/{protocol}/{statistic}" for method in methods]
-                group = "attree" if statistic == "faithfulness" else f"statistics ({protocol})"
+            for statistic in (FAITHFULNESS, *STATISTICS):
+                tags = [str(MetricName(method, statistic, protocol)) for method in methods]
+                group = "attree" if statistic == FAITHFULNESS else f"statistics ({protocol})"
                 charts.setdefault(group, {})[f"{statistic} ({protocol})"] = ["Multiline", tags]
         self.writer.add_custom_scalars(charts)
 
@@ -61,25 +62,25 @@ class Board:
 
         In a distributed run these are the pairs of the first process: a sample of all.
         """
-        for protocol, last in evaluation.last.items():
-            for method, scores in last.scores.items():
-                for label, chosen in (("changed", last.changed), ("unchanged", ~last.changed)):
+        for protocol, reduction in evaluation.reductions.items():
+            for method, scores in evaluation.pair_scores.items():
+                for label, chosen in (("changed", reduction.changed), ("unchanged", ~reduction.changed)):
                     if bool(chosen.any()):
                         tag = f"scores/{method}/{protocol}/prediction_{label}"
                         self.writer.add_histogram(tag, scores[chosen], step)
-        self.write_figures(evaluation.draw_histograms(), step)
+        self.write_figures(draw_score_histograms(evaluation), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""
         for name, figure in figures.items():
-            self.writer.add_figure(f"explain/{name}", figure, step)
+            self.writer.add_figure(f"{PREFIX}/{name}", figure, step)
 
     def write_hyperparameters(self, pl_module: LightningModule, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """One line of the HParams page: what the run was, and the metrics to compare runs by.
 
         The metrics' values are those of the curves of the same name; none is written again.
         """
-        shown = [name for name in metrics if name == "val/acc" or name.endswith(("/faithfulness", "/truth_auroc"))]
+        shown = [name for name in metrics if name == "val/acc" or name.endswith((f"/{FAITHFULNESS}", f"/{TRUTH}"))]
         for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
@@ -102,7 +103,7 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
 
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:
     """What tells runs apart: the network, its training, the data and the seed."""
-    net, data = network_of(pl_module), getattr(trainer, "datamodule", None)
+    net, data = getattr(pl_module, "net", pl_module), getattr(trainer, "datamodule", None)
     values = {name: getattr(net, name) for name in HYPERPARAMETERS if hasattr(net, name)}
     values |= {name: getattr(pl_module, name) for name in ("lr", "weight_decay", "readout") if hasattr(pl_module, name)}
     values["dataset"] = getattr(data, "name", type(data).__name__)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,13 +13,16 @@ from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
 from torch import Tensor
 
-from attree.attribution import METHODS
+from attree.attribution import AttributionMethod, GAtt, make_methods
 from attree.callbacks.board import Board, log_scalars
+from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
 from attree.errors import expect
-from attree.evaluation.evaluation import Evaluation, Settings, Shard
-from attree.evaluation.make_evaluation import make_evaluation, network_of
-from attree.faithfulness import protocol_names, resolve_protocol
+from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
+from attree.evaluation.result import metrics_json
+from attree.faithfulness import Protocol, protocol_names, resolve_protocol
 from attree.files import replacing, write_text
+from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.table import metrics_table
 
 
@@ -60,8 +61,8 @@ class ExplainCallback(Callback):
 
     def __init__(
         self,
-        methods: Sequence[str] = ("gatt", "avgatt", "random"),
-        protocols: Sequence[str] = ("authors",),
+        methods: Sequence[str | AttributionMethod] = ("gatt", "avgatt", "random"),
+        protocols: Sequence[str | Protocol] = ("authors",),
         num_targets: int = 100,
         every_n_epochs: int = 1,
         ground_truth: bool = True,
@@ -70,24 +71,24 @@ class ExplainCallback(Callback):
         random_draws: int = 3,
         seed: int = 0,
     ) -> None:
-        expect(len(methods) > 0, "methods", "at least one method", list(methods))
-        for name in methods:
-            expect(name in METHODS, "methods", f"names among {', '.join(METHODS)}", name)
+        made = make_methods(methods, seed=seed)
         for name in protocols:
-            expect(name in protocol_names(), "protocols", f"names among {', '.join(protocol_names())}", name)
+            known = isinstance(name, Protocol) or name in protocol_names()
+            expect(known, "protocols", f"names among {', '.join(protocol_names())}", name)
         expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
         expect(figures >= 0, "figures", "an integer >= 0", figures)
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
-        self.settings = Settings(
-            tuple(methods), tuple(protocols), num_targets, ground_truth, random_draws=random_draws, seed=seed
+        self.settings = ExplainSettings(
+            tuple(made.values()), tuple(protocols), num_targets, ground_truth, random_draws, seed
         )
         self.every_n_epochs = every_n_epochs
         self.figures = figures
         self.save = save
         self.targets: Tensor | None = None
         self._evaluated_step = -1
-        self._evaluation: Evaluation | None = None
+        self._evaluator: Evaluator | None = None
+        self._latest: Evaluation | None = None
         self._board: Board | None = None
 
     # Which targets were chosen is part of a run: a resumed one keeps them whatever the arguments say now.
@@ -100,7 +101,7 @@ class ExplainCallback(Callback):
             self.targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._evaluation = None
+        self._evaluator = self._latest = None
         self._evaluated_step = -1
         if stage == "fit":  # a checkpoint that is resumed from is read after this
             self.targets = None
@@ -108,8 +109,11 @@ class ExplainCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._board = Board.of(trainer)
         if self._board is not None:
-            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
-            self._board.write_layout(self.settings.methods, dict.fromkeys(protocol.name for protocol in protocols))
+            protocols = [resolve_protocol(name, pl_module) for name in self.settings.protocols]
+            self._board.write_layout(
+                [method.name for method in self.settings.methods],
+                dict.fromkeys(protocol.name for protocol in protocols),
+            )
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):
@@ -136,9 +140,9 @@ class ExplainCallback(Callback):
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began = perf_counter()
-        evaluation = self._evaluation_of(trainer, pl_module)
-        metrics = evaluation.evaluate()
-        self._log(trainer, pl_module, metrics, perf_counter() - began)
+        evaluator = self._evaluator_of(trainer, pl_module)
+        self._latest = evaluator.evaluate()
+        self._log(trainer, pl_module, self._latest.metrics, perf_counter() - began)
         self._evaluated_step = trainer.global_step
         if (
             self._board is not None
@@ -147,23 +151,22 @@ class ExplainCallback(Callback):
             and self._is_drawn(trainer)
         ):
             step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
-            self._board.write_scores(evaluation, step)
-            self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
+            self._board.write_scores(self._latest, step)
+            self._board.write_figures(draw_case_studies(evaluator, self.figures, self._ids), step)
 
-    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, Tensor], seconds: float) -> None:
+    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, float], seconds: float) -> None:
         shown = self._headline(metrics)
         together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
         if trainer.state.fn != TrainerFn.FITTING:
             for name, value in metrics.items():
-                pl_module.log(name, value.float(), batch_size=1, sync_dist=together)
-            pl_module.log("explain/seconds", seconds, batch_size=1, sync_dist=together)
+                pl_module.log(name, value, batch_size=1, sync_dist=together)
+            pl_module.log(SECONDS, seconds, batch_size=1, sync_dist=together)
             return
         # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
         # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
         if shown is not None:
-            value = metrics[shown].float()
-            pl_module.log(shown, value, prog_bar=True, logger=False, batch_size=1, sync_dist=together)
-        values = {name: value.item() for name, value in metrics.items()} | {"explain/seconds": seconds}
+            pl_module.log(shown, metrics[shown], prog_bar=True, logger=False, batch_size=1, sync_dist=together)
+        values = metrics | {SECONDS: seconds}
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
         log_scalars(trainer, values, trainer.global_step - 1)
 
@@ -171,9 +174,9 @@ class ExplainCallback(Callback):
         """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
         if self._evaluated_step == trainer.global_step:
             return {}
-        metrics = {name: float(value) for name, value in self._evaluation_of(trainer, pl_module).evaluate().items()}
-        log_scalars(trainer, metrics, trainer.global_step - 1)
-        return metrics
+        self._latest = self._evaluator_of(trainer, pl_module).evaluate()
+        log_scalars(trainer, self._latest.metrics, trainer.global_step - 1)
+        return self._latest.metrics
 
     def _is_drawn(self, trainer: Trainer) -> bool:
         """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
@@ -181,18 +184,22 @@ class ExplainCallback(Callback):
         return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
 
     @staticmethod
-    def _headline(metrics: dict[str, Tensor]) -> str | None:
+    def _headline(metrics: dict[str, float]) -> str | None:
         """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-        wanted = [name for name in metrics if name.startswith("explain/gatt/")]
-        ranked = sorted(wanted, key=lambda name: (not name.endswith("truth_auroc"), not name.endswith("faithfulness")))
+        wanted = [name for name in metrics if name.startswith(f"{PREFIX}/gatt/")]
+        ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
         return ranked[0] if ranked else None
 
-    def _evaluation_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluation:
-        if self._evaluation is None:
-            settings = replace(self.settings, shard=Shard(trainer.global_rank, trainer.world_size))
-            self._evaluation = make_evaluation(trainer, pl_module, settings, self.targets)
-            self.targets = self._evaluation.targets.cpu()
-        return self._evaluation
+    def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
+        if self._evaluator is None:
+            self._evaluator, self.targets = make_evaluator(trainer, pl_module, self.settings, self.targets)
+        return self._evaluator
+
+    @property
+    def _ids(self) -> Tensor | None:
+        """What graphs are called in their dataset, where targets are positions in a batch."""
+        graphs = self._evaluator is not None and self._evaluator.subject.batch is not None
+        return self.targets if graphs else None
 
     def _finish(self, trainer: Trainer, pl_module: LightningModule, latest: dict[str, float]) -> None:
         """Save and show what the run came to; in one process, without collectives."""
@@ -207,13 +214,16 @@ class ExplainCallback(Callback):
         if log_dir is None:
             return
         folder = Path(log_dir)
-        write_text(folder / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+        write_text(folder / "metrics.json", metrics_json(metrics))
         if not self.save:
             return
-        evaluation = self._evaluation_of(trainer, pl_module)
-        saved = evaluation.attribute("gatt").save(folder / "explanations" / "gatt.npz")
+        evaluator = self._evaluator_of(trainer, pl_module)
+        saved = GAtt().attribute(evaluator.subject, evaluator.explained).save(folder / "explanations" / "gatt.npz")
         if self.figures:
-            for name, figure in evaluation.draw(self.figures).items():
+            drawn = draw_case_studies(evaluator, self.figures, self._ids)
+            if self._latest is not None:
+                drawn |= draw_score_histograms(self._latest)
+            for name, figure in drawn.items():
                 with replacing(folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
         console.print(f"GAtt of all targets: {saved}")

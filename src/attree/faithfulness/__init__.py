@@ -3,7 +3,6 @@
 from attree.faithfulness.choose import make_reducer, reduce_attention
 from attree.faithfulness.copies.reducer import GenericReducer
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.graph_pairs import graph_pairs
 from attree.faithfulness.protocol import PROTOCOLS, Protocol, protocol_names, resolve_protocol
 from attree.faithfulness.reduction import Reduction
 
@@ -13,7 +12,6 @@ __all__ = [
     "GenericReducer",
     "Protocol",
     "Reduction",
-    "graph_pairs",
     "make_reducer",
     "protocol_names",
     "reduce_attention",

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from torch import Tensor
 
 from attree.attention import LoopedGraph
-from attree.attribution import subgraph_pairs
+from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.style import (
@@ -34,7 +34,6 @@ from attree.report.style import (
     panel_grid,
     picture_axes,
 )
-from attree.report.table import METHOD_LABELS
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
@@ -90,7 +89,7 @@ def case_study(
     named = len(shown.nodes) <= MOST_NAMED_NODES
     names = [str(node) if named or position == shown.target else "" for position, node in enumerate(shown.nodes)]
     for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
-        picture_axes(axes, METHOD_LABELS.get(method, method), half_width, half_height)
+        picture_axes(axes, method_label(method), half_width, half_height)
         strength = _strength(own)[kept]
         draw_edges(axes, drawn, strength, SCORE_COLORS(strength), shown.is_true)
         draw_nodes(axes, drawn, shown.target, truth_nodes, names)

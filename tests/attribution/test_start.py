@@ -6,11 +6,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from attree.attention import Attention
 from attree.attribution import GAtt, GAttAvg, GAttSim
-from attree.attribution.readout import max_shares
+from attree.subject import Subject
+from attree.subject.readout import Readout, max_shares
 from helpers.random_attention import Case, cases
+
+
+def of_graphs(attention: Attention, batch: Tensor | None = None, readout: Readout = "sum") -> Subject:
+    batch = torch.zeros(attention.graph.num_nodes, dtype=torch.int64) if batch is None else batch
+    return Subject.of_attention(attention, batch, readout)
 
 
 @pytest.mark.parametrize("readout", ["sum", "mean", "weights"])
@@ -27,7 +34,7 @@ def test_is_the_weighted_sum_over_nodes(readout: str, case: Case, seed: int) -> 
     argument = weights if readout == "weights" else readout
     for method in (GAtt(), GAttSim()):
         nodes = method.attribute(case.attention)
-        graphs = method.attribute_graphs(case.attention, batch, argument)
+        graphs = method.attribute(of_graphs(case.attention, batch, argument))
         assert graphs.targets.tolist() == sorted(set(batch.tolist()))
         for graph in graphs.targets.tolist():
             members = (batch == graph).nonzero().view(-1).tolist()
@@ -39,8 +46,8 @@ def test_is_the_weighted_sum_over_nodes(readout: str, case: Case, seed: int) -> 
 @given(cases())
 def test_average_divides_by_the_flows_of_all_nodes(case: Case) -> None:
     ones = [torch.ones_like(weight) for weight in case.attention.weights]
-    flows = GAtt().attribute_graphs(Attention.from_weights(case.attention.graph, ones)).dense(0)
-    gatt, average = (method.attribute_graphs(case.attention).dense(0) for method in (GAtt(), GAttAvg()))
+    flows = GAtt().attribute(of_graphs(Attention.from_weights(case.attention.graph, ones))).dense(0)
+    gatt, average = (method.attribute(of_graphs(case.attention)).dense(0) for method in (GAtt(), GAttAvg()))
     torch.testing.assert_close(average, gatt / flows)
 
 
@@ -55,7 +62,7 @@ def test_max_follows_the_winning_nodes() -> None:
 def test_max_ignores_nodes_that_win_nothing(case: Case) -> None:
     embedding = torch.arange(case.num_nodes).double().unsqueeze(1)
     attention = Attention(case.attention.graph, case.attention.weights, case.attention.present, embedding=embedding)
-    graph = GAtt().attribute_graphs(attention, readout="max")
+    graph = GAtt().attribute(of_graphs(attention, readout="max"))
     winner = GAtt().attribute(attention, case.num_nodes - 1)
     assert torch.equal(graph.edges, winner.edges)
     assert torch.equal(graph.scores, winner.scores)
@@ -65,10 +72,10 @@ def test_max_ignores_nodes_that_win_nothing(case: Case) -> None:
 @given(cases())
 def test_rejects_unusable_readouts(case: Case) -> None:
     with pytest.raises(ValueError, match="graph ids"):
-        GAtt().attribute_graphs(case.attention, torch.zeros(case.num_nodes + 1, dtype=torch.int64))
+        GAtt().attribute(of_graphs(case.attention, torch.zeros(case.num_nodes + 1, dtype=torch.int64)))
     with pytest.raises(ValueError, match="one a node"):
-        GAtt().attribute_graphs(case.attention, readout=torch.ones(case.num_nodes + 1))
+        GAtt().attribute(of_graphs(case.attention, readout=torch.ones(case.num_nodes + 1)))
     with pytest.raises(ValueError, match="'sum', 'mean', 'max'"):
-        GAtt().attribute_graphs(case.attention, readout="median")
+        GAtt().attribute(of_graphs(case.attention, readout="median"))
     with pytest.raises(ValueError, match="no embedding"):
-        GAtt().attribute_graphs(case.attention, readout="max")
+        GAtt().attribute(of_graphs(case.attention, readout="max"))

@@ -1,0 +1,125 @@
+"""What an evaluation came to: metrics, the scores and reductions behind them, as tables, figures and files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from attree.attribution import Attribution, Pairs
+from attree.evaluation.names import MetricName
+from attree.evaluation.result_files import read_arrays, write_arrays
+from attree.faithfulness import Reduction
+from attree.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well methods explain a model.
+
+    Attributes:
+        metrics: Every metric under the name it is logged with; NaN where it is undefined.
+        pairs: The (target, edge) pairs behind them; of this process where several evaluate together.
+        pair_scores: Each method's score of every pair; of a random method, the first draw.
+        reductions: By protocol, what reducing each pair's edge does to the prediction.
+        labels: What tables call each method.
+    """
+
+    metrics: dict[str, float]
+    pairs: Pairs
+    pair_scores: dict[str, Tensor]
+    reductions: dict[str, Reduction]
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def scores(self) -> dict[str, Attribution]:
+        """Each method's scores by target and edge."""
+        pairs = self.pairs
+        return {
+            name: Attribution(name, pairs.graph, pairs.targets, pairs.ptr, pairs.edges, values)
+            for name, values in self.pair_scores.items()
+        }
+
+    @property
+    def targets(self) -> Tensor:
+        """Ids of the explained nodes or graphs."""
+        return self.pairs.targets
+
+    def num_changed(self, protocol: str) -> int:
+        """How many reductions change the predicted class: `p_auroc` rests on these."""
+        return int(self.reductions[protocol].changed.sum())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per statistic and protocol, one column per method."""
+        import pandas as pd
+
+        parsed = {name: MetricName.parse(name) for name in self.metrics}
+        rows: dict[tuple[str, str], dict[str, float]] = {}
+        for name, metric in parsed.items():
+            if metric is not None:
+                row = rows.setdefault((metric.protocol or "truth", metric.statistic), {})
+                row[self.labels.get(metric.method, metric.method)] = self.metrics[name]
+        index = pd.MultiIndex.from_tuples(list(rows), names=["protocol", "statistic"])
+        return pd.DataFrame(list(rows.values()), index=index)
+
+    def __str__(self) -> str:
+        pairs, targets = len(self.pairs), self.targets.numel()
+        kind = "graphs" if self.pairs.num_layers is None else "nodes"
+        changed = ", ".join(f"{self.num_changed(name):,} ({name})" for name in self.reductions)
+        about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
+        table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+        return f"{about}\n{table}"
+
+    def _repr_html_(self) -> str:
+        return self.to_pandas().to_html(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+
+    def plot(self) -> Figure:
+        """All statistics as bars, a panel each protocol, a colour each method."""
+        # The one import against the order of the folders, and only when a picture is asked for.
+        from attree.report.evaluation_figure import evaluation_figure
+
+        return evaluation_figure(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `metrics.json` and `evaluation.npz` (plain arrays, no pickle) to a folder; returns the folder."""
+        folder = Path(folder)
+        write_arrays(folder / ARRAYS_FILE, self.pairs, self.pair_scores, self.reductions, self.labels)
+        write_text(folder / METRICS_FILE, metrics_json(self.metrics))
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Evaluation:
+        """Read what `save` wrote."""
+        pairs, scores, reductions, labels = read_arrays(Path(folder) / ARRAYS_FILE)
+        return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels)
+
+
+def metrics_json(metrics: Mapping[str, float]) -> str:
+    """Metrics as JSON text; what is undefined is null, as JSON knows no NaN.
+
+    >>> print(metrics_json({"val/acc": 0.5, "explain/gatt/truth_auroc": float("nan")}), end="")
+    {
+      "val/acc": 0.5,
+      "explain/gatt/truth_auroc": null
+    }
+    """
+    known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return json.dumps(known, indent=2, allow_nan=False) + "\n"
+
+
+def read_metrics(path: Path) -> dict[str, float]:
+    """Read what `metrics_json` wrote; null is NaN."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: math.nan if value is None else float(value) for name, value in content.items()}
