@@ -56,8 +56,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--ckpt_path=none.ckpt"], "`ckpt_path` to be a checkpoint file, but got 'none.ckpt', which does not exist."),
         (["--ckpt_path=best"], "but got 'best', which does not exist: in a new process a file has to be named."),
         (["--ckpt_path=last"], "but got 'last', which does not exist: in a new process a file has to be named."),
-        (["--model=GraphClassifier"], "`model` to be one for node-level data like Infection, but got 'GraphClass"),
-        (["--data=MUTAG"], "argument `model` to be one for graph-level data like MUTAG, but got 'NodeClassifier'."),
+        (["--model=GraphClassifier"], "`data` to be of graphs, as GraphClassifier classifies, but got 'Infection'."),
         (["--model.net.hidden_channels=1000000000000"], "There is not enough memory for this: "),
     ],
 )
@@ -75,7 +74,17 @@ def test_arguments(
     trained = [f"--ckpt_path={checkpoint}"] if command == "test" else []
     given = ["--trainer.accelerator=cpu", "--trainer.logger.save_dir=logs", *trained, *arguments]
     assert sentence in refusal([command, f"--config={INFECTION}", *given], capsys)
-    assert not any(tmp_path.iterdir())
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.needs("tu/MUTAG")
+def test_a_model_for_nodes_on_data_of_graphs(
+    data_root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data=MUTAG", f"--data.root={data_root}", f"--trainer.logger.save_dir={tmp_path}"]
+    line = refusal(["fit", f"--config={INFECTION}", "--trainer.accelerator=cpu", *data], capsys)
+    assert "argument `data` to be of nodes, as NodeClassifier classifies, but got 'MUTAG'." in line
+    assert files(tmp_path) == {}
 
 
 @pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU")
@@ -240,6 +249,6 @@ def test_true_bugs_show_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def slip(self: object) -> None:
         raise KeyError("nobody gave this")
 
-    monkeypatch.setattr("attree.cli.command.AttreeCLI.after_instantiate_classes", slip)
+    monkeypatch.setattr("attree.cli.command.AttreeCLI.before_instantiate_classes", slip)
     with pytest.raises(KeyError, match="nobody gave this"):
         fit(tmp_path)

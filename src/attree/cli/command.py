@@ -23,9 +23,7 @@ from attree.cli.resume import check_same_run, resume_logger
 from attree.cli.run_folder import RunFolder
 from attree.cli.save_config import SaveConfig
 from attree.cli.stop import KeepListening, StopSignal, end_by, is_first_process, was_interrupted
-from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError, expect
-from attree.models import GraphClassifier, NodeClassifier
 from attree.report.table import metrics_table
 
 DESCRIPTIONS = {
@@ -123,13 +121,6 @@ class AttreeCLI(LightningCLI):
                 raise ArgumentError(f"{type(error).__name__}: {error}") from error
             raise
 
-    def after_instantiate_classes(self) -> None:
-        """Refuse a model for graphs on data of nodes, and the reverse, before anything is read or written."""
-        for model, data in ((NodeClassifier, GraphDataModule), (GraphClassifier, NodeDataModule)):
-            fits = not (isinstance(self.model, model) and isinstance(self.datamodule, data))
-            kind = "graph" if data is GraphDataModule else "node"
-            expect(fits, "model", f"one for {kind}-level data like {type(self.datamodule).__name__}", model.__name__)
-
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self._get(self.config_init, "trainer")
         given = config.get("callbacks") or []
@@ -179,9 +170,10 @@ class AttreeCLI(LightningCLI):
             folder.release(discard=refused)
 
     def after_validate(self) -> None:
-        """Show what was measured."""
+        """Show what was measured; after a fit and a test `ExplainCallback` does."""
         if self.trainer.is_global_zero:
-            Console(soft_wrap=True).print(metrics_table(self.trainer.callback_metrics))
+            metrics = {name.removeprefix("validate/"): one for name, one in self.trainer.callback_metrics.items()}
+            Console().print(metrics_table(metrics))
 
     def before_predict(self) -> None:
         """Refuse what could not be saved before it is computed."""

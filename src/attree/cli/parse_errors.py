@@ -32,8 +32,8 @@ def one_sentence(message: str, options: Iterable[str] = ()) -> str:
 
     >>> one_sentence('Parser key "lr":\n  Expected a <class \'float\'>. Got value: fast')
     "Expected argument `lr` to be a number, but got 'fast'."
-    >>> one_sentence("Option 'max_epoch' is not accepted", ["trainer.max_epochs"])
-    'There is no argument `max_epoch`. Did you mean `max_epochs`?'
+    >>> one_sentence("Option 'lrr' is not accepted", ["trainer.max_epochs"])
+    'There is no argument `lrr`. Did you mean `lr`?'
     """
     text = " ".join(line.strip(" -") for line in message.splitlines() if line.strip(" -"))
     for explain in (_unknown_option, _class, _union, _wrong_type, _required, _config):
