@@ -60,20 +60,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--model.net.hidden_channels=1000000000000"], "There is not enough memory for this: "),
     ],
 )
-@pytest.mark.parametrize("command", ["fit", "test"])
 def test_arguments(
-    command: str,
     arguments: list[str],
     sentence: str,
-    checkpoint: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    trained = [f"--ckpt_path={checkpoint}"] if command == "test" else []
-    given = ["--trainer.accelerator=cpu", "--trainer.logger.save_dir=logs", *trained, *arguments]
-    assert sentence in refusal([command, f"--config={INFECTION}", *given], capsys)
+    given = ["--trainer.accelerator=cpu", "--trainer.logger.save_dir=logs", *arguments]
+    assert sentence in refusal(["fit", f"--config={INFECTION}", *given], capsys)
     assert files(tmp_path) == {}
 
 
