@@ -180,7 +180,7 @@ class Returns(nn.Module):
 
 @pytest.mark.parametrize("what", ["tuple", "rows", "one class"])
 def test_outputs_that_are_no_class_scores_are_refused(what: str) -> None:
-    with pytest.raises((UnsupportedModelError, ArgumentError), match="to return logits|which of the 10 graphs"):
+    with pytest.raises((UnsupportedModelError, ArgumentError), match=r"to return logits|which of the 10 graphs"):
         CopiesReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
 
 

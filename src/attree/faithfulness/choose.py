@@ -61,7 +61,7 @@ def make_reducer(
     try:
         return ExactReducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
     except CannotTakeApartError as error:
-        reason = str(error)
+        reason = error.reason
     reducer = CopiesReducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
     warnings.warn(
         f"Attention of {type(model).__name__} is reduced by forward passes over copies of subgraphs, which takes "
