@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from attree.evaluation.evaluation import Settings
+from attree.evaluation.graph_evaluation import GraphEvaluation
 from lightning.pytorch import Trainer, seed_everything
 from torch_geometric.data import Batch
 
@@ -15,8 +17,6 @@ from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
-from attree.evaluation.evaluation import Settings
-from attree.evaluation.graph_evaluation import GraphEvaluation
 from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
 
