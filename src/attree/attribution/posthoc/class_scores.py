@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attree.attention.capture import Attention, capture_attention
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
 
@@ -28,4 +29,18 @@ def class_scores(output: Any) -> Tensor:
 
 def subject_scores(subject: Subject) -> Tensor:
     """The class scores of all nodes or graphs of a subject, as its model gives them."""
-    return class_scores(subject.attention.output).detach()
+    return class_scores(full_pass(subject).output).detach()
+
+
+def full_pass(subject: Subject) -> Attention:
+    """What a pass of the model over the whole graph gives, output and embedding included.
+
+    Attention that was seen elsewhere may lack one of the two; then the pass is made again.
+    """
+    attention = subject.attention
+    if attention.output is not None and attention.embedding is not None:
+        return attention
+    inputs = subject.inputs
+    return capture_attention(
+        subject.model, inputs.x, inputs.edge_index, *inputs.args, graph=subject.graph, **inputs.kwargs
+    )

@@ -36,6 +36,7 @@ class Copies:
         edge: Position in the given `edge_index` behind each edge of the batch.
         edge_copy: The copy that each edge belongs to.
         edge_index: The batch's edges.
+        masks_loops: Whether masks also have an entry for the self-loop of each node of the batch.
         decoy: Whether one more copy follows, without features: a model that mixes copies shows it.
         is_whole: Whether this is the whole graph, as it was given.
     """
@@ -47,6 +48,7 @@ class Copies:
     edge: Tensor
     edge_copy: Tensor
     edge_index: Tensor
+    masks_loops: bool = False
     decoy: bool = False
     is_whole: bool = False
 
@@ -88,7 +90,8 @@ class Copies:
             part, edge, ends = part[inside], edge[inside], ends[:, inside]
         known = torch.cat([given, ends[0]]).unique()
         edge_index = torch.searchsorted(known, ends)
-        return cls(subject, targets, known % graph.num_nodes, known // graph.num_nodes, edge, part, edge_index, decoy)
+        node, copy = known % max(graph.num_nodes, 1), known // max(graph.num_nodes, 1)
+        return cls(subject, targets, node, copy, edge, part, edge_index, decoy=decoy)
 
     @classmethod
     def whole(cls, subject: Subject, target: Tensor) -> Copies:
@@ -107,6 +110,18 @@ class Copies:
     def proper(self) -> Tensor:
         """Which edges are no self-loops."""
         return self.edge_index[0] != self.edge_index[1]
+
+    @cached_property
+    def entry_owner(self) -> Tensor:
+        """The copy of each entry of a mask: one entry an edge, then one a node if self-loops are masked."""
+        return torch.cat([self.edge_copy, self.copy]) if self.masks_loops else self.edge_copy
+
+    @cached_property
+    def entry_edge(self) -> Tensor:
+        """The edge of the looped graph that each entry of a mask is of."""
+        graph = self.subject.graph
+        edges = graph.position[self.edge]
+        return torch.cat([edges, graph.num_proper_edges + self.node]) if self.masks_loops else edges
 
     @cached_property
     def rows(self) -> Tensor:
@@ -176,6 +191,7 @@ class Copies:
             self.edge.repeat(times),
             edge_copy,
             edge_index,
+            self.masks_loops,
         )
 
 

@@ -135,8 +135,7 @@ def normalised_adjacency(graph: LoopedGraph, dtype: torch.dtype) -> Tensor:
 def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) -> Tensor:
     """The features after `hops` steps along the edges."""
     size = (graph.num_nodes, graph.num_nodes)
-    adjacency = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size, check_invariants=False)
-    adjacency = adjacency.coalesce().to_sparse_csr()
+    adjacency = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size, check_invariants=False).coalesce()
     for _ in range(hops):
         x = adjacency @ x
     return x

@@ -38,14 +38,22 @@ class GNNExplainer(MaskMethod):
         edge_size: :math:`\lambda_1`.
         edge_ent: :math:`\lambda_2`.
         seed: Seed of the masks' first values.
+        self_loops: Mask and score also the self-loops that layers add themselves.
     """
 
     name = "gnn_explainer"
     label = "GNNExplainer"
 
     def __init__(
-        self, epochs: int = 100, lr: float = 0.01, edge_size: float = 0.005, edge_ent: float = 1.0, seed: int = 0
+        self,
+        epochs: int = 100,
+        lr: float = 0.01,
+        edge_size: float = 0.005,
+        edge_ent: float = 1.0,
+        seed: int = 0,
+        self_loops: bool = False,
     ) -> None:
+        super().__init__(self_loops)
         expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
         expect(lr > 0, "lr", "a number > 0", lr)
         self.epochs = epochs
@@ -76,18 +84,19 @@ class GNNExplainer(MaskMethod):
             if used is None:
                 used = mask.grad != 0
             optimizer.step()
+        assert used is not None
         return mask.detach().sigmoid() * used
 
     def first_mask(self, copies: Copies, dtype: torch.dtype) -> Tensor:
         """Normal numbers of the spread that PyG takes, which depends on the size of the whole graph."""
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
-        drawn = hashed_uniform(self.seed, copies.targets[copies.edge_copy], copies.edge, torch.float64)
+        drawn = hashed_uniform(self.seed, copies.targets[copies.entry_owner], copies.entry_edge, torch.float64)
         normal = torch.erfinv((2 * drawn - 1).clamp(-1 + 1e-12, 1 - 1e-12)) * math.sqrt(2.0)
         return (normal * spread).to(dtype)
 
     def _size_and_entropy(self, copies: Copies, mask: Tensor, used: Tensor) -> Tensor:
         """The two regularisers, of the entries that are used; those of each target by themselves, added up."""
-        gate, owner = mask[used].sigmoid(), copies.edge_copy[used]
+        gate, owner = mask[used].sigmoid(), copies.entry_owner[used]
         entropy = -gate * torch.log(gate + EPSILON) - (1 - gate) * torch.log(1 - gate + EPSILON)
         count = owner.bincount(minlength=copies.targets.numel())[owner]
         return self.edge_size * gate.sum() + self.edge_ent * (entropy / count).sum()

@@ -147,4 +147,4 @@ def on_graph(graph: LoopedGraph, edges: Tensor, values: Tensor) -> Tensor:
     place = torch.empty_like(edges[0])
     place[proper] = torch.arange(graph.num_proper_edges, device=edges.device)
     place[~proper] = graph.num_proper_edges + edges[0, ~proper]
-    return values.new_zeros(graph.num_edges).index_reduce_(0, place, values, "amax")
+    return values.new_zeros(graph.num_edges).scatter_reduce_(0, place, values, "amax")

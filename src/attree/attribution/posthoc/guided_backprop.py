@@ -27,6 +27,9 @@ class GuidedBackprop(MaskMethod):
     PyG's `CaptumExplainer("GuidedBackprop")` is the plain gradient; on networks of such modules the two are equal.
     What a convolution applies while it scores edges or makes messages, such as the LeakyReLU of attention, is part of
     its attention and is not guided.
+
+    Args:
+        self_loops: Score also the self-loops that layers add themselves.
     """
 
     name = "guided_backprop"
@@ -44,7 +47,6 @@ _IN_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
     F.celu_: F.celu,
     F.leaky_relu_: F.leaky_relu,
     F.rrelu_: F.rrelu,
-    F.threshold_: F.threshold,
     F.hardtanh_: F.hardtanh,
     torch.Tensor.relu_: F.relu,
 }

@@ -20,16 +20,19 @@ class IntegratedGradients(MaskMethod):
 
     where :math:`f_c(v)` is the score of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
     message of edge :math:`e` in every layer and head. The scores of all edges add up to the output with all messages
-    less that without any but those of added self-loops. Equal to PyG's `CaptumExplainer("IntegratedGradients")`.
+    less that without any (but those of added self-loops, if they are not masked). Equal to PyG's
+    `CaptumExplainer("IntegratedGradients")`.
 
     Args:
         steps: Points of the Gauss-Legendre quadrature.
+        self_loops: Mask and score also the self-loops that layers add themselves.
     """
 
     name = "integrated_gradients"
     label = "Integrated Gradients"
 
-    def __init__(self, steps: int = 50) -> None:
+    def __init__(self, steps: int = 50, self_loops: bool = False) -> None:
+        super().__init__(self_loops)
         expect(steps >= 1, "steps", "an integer >= 1", steps)
         self.steps = steps
 
@@ -44,7 +47,10 @@ class IntegratedGradients(MaskMethod):
         total = torch.zeros_like(ones)
         for point, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
             tiles = copies.tiled(point.numel())
-            mask = point.repeat_interleave(ones.numel()).requires_grad_(True)
-            gradient = output_gradient(run, tiles, mask, run.scores(tiles, mask))
-            total += weight @ gradient.view(point.numel(), -1)
+            tile = tiles.entry_owner // max(copies.count, 1)
+            mask = point[tile].requires_grad_(True)
+            gradient = weight[tile] * output_gradient(run, tiles, mask, run.scores(tiles, mask))
+            # Entries of edges come first, tile by tile, then those of self-loops.
+            parts = gradient.split([tiles.edge.numel(), gradient.numel() - tiles.edge.numel()])
+            total += torch.cat([part.view(point.numel(), -1).sum(dim=0) for part in parts])
         return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -30,13 +31,19 @@ class MaskMethod(AttributionMethod):
 
     A method says what the edges of a batch of copies score (`score`). Each target is explained on a copy of its
     neighbourhood, where that gives the outputs of the whole graph, and on the whole graph otherwise. The explained
-    output is the score of the class that the model predicts. Self-loops that layers add themselves carry no mask and
-    are not listed.
+    output is the score of the class that the model predicts.
+
+    Args:
+        self_loops: Mask and score also the self-loops that layers add themselves, as if the graph had them. PyG's
+            explainers cannot, so by default they score 0.
     """
+
+    def __init__(self, self_loops: bool = False) -> None:
+        self.self_loops = self_loops
 
     @abstractmethod
     def score(self, run: MaskedRun, copies: Copies) -> Tensor:
-        """Scores of a batch's edges, one an edge of `copies`, of which those of a decoy may be missing.
+        """Scores of a batch's edges, one an entry of the masks of `copies.without_decoy()`.
 
         Must call `MaskedRun.check` or `check_unmasked`, which find out models that are not local.
         """
@@ -73,6 +80,7 @@ class MaskMethod(AttributionMethod):
         parts = []
         with progress_bar(self.label, targets.numel()) as advance:
             for copies in batches(subject, targets):
+                copies = replace(copies, masks_loops=self.self_loops)
                 parts.append(_listed(copies, self.score(run, copies).detach()))
                 advance(copies.targets.numel())
         return parts
@@ -101,7 +109,7 @@ def _listed(copies: Copies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scores of a batch as rows of a result: given self-loops of a node are one, as they are in the looped graph."""
     graph, count = copies.subject.graph, copies.targets.numel()
     copies = copies.without_decoy()
-    owner, edges, scores = copies.edge_copy, graph.position[copies.edge], scores[: copies.edge.numel()]
+    owner, edges = copies.entry_owner, copies.entry_edge
     if copies.is_whole:
         kept = scores != 0
         owner, edges, scores = owner[kept], edges[kept], scores[kept]

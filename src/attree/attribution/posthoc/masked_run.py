@@ -2,7 +2,7 @@
 
 PyG's explainers multiply the message of every edge, in every layer and head, by the edge's entry of a mask; self-loops
 that a layer adds itself are not masked. They set flags and masks on the layers for it. Here the same is done by hooks
-that are gone afterwards.
+that are gone afterwards, and self-loops can be masked too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MaskedRun:
 
         Args:
             copies: The batch.
-            mask: One factor per edge of the batch.
+            mask: One factor per entry of the batch's masks: per edge, and per self-loop if those are masked.
         """
         self._copies, self._mask = copies, mask
         return class_scores(copies.inputs.call(self.model))[copies.rows]
@@ -71,7 +71,7 @@ class MaskedRun:
 
     def unmasked(self, copies: Copies) -> Tensor:
         """A mask that leaves every message as it is."""
-        return torch.ones(copies.edge.numel(), dtype=self._expected.dtype, device=copies.edge.device)
+        return torch.ones(copies.entry_owner.numel(), dtype=self._expected.dtype, device=copies.edge.device)
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that messages are about to be sent along."""
@@ -89,7 +89,7 @@ class MaskedRun:
         copies, mask = self._copies, self._mask
         assert copies is not None
         assert mask is not None
-        if torch.equal(edges, copies.edge_index):
+        if not copies.masks_loops and torch.equal(edges, copies.edge_index):
             return mask
         proper = edges[0] != edges[1]
         if not torch.equal(edges[:, proper], copies.edge_index[:, copies.proper]):
@@ -97,7 +97,9 @@ class MaskedRun:
                 f"Expected {type(conv).__name__} to run on the edges it was called with, in their order, but it ran on "
                 "others: a mask of edges has no meaning there."
             )
-        return mask.new_ones(edges.shape[1]).masked_scatter(proper, mask[copies.proper])
+        of_edges, of_loops = mask.split([copies.edge.numel(), mask.numel() - copies.edge.numel()])
+        aligned = of_loops[edges[0]] if copies.masks_loops else mask.new_ones(edges.shape[1])
+        return aligned.masked_scatter(proper, of_edges[copies.proper])
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from attree.attribution.flows import walk_back
 from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.class_scores import full_pass
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.posthoc.progress import progress_bar
@@ -40,7 +42,7 @@ class PGExplainer(TrainedMethod[Fitted]):
     where :math:`z` are the embeddings of the last layer and :math:`v` is the target, which is left out where graphs
     are explained. In training, masks are drawn from the concrete distribution around :math:`M_e`, at a temperature
     that falls from 5 to 2, and the loss is that of `GNNExplainer`, for the class that the model predicts. An edge
-    scores :math:`\sigma(M_e)`; self-loops, which no mask reaches, score 0.
+    scores :math:`\sigma(M_e)`; self-loops that the graph was not given with score 0.
 
     Equal to PyG's `PGExplainer`, which trains on the whole graph, in all but the numbers drawn for edges that a target
     does not depend on; here each target is trained on its neighbourhood, with the embeddings of the whole graph. PyG
@@ -53,6 +55,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         edge_ent: Weight of the masks' mean entropy.
         num_train: How many nodes or graphs to train on, at most.
         seed: Seed of the network, of what is trained on and of the masks drawn.
+        self_loops: Mask and score also the self-loops that layers add themselves.
     """
 
     name = "pg_explainer"
@@ -66,6 +69,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         edge_ent: float = 1.0,
         num_train: int = 300,
         seed: int = 0,
+        self_loops: bool = False,
     ) -> None:
         super().__init__(seed)
         expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
@@ -76,9 +80,10 @@ class PGExplainer(TrainedMethod[Fitted]):
         self.edge_size = edge_size
         self.edge_ent = edge_ent
         self.num_train = num_train
+        self.self_loops = self_loops
 
     def fit(self, subject: Subject) -> Fitted:
-        embedding = subject.attention.embedding
+        embedding = full_pass(subject).embedding
         if not isinstance(embedding, Tensor) or embedding.dim() != 2:
             raise UnsupportedModelError("Expected the last attention layer to return embeddings [nodes, channels].")
         embedding = embedding.clone()
@@ -91,7 +96,7 @@ class PGExplainer(TrainedMethod[Fitted]):
                 parts = [_checked(run, part) for part in induced_copies(subject, chosen)]
             except NotLocalError:
                 parts = [Copies.whole(subject, target) for target in chosen.split(1)]
-            self._train(run, parts, mlp, embedding)
+            self._train(run, [replace(part, masks_loops=self.self_loops) for part in parts], mlp, embedding)
         return Fitted(mlp.requires_grad_(False), embedding)
 
     def _train(self, run: MaskedRun, parts: list[Copies], mlp: nn.Module, embedding: Tensor) -> None:
@@ -109,8 +114,8 @@ class PGExplainer(TrainedMethod[Fitted]):
 
     def loss(self, run: MaskedRun, part: Copies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
         """The loss of one target, with a mask drawn for it."""
-        nodes = part.node[part.edge_index]
-        logits = edge_logits(mlp, embedding, nodes, None if run.graph_level else part.targets)
+        ends = part.subject.graph.edge_index[:, part.entry_edge]
+        logits = edge_logits(mlp, embedding, ends, None if run.graph_level else part.targets)
         noise = (1 - 2 * BIAS) * torch.rand_like(logits) + BIAS
         mask = ((noise.log() - (1 - noise).log() + logits) / temperature).sigmoid()
         loss = F.cross_entropy(run.scores(part, mask), run.classes(part))
@@ -121,12 +126,15 @@ class PGExplainer(TrainedMethod[Fitted]):
         return loss + self.edge_size * mask.sum() + self.edge_ent * entropy.mean()
 
     def score(self, subject: Subject, fitted: Fitted, pairs: Pairs) -> Tensor:
-        ends, targets = pairs.graph.edge_index[:, pairs.edges], pairs.targets[pairs.owner]
-        proper = ends[0] != ends[1]
+        graph = pairs.graph
+        ends, targets = graph.edge_index[:, pairs.edges], pairs.targets[pairs.owner]
+        masked = torch.full((graph.num_edges,), self.self_loops, device=graph.device)
+        masked[graph.position] = True
+        scored = masked[pairs.edges]
         scores = fitted.embedding.new_zeros(len(pairs))
         graph_level = subject.batch is not None
         with torch.no_grad():
-            for chosen in proper.nonzero().view(-1).split(CHUNK):
+            for chosen in scored.nonzero().view(-1).split(CHUNK):
                 of = None if graph_level else targets[chosen]
                 scores[chosen] = edge_logits(fitted.mlp, fitted.embedding, ends[:, chosen], of).sigmoid()
         return scores

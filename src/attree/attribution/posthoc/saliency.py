@@ -20,12 +20,14 @@ class Saliency(MaskMethod):
 
     Args:
         absolute: Take absolute values, as Captum does.
+        self_loops: Score also the self-loops that layers add themselves.
     """
 
     name = "saliency"
     label = "Saliency"
 
-    def __init__(self, absolute: bool = True) -> None:
+    def __init__(self, absolute: bool = True, self_loops: bool = False) -> None:
+        super().__init__(self_loops)
         self.absolute = absolute
 
     def score(self, run: MaskedRun, copies: Copies) -> Tensor:
@@ -38,7 +40,7 @@ def mask_gradient(run: MaskedRun, copies: Copies) -> Tensor:
     mask = run.unmasked(copies).requires_grad_(True)
     scores = run.scores(copies, mask)
     run.check(copies, scores)
-    return output_gradient(run, copies, mask, scores)
+    return output_gradient(run, copies, mask, scores)[copies.entry_owner < copies.targets.numel()]
 
 
 def output_gradient(run: MaskedRun, copies: Copies, mask: Tensor, scores: Tensor) -> Tensor:
