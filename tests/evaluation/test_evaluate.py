@@ -23,6 +23,7 @@ from attree.evaluation import Evaluation
 from attree.faithfulness import Protocol, reduce_attention
 from attree.subject import Subject
 from attree.subject.subject import Targets
+from helpers.damage import DAMAGES
 from helpers.graphs import NODES, messy_graph, randomize
 
 
@@ -98,19 +99,23 @@ def test_prints_as_a_table_and_survives_a_file(model: nn.Module, graph: Data, tm
     assert "NaN" not in text
 
 
-@pytest.mark.parametrize("damage", ["cut", "swapped", "missing"])
-def test_damaged_files_are_refused_in_a_sentence(model: nn.Module, graph: Data, damage: str, tmp_path: Path) -> None:
-    attree.evaluate(model, graph, targets=[1], methods=["gatt"]).save(tmp_path)
-    path = tmp_path / "evaluation.npz"
-    if damage == "missing":
-        path.unlink()
-    elif damage == "cut":
-        path.write_bytes(path.read_bytes()[:-100])
-    else:
-        with np.load(path) as stored:
-            arrays = dict(stored)
-        np.savez(path, **{**arrays, "edges": arrays["edges"] + 1000})
-    with pytest.raises(AttreeError):
+def test_damaged_files_are_whole_or_refused_in_a_sentence(model: nn.Module, graph: Data, tmp_path: Path) -> None:
+    attree.evaluate(model, graph, targets=[1, 4], methods=["gatt"]).save(tmp_path)
+    path, rng = tmp_path / "evaluation.npz", np.random.default_rng(0)
+    content, refused = path.read_bytes(), 0
+    for number in range(120):
+        path.write_bytes(content)
+        DAMAGES[number % len(DAMAGES)](path, rng)
+        try:
+            result = Evaluation.load(tmp_path)
+        except AttreeError:
+            refused += 1
+        else:
+            assert len(result.scores["gatt"].scores) == len(result.pairs)
+            assert result.targets.numel() == 2
+    assert refused > 60
+    path.unlink()
+    with pytest.raises(AttreeError, match="does not exist"):
         Evaluation.load(tmp_path)
 
 

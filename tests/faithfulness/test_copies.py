@@ -12,7 +12,7 @@ from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
-from attree.errors import ArgumentError, UnsupportedModelError
+from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, reduce_attention, resolve_protocol
 from helpers.graphs import NODES, messy_graph, randomize
 
@@ -175,12 +175,14 @@ class Returns(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> object:
         out = self.conv(x, edge_index)
-        return {"tuple": (out, out), "rows": out[1:], "one class": out[:, :1]}[str(self.what)]
+        return {"tuple": (out, out), "rows": out[1:]}[str(self.what)]
 
 
-@pytest.mark.parametrize("what", ["tuple", "rows", "one class"])
-def test_outputs_that_are_no_class_scores_are_refused(what: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="class scores"):
+@pytest.mark.parametrize(
+    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "which of the 10 graphs")]
+)
+def test_outputs_that_are_no_predictions_are_refused(what: str, sentence: str) -> None:
+    with pytest.raises(AttreeError, match=sentence):
         GenericReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
 
 

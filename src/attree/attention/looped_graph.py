@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attree.errors import expect
+from attree.edges import check_edge_index
 from attree.ragged import Rows, group
 
 
@@ -95,20 +95,3 @@ class LoopedGraph:
             and self.device == edge_index.device
             and torch.equal(self.original_edge_index, edge_index)
         )
-
-
-def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
-    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
-    expect(dense, "edge_index", "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
-    expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
-    expect(
-        edge_index.dim() == 2 and edge_index.shape[0] == 2,
-        "edge_index",
-        "of shape [2, num_edges]",
-        tuple(edge_index.shape),
-    )
-    expect(edge_index.dtype == torch.int64, "edge_index", "of dtype torch.int64", edge_index.dtype)
-    if edge_index.numel():
-        low, high = (int(bound) for bound in edge_index.aminmax())
-        expect(low >= 0 and high < num_nodes, "edge_index", f"node ids in [0, {num_nodes})", f"[{low}, {high}]")

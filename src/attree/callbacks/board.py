@@ -13,7 +13,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.callbacks.make_evaluator import network_of
 from attree.evaluation import Evaluation
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
@@ -104,7 +103,7 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
 
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:
     """What tells runs apart: the network, its training, the data and the seed."""
-    net, data = network_of(pl_module), getattr(trainer, "datamodule", None)
+    net, data = getattr(pl_module, "net", pl_module), getattr(trainer, "datamodule", None)
     values = {name: getattr(net, name) for name in HYPERPARAMETERS if hasattr(net, name)}
     values |= {name: getattr(pl_module, name) for name in ("lr", "weight_decay", "readout") if hasattr(pl_module, name)}
     values["dataset"] = getattr(data, "name", type(data).__name__)

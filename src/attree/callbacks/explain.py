@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attree.attribution import AttributionMethod, GAtt, make_methods
 from attree.callbacks.board import Board, log_scalars
-from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator, network_of
+from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
@@ -109,7 +109,7 @@ class ExplainCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._board = Board.of(trainer)
         if self._board is not None:
-            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
+            protocols = [resolve_protocol(name, pl_module) for name in self.settings.protocols]
             self._board.write_layout(
                 [method.name for method in self.settings.methods],
                 dict.fromkeys(protocol.name for protocol in protocols),

@@ -1,23 +1,26 @@
-"""Choose targets and set up their evaluation, for the kind of data that a trainer runs on."""
+"""Choose targets and set up their evaluation, for whatever a trainer trains and runs on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.data import GraphDataModule, NodeDataModule
-from attree.errors import ArgumentError, expect
+from attree.callbacks.explained_data import ExplainedData, Subset, find_data
+from attree.callbacks.network import Call, find_subject
+from attree.data import GroundTruth
+from attree.errors import expect
 from attree.evaluation import Evaluator
 from attree.evaluation.shard import Shard
 from attree.evaluation.targets import choose_targets
 from attree.faithfulness import Protocol
-from attree.models import GraphClassifier
-from attree.subject import ModelInputs, Subject
+from attree.models import Classifier
+from attree.subject import Head
+from attree.subject.readout import Readout
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class ExplainSettings:
         ground_truth: Measure against ground truth where the data has some.
         random_draws: Draws that the statistics of random methods are averaged over.
         seed: Seed of the choice of targets and of methods that draw.
+        subset: Which nodes or graphs are chosen from.
+        data: What is explained, if not the trainer's own data.
+        truth: True edges of nodes, if not the data module's own.
+        network: Where the network is inside the module; None looks for it.
+        call: How the module is called instead.
+        head: What the outputs mean.
+        readout: Graph-level: how nodes become a graph; None takes the module's own.
     """
 
     methods: tuple[AttributionMethod, ...]
@@ -39,12 +49,13 @@ class ExplainSettings:
     ground_truth: bool = True
     random_draws: int = 1
     seed: int = 0
-
-
-def network_of(pl_module: LightningModule) -> nn.Module:
-    """The network inside a LightningModule: its `net`, or else the module itself."""
-    net = getattr(pl_module, "net", None)
-    return net if isinstance(net, nn.Module) else pl_module
+    subset: Subset = "all"
+    data: Any = None
+    truth: GroundTruth | None = None
+    network: str | None = None
+    call: Call | None = None
+    head: Head = field(default_factory=Head)
+    readout: Readout | None = None
 
 
 def make_evaluator(
@@ -53,7 +64,7 @@ def make_evaluator(
     """Set up the evaluation of a trainer's model on a trainer's data.
 
     Args:
-        trainer: Gives the data module.
+        trainer: Gives the data.
         pl_module: The model, on its device.
         settings: What to evaluate.
         targets: Targets of a run that is resumed; None chooses anew.
@@ -61,39 +72,45 @@ def make_evaluator(
     Returns:
         The evaluator, and what its targets are called in the dataset: node ids, or positions of graphs.
     """
-    data = getattr(trainer, "datamodule", None)
-    device, shard = pl_module.device, Shard(trainer.global_rank, trainer.world_size)
-    if isinstance(data, NodeDataModule):
-        graph = data.transfer_batch_to_device(data.graph, device, 0)
-        if targets is None:
-            targets = choose_targets(settings.num_targets, graph.num_nodes, settings.seed)
-        inside = bool((targets < graph.num_nodes).all())
-        expect(inside, "targets", f"node ids in [0, {graph.num_nodes}), as the run began with", int(targets.max()))
-        net = network_of(pl_module)
-        subject = Subject(net, ModelInputs.of(net, graph.x, graph.edge_index), level="node")
-        truth, chosen = data.truth if settings.ground_truth else None, targets
-    elif isinstance(data, GraphDataModule) and isinstance(pl_module, GraphClassifier):
-        if targets is None:
-            test = torch.as_tensor(data.split["test"])
-            targets = test[choose_targets(settings.num_targets, test.numel(), settings.seed)]
-        batch = Batch.from_data_list([data.graphs[position] for position in targets.tolist()]).to(device)
-        inputs = ModelInputs.of(pl_module, batch.x, batch.edge_index, batch=batch.batch)
-        subject = Subject(pl_module, inputs, level="graph", readout=pl_module.readout)
-        truth, chosen = None, torch.arange(targets.numel())
-    else:
-        raise ArgumentError(
-            "Expected argument `datamodule` of the trainer's call to be an attree data module (a NodeDataModule, or a "
-            "GraphDataModule with a GraphClassifier), which tells ExplainCallback what to explain, "
-            f"but got {type(data).__name__}."
-        )
+    data = find_data(trainer, settings.data, settings.subset)
+    targets = _choose(data, settings) if targets is None else targets
+    graph = data.on(targets.tolist(), pl_module.device)
+    head = settings.head
+    if isinstance(pl_module, Classifier) and head == Head():
+        head = Head("multiclass_classification", "raw")  # known, so outputs of an untrained network need not tell
+    subject = find_subject(
+        pl_module,
+        graph,
+        network=settings.network,
+        call=settings.call,
+        head=head,
+        readout=settings.readout,
+        num_classes=data.num_classes,
+    )
+    chosen = targets
+    if not data.is_one_graph:
+        chosen = torch.arange(targets.numel())
+        if subject.batch is None:  # nodes of many graphs are explained
+            chosen = choose_targets(settings.num_targets, subject.graph.num_nodes, settings.seed)
+    elif subject.batch is not None:
+        chosen = torch.zeros(1, dtype=torch.int64)
+    truth = settings.truth if settings.truth is not None else data.truth
     evaluator = Evaluator(
         subject,
         chosen,
         settings.methods,
         settings.protocols,
-        truth,
+        truth if settings.ground_truth else None,
         random_draws=settings.random_draws,
         seed=settings.seed,
-        shard=shard,
+        shard=Shard(trainer.global_rank, trainer.world_size),
     )
     return evaluator, targets.cpu()
+
+
+def _choose(data: ExplainedData, settings: ExplainSettings) -> Tensor:
+    """Node ids of the one graph, or positions of graphs."""
+    size = int(data.graphs[0].num_nodes or 0) if data.is_one_graph else len(data.graphs)
+    choice = torch.arange(size) if data.choice is None else data.choice
+    expect(choice.numel() > 0, "subset", "one with nodes or graphs to explain", settings.subset)
+    return choice[choose_targets(settings.num_targets, choice.numel(), settings.seed)].sort().values

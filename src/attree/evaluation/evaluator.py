@@ -50,6 +50,7 @@ class Evaluator:
     ) -> None:
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
         shard = Shard() if shard is None else shard
+        subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
         self.methods = make_methods(methods, seed=seed)
@@ -83,7 +84,13 @@ class Evaluator:
         if self._reducer is None and self.protocols:
             inputs = self.subject.inputs
             self._reducer = make_reducer(
-                self.subject.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.subject.graph, **inputs.kwargs
+                self.subject.model,
+                inputs.x,
+                inputs.edge_index,
+                *inputs.args,
+                graph=self.subject.graph,
+                head=self.subject.head,
+                **inputs.kwargs,
             )
         self.subject.forget()
         try:

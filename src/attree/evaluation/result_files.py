@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,9 +11,11 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph
 from attree.attribution import Pairs
+from attree.attribution.stored import FREE_NODES
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.faithfulness import Reduction
-from attree.files import write_npz
+from attree.files import read_npz, write_npz
+from attree.ragged import are_pointers
 
 FILE_FORMAT = "attree-evaluation-1"
 
@@ -50,14 +51,15 @@ def read_arrays(path: Path) -> tuple[Pairs, dict[str, Tensor], dict[str, Reducti
     """Read what `write_arrays` wrote; whatever does not fit together is refused."""
     if not path.is_file():
         raise MissingDataError(f"Expected argument `folder` to hold a saved evaluation, but {path} does not exist.")
-    expect(zipfile.is_zipfile(path), "folder", f"one with a file of format {FILE_FORMAT}", "no .npz archive")
+    arrays = read_npz(path)
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return _read(dict(stored))
-    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ArgumentError(f"Expected argument `folder` to hold a whole evaluation, but {path} is not: {error}") from (
-            error
-        )
+        num_nodes, limit = int(arrays["num_nodes"]), FREE_NODES + path.stat().st_size
+        expect(num_nodes <= limit, "folder", f"an evaluation of at most {limit:,} nodes", num_nodes)
+        return _read(arrays)
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise ArgumentError(
+            f"Expected argument `folder` to hold a whole evaluation, but {path} is not one: {error}"
+        ) from error
 
 
 def _read(
@@ -67,8 +69,7 @@ def _read(
     graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
     depth = int(arrays["num_layers"])
     targets, ptr, edges, flow = (torch.from_numpy(arrays[name]) for name in PAIR_ARRAYS)
-    fits = ptr.shape == (targets.numel() + 1,) and int(ptr[0]) == 0 and int(ptr[-1]) == edges.numel()
-    fits = fits and bool((ptr.diff() >= 0).all()) and flow.shape == edges.shape and flow.dtype == torch.bool
+    fits = are_pointers(ptr, targets.numel(), edges.numel()) and flow.shape == edges.shape and flow.dtype == torch.bool
     fits = fits and (edges.numel() == 0 or (int(edges.min()) >= 0 and int(edges.max()) < graph.num_edges))
     expect(fits, "folder", "an evaluation whose pairs fit its graph", "pairs that do not")
     pairs = Pairs(targets, ptr, edges, flow, graph, None if depth < 0 else depth)

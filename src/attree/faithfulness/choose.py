@@ -18,6 +18,7 @@ from attree.faithfulness.protocol import Protocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY
 from attree.models.attention_net import AttentionNet
+from attree.subject.head import Head
 
 
 class Reducer(typing.Protocol):
@@ -43,6 +44,7 @@ def make_reducer(
     *args: Any,
     graph: LoopedGraph | None = None,
     memory: int = REDUCTION_MEMORY,
+    head: Head | None = None,
     **kwargs: Any,
 ) -> Reducer:
     """Run `model(x, edge_index, *args, **kwargs)` once and prepare it for reductions.
@@ -54,6 +56,7 @@ def make_reducer(
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory.
+        head: What the outputs mean; by default logits of classes, or the logit of one.
         **kwargs: Further keyword arguments of the model.
     """
     if isinstance(model, AttentionNet) and can_trace(model) and not args and not kwargs:
@@ -61,8 +64,8 @@ def make_reducer(
             graph = LoopedGraph(edge_index, x.shape[0])
         matches = graph.matches(edge_index, x.shape[0])
         expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
-        return ExactReducer(model, x, graph, memory)
-    return GenericReducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+        return ExactReducer(model, x, graph, memory, head)
+    return GenericReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
 
 
 def reduce_attention(
@@ -74,6 +77,7 @@ def reduce_attention(
     *args: Any,
     graph: LoopedGraph | None = None,
     memory: int = REDUCTION_MEMORY,
+    head: Head | None = None,
     with_probability: bool = False,
     progress: Progress | None = None,
     **kwargs: Any,
@@ -89,10 +93,11 @@ def reduce_attention(
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory.
+        head: What the outputs mean; by default logits of classes, or the logit of one.
         with_probability: Also return the class probabilities after each reduction.
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         **kwargs: Further keyword arguments of the model.
     """
     chosen = resolve_protocol(protocol, model)
-    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
     return reducer.reduce(pairs, chosen, with_probability, progress)

@@ -38,4 +38,8 @@ class DataForward(nn.Module):
             data[name] = value
         if isinstance(data, Batch) and isinstance(batch := attributes.get("batch"), Tensor):
             data._num_graphs = int(batch.max()) + 1 if batch.numel() else 0
+        return self.predict(data)
+
+    def predict(self, data: Data) -> Any:
+        """What is called with the graph."""
         return self.model(data)

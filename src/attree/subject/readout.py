@@ -13,13 +13,16 @@ from torch import Tensor
 
 from attree.errors import expect
 
-Readout = Literal["sum", "mean", "max"] | Tensor
+NamedReadout = Literal["sum", "mean", "max"]
+Readout = NamedReadout | Tensor
 """How nodes become a graph: by name, or as one weight a node."""
+
+READOUTS: tuple[NamedReadout, ...] = ("sum", "mean", "max")
 
 
 def check_readout(readout: Readout) -> None:
     """Raise unless `readout` is a known name or a tensor."""
-    known = isinstance(readout, Tensor) or readout in ("sum", "mean", "max")
+    known = isinstance(readout, Tensor) or readout in READOUTS
     expect(known, "readout", "'sum', 'mean', 'max' or one weight a node", readout)
 
 

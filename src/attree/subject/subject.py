@@ -13,6 +13,7 @@ from attree.attention.capture import Attention, capture_attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
+from attree.subject.head import Head
 from attree.subject.inputs import ModelInputs, bind_data
 from attree.subject.readout import Readout, check_readout
 
@@ -37,6 +38,7 @@ class Subject:
         batch: The graph of each node if the model's outputs are those of graphs; None finds it among the inputs.
         level: Whether the outputs are those of nodes or of graphs; None tells it from their number.
         readout: Graph-level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node.
+        head: What the outputs mean; by default logits of classes, or the logit of one.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Subject:
         batch: Tensor | None = None,
         level: Level | None = None,
         readout: Readout = "sum",
+        head: Head | None = None,
     ) -> None:
         check_readout(readout)
         expect(level in (None, "node", "graph"), "level", "'node', 'graph' or None", level)
@@ -67,6 +70,7 @@ class Subject:
         self._inputs = inputs
         self.graph = graph
         self.readout: Readout = readout
+        self.head = Head() if head is None else head
         self._level = level
         self._batch = batch
         self._attention = attention
@@ -81,16 +85,17 @@ class Subject:
         graph: LoopedGraph | None = None,
         level: Level | None = None,
         readout: Readout = "sum",
+        head: Head | None = None,
         **kwargs: Any,
     ) -> Subject:
         """A subject by the call `model(x, edge_index, *args, **kwargs)`."""
         inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
-        return cls(model, inputs, graph=graph, level=level, readout=readout)
+        return cls(model, inputs, graph=graph, level=level, readout=readout, head=head)
 
     @classmethod
-    def of_data(cls, model: nn.Module, data: Data, readout: Readout = "sum") -> Subject:
+    def of_data(cls, model: nn.Module, data: Data, *, readout: Readout = "sum", head: Head | None = None) -> Subject:
         """A subject by a PyG graph or batch; the model's arguments are found in it by name."""
-        return cls(*bind_data(model, data), readout=readout)
+        return cls(*bind_data(model, data), readout=readout, head=head)
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout = "sum") -> Subject:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.errors import UnsupportedModelError
 from attree.faithfulness.copies.subgraph_copies import Copies
 from attree.faithfulness.exact.trace import exact_dtype
 from attree.subject import ModelInputs
 from attree.subject.arguments import Kind
+from attree.subject.head import Head
 from attree.subject.subject import graph_of_nodes
 
 
@@ -21,27 +21,23 @@ class ModelCall:
     Args:
         model: The model.
         inputs: The arguments it was called with.
-        output: What it returned: class scores, one row per node, or per graph if the call has an argument `batch`.
+        output: What it returned: one row per node or per graph.
+        head: What that means.
 
     Attributes:
-        logits: The class scores, in the most exact type of the device.
+        output: The output, in the most exact type of the device.
         itemsize: Bytes of one number in the model.
         batch: The graph of each node if the scores are those of graphs, else None.
     """
 
-    def __init__(self, model: nn.Module, inputs: ModelInputs, output: Any) -> None:
+    def __init__(self, model: nn.Module, inputs: ModelInputs, output: Any, head: Head) -> None:
         self._inputs = inputs
-        shape = tuple(output.shape) if isinstance(output, Tensor) else ()
-        if len(shape) != 2 or shape[1] < 2:
-            got = f"shape {shape}" if isinstance(output, Tensor) else type(output).__name__
-            raise UnsupportedModelError(
-                f"Expected {type(model).__name__} to return logits [{inputs.num_nodes}, classes], one row per node (or "
-                f"per graph, if given `batch`) of at least 2 classes, but got {got}."
-            )
+        if not head.is_settled:
+            head.resolve(output)  # refuses what is no prediction
         self.batch = graph_of_nodes(inputs, output)
         # In float32, the logarithms in dNE would add noise that rank statistics rank.
         self.itemsize = output.element_size()
-        self.logits = output.to(exact_dtype(output.device))
+        self.output = output.to(exact_dtype(output.device))
 
     def on(self, copies: Copies) -> ModelInputs:
         """The arguments of the same call on copies; each copy is a graph of its own."""

@@ -25,10 +25,11 @@ from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.copies.model_call import ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
 from attree.faithfulness.protocol import Protocol, reduced_softmax
-from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.ragged import expand, group
 from attree.subject import ModelInputs
+from attree.subject.head import Head
 
 
 class GenericReducer:
@@ -48,6 +49,7 @@ class GenericReducer:
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory for one batch of copies; one copy is never cut.
+        head: What the outputs mean.
         **kwargs: Further keyword arguments of the model.
 
     Raises:
@@ -62,11 +64,13 @@ class GenericReducer:
         *args: Any,
         graph: LoopedGraph | None = None,
         memory: int = REDUCTION_MEMORY,
+        head: Head | None = None,
         **kwargs: Any,
     ) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         self.model = model
         self.memory = memory
+        self.head = Head() if head is None else head
         self._inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         hidden = max(_width(conv) for conv in attention_convs(model))
@@ -91,7 +95,7 @@ class GenericReducer:
             attention = capture_attention(
                 self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
             )
-            self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
+            self._pass = attention, ModelCall(self.model, self._inputs, attention.output, self.head)
         return self._pass
 
     def forget(self) -> None:
@@ -103,8 +107,7 @@ class GenericReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        logits = self._call.logits
-        result = Reduction.unchanged(pairs, logits, with_probability)
+        writer = ReductionWriter(pairs, self._call.output, self.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0
         with evaluating(self.model), reducing(self.model, protocol) as run:
@@ -116,18 +119,18 @@ class GenericReducer:
                 for low, high in chunk_bounds(cost[part], self.memory):
                     chosen, target = flow[first + low : first + high], pairs.targets[part[low:high] + begin]
                     copies = Copies(subgraphs, part[low:high], pairs.edges[chosen])
-                    scores = run(copies, self._call.on(copies))
-                    result.fill(chosen, logits[target], scores[self._call.rows(copies, target)])
+                    output = run(copies, self._call.on(copies))
+                    writer.fill(chosen, output[self._call.rows(copies, target)])
                     done += high - low
                     if progress is not None:
                         progress(done, flow.numel())
-        return result
+        return writer.result
 
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
         if self._call.batch is not None:
-            nodes = group(self._call.batch, self._call.logits.shape[0])
+            nodes = group(self._call.batch, self._call.output.shape[0])
             owner, place = expand(nodes.ptr, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
@@ -153,7 +156,7 @@ class GenericReducer:
             inputs = self._call.on(copies)
             inputs.x[copies.start[-1] :] = 0
             scores = run(copies, inputs)[self._call.rows(copies, targets[part])[:-1]]
-            expected = self._call.logits[targets[part[:-1]]]
+            expected = self._call.output[targets[part[:-1]]]
             difference, scale = float((scores - expected).abs().max()), max(float(expected.abs().max()), 1.0)
             if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
                 raise UnsupportedModelError(

@@ -28,10 +28,11 @@ from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import Trace, trace_network
 from attree.faithfulness.protocol import Protocol
-from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY
 from attree.models.attention_net import AttentionNet
 from attree.ragged import take_rows
+from attree.subject.head import Head
 
 
 class ExactReducer:
@@ -42,14 +43,18 @@ class ExactReducer:
         x: Node features.
         graph: The looped graph.
         memory: Bytes of working memory; what one reduced edge changes is never cut.
+        head: What the outputs mean.
     """
 
-    def __init__(self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = REDUCTION_MEMORY) -> None:
+    def __init__(
+        self, net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = REDUCTION_MEMORY, head: Head | None = None
+    ) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         expect(x.is_floating_point(), "x", "of a floating-point type", x.dtype)
         self.net = net
         self.graph = graph
         self.memory = memory
+        self.head = Head() if head is None else head
         self._x = compact_features(x)
         self._plan: ReductionPlan | None = None
         self._trace: Trace | None = trace_network(net, self._x, graph, memory)
@@ -82,14 +87,13 @@ class ExactReducer:
         if self._plan is None or self._plan.pairs is not pairs:
             shapes = [(layer.algebra.heads, layer.algebra.channels) for layer in trace.layers]
             self._plan = ReductionPlan(self.graph, pairs, shapes, self.memory)
-        logits = trace.logits
-        result = Reduction.unchanged(pairs, logits, with_probability)
+        writer = ReductionWriter(pairs, trace.logits, self.head, with_probability)
         for chunk in self._plan.chunks():
             reduced = _ChunkUpdate(self.net, trace, self._plan, chunk, protocol).logits()
-            result.fill(chunk.pairs, take_rows(logits, chunk.targets), take_rows(reduced, chunk.found))
+            writer.fill(chunk.pairs, take_rows(reduced, chunk.found))
             if progress is not None:
                 progress(chunk.done, self._plan.num_pairs)
-        return result
+        return writer.result
 
 
 class _ChunkUpdate:

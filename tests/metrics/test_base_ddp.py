@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
-from attree.metrics import AUROC, Faithfulness, Kendall, Pearson, Spearman, TruthAUROC
+from attree.metrics import AUROC, Faithfulness, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC
 from attree.metrics.functional import auroc, auroc_by_target, faithfulness_statistics, kendall, pearson, spearman
+from helpers.processes import spawn
 
 N = 60
 # How many pairs the first process gets; the other gets the rest, in updates of at most 25.
@@ -29,6 +29,7 @@ def compute_all(split: int, rank: int) -> dict[str, Tensor]:
     pairs = {"pearson": Pearson(), "spearman": Spearman(), "kendall": Kendall()}
     classes, truth, by_target = AUROC(), TruthAUROC(), TruthAUROC(average="target")
     collection = Faithfulness(prefix="all/")
+    comparison = FaithfulnessComparison(["first", "second"], fixed=["first"])
     for chunk in share.split(25) if len(share) else ():
         scores, delta_pc, delta_ne, changed, target = (column[chunk] for column in columns())
         for metric in pairs.values():
@@ -37,10 +38,20 @@ def compute_all(split: int, rank: int) -> dict[str, Tensor]:
         truth.update(scores, changed)
         by_target.update(scores, changed, target)
         collection.update(scores, delta_pc, delta_ne, changed)
+        comparison.update({"first": scores, "second": -scores}, delta_pc, delta_ne, changed)
     values = {name: metric.compute() for name, metric in pairs.items()}
     values |= {"auroc": classes.compute(), "truth": truth.compute(), "by_target": by_target.compute()}
     values |= collection.compute()
     values |= {f"member/{name}": member.compute() for name, member in collection.items(copy_state=False)}
+    values |= {f"first/{name}": value for name, value in comparison.compute()["first"].items()}
+    # Another epoch, with other scores of the method that was said to be fixed.
+    comparison.reset()
+    if rank == 1:
+        scores, *others = columns()[:4]
+        comparison.update({"first": scores.flip(0), "second": scores}, *others)
+    both = comparison.compute()
+    values |= {f"flipped/{name}": value for name, value in both["first"].items()}
+    values |= {f"second/{name}": value for name, value in both["second"].items()}
     values["kept"] = torch.tensor(len(collection["faithfulness"].column("scores")))
     collection.reset()
     if rank == 1:
@@ -61,7 +72,7 @@ def run(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]]:
     folder = tmp_path_factory.mktemp("ddp")
-    mp.spawn(run, args=(str(folder),), nprocs=2)
+    spawn(run, (str(folder),))
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -79,7 +90,9 @@ def test_every_process_gets_the_value_over_all_pairs(outcome: list, split: str, 
         "truth": auroc(scores, changed),
         "by_target": auroc_by_target(scores, changed, target),
     }
-    for start in ("all/", "member/all/", "again/all/"):
+    flipped = faithfulness_statistics(scores.flip(0), delta_pc, delta_ne, changed)
+    expected |= {f"flipped/{name}": value for name, value in flipped.items()}
+    for start in ("all/", "member/all/", "again/all/", "first/", "second/"):
         expected |= {f"{start}{name}": value for name, value in statistics.items()}
     kept = values.pop("kept")
     assert values.keys() == expected.keys()

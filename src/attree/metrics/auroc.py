@@ -1,4 +1,4 @@
-"""How well scores find the edges that are known to matter."""
+"""Area under the ROC curve as `torchmetrics.Metric` classes: of two columns, or of scores against true edges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ from typing import Any, Literal
 from torch import Tensor
 
 from attree.errors import ArgumentError, expect
-from attree.metrics.base import ColumnMetric
+from attree.metrics.base import ColumnMetric, PairMetric
 from attree.metrics.functional.auroc import auroc, auroc_by_target
+
+
+class AUROC(PairMetric):
+    """Area under the ROC curve of scores of any range, target being 0 or 1; see `attree.metrics.functional.auroc`.
+
+    >>> import torch
+    >>> AUROC()(torch.tensor([-30.0, 2.0, 2.0, 900.0]), torch.tensor([0, 0, 1, 1]))
+    tensor(0.8750, dtype=torch.float64)
+    """
+
+    function = staticmethod(auroc)
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
 
 
 class TruthAUROC(ColumnMetric):
