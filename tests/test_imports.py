@@ -13,7 +13,7 @@ import attree
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
-    *("errors", "ragged", "edges", "memory", "files"),
+    *("errors", "ragged", "edges", "memory", "files", "metrics_file"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
     *("report", "callbacks", "sweep", "paper", "cli"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.table import Table
 from attree.attribution import METHODS, method_label
 from attree.evaluation.names import PREFIX
 from attree.files import replacing, write_text
+from attree.metrics_file import read_metrics
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.sweep.names import RUN, SEED, SWEEP, value_text
@@ -60,7 +60,7 @@ def collect(plan: Plan, folder: Path) -> pd.DataFrame:
             if not is_finished(point.run, own):
                 continue
             settings = {block.labels[key]: value for key, value in point.settings.items()}
-            metrics = json.loads((own / METRICS_FILE).read_text(encoding="utf-8"))
+            metrics = read_metrics(own / METRICS_FILE)
             named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
             rows.append({**named, **metrics})
     return pd.DataFrame(rows)
