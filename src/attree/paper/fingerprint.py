@@ -12,7 +12,15 @@ import attree
 
 PACKAGE = Path(attree.__file__).parent
 
-TRAINING_CODE = ("errors.py", "data", "models", "paper/net.py", "paper/recipes.py", "paper/supergat.py", "paper/training.py")
+TRAINING_CODE = (
+    "errors.py",
+    "data",
+    "models",
+    "paper/net.py",
+    "paper/recipes.py",
+    "paper/supergat.py",
+    "paper/training.py",
+)
 """Files and folders of the package that decide what weights a network gets."""
 
 EVALUATION_CODE = (

@@ -87,9 +87,7 @@ def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
     sizes = {"in_channels": in_channels, "out_channels": out_channels, "hidden_channels": net.recipe.hidden_channels}
     if net.model in ("GAT", "GATv2"):
         kind = GAT if net.model == "GAT" else GATv2
-        return kind(
-            **sizes, num_layers=net.layers, heads=net.heads, attention_dropout=by_layer, last_heads=one_head
-        )
+        return kind(**sizes, num_layers=net.layers, heads=net.heads, attention_dropout=by_layer, last_heads=one_head)
     # Dropout and the share of sampled edges as in the authors' code.
     super_kind = AuthorsSuperGAT if net.model == "SuperGAT-MX-authors" else SuperGAT
     return super_kind(
