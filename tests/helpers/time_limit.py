@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-SECONDS = 240
+SECONDS = 300
 """Many times what any such test takes."""
 
 

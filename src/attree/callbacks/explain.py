@@ -61,8 +61,8 @@ class ExplainCallback(Callback):
     of callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
 
     Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that they are there at every validation.
-    But a network's faithfulness is often highest before it has learned anything, and NaN in epochs where it is
-    undefined (no prediction changed, say): stop a run by its `val/loss` or `val/acc`, not by how well it is explained.
+    But to stop a run, monitor what it learns: `EarlyStopping("val/loss", patience=50, min_delta=0.005)`. Faithfulness
+    is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
 
     Args:
         methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`, or methods of one's

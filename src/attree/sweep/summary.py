@@ -15,12 +15,11 @@ from rich.table import Table
 from attree.attribution import METHODS, method_label
 from attree.evaluation.names import PREFIX
 from attree.files import replacing, write_text
-from attree.metrics_file import read_metrics
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.sweep.names import RUN, SEED, SWEEP, value_text
 from attree.sweep.plan import Plan
-from attree.sweep.run import METRICS_FILE, is_finished, run_folder
+from attree.sweep.run import is_marked, read_metrics, run_folder
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ def collect(plan: Plan, folder: Path) -> pd.DataFrame:
     for block in plan.blocks:
         for point in block.points:
             own = run_folder(plan, point.run, folder)
-            if not is_finished(point.run, own):
+            metrics = read_metrics(own)
+            if metrics is None or not is_marked(point.run, own):
                 continue
             settings = {block.labels[key]: value for key, value in point.settings.items()}
-            metrics = read_metrics(own / METRICS_FILE)
             named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
             rows.append({**named, **metrics})
     return pd.DataFrame(rows)
