@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Sequence
 from functools import cache
@@ -35,13 +36,14 @@ LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 @cache
 def code_hash(parts: tuple[str, ...]) -> str:
-    """Hash of the Python files of some parts of the package; those that do not exist count for nothing."""
+    """Hash of what the Python files of some parts of the package say, however they are laid out or commented."""
     digest = hashlib.sha256()
     for part in parts:
         path = PACKAGE / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             if file.is_file():
-                digest.update(str(file.relative_to(PACKAGE)).encode() + b"\0" + file.read_bytes() + b"\0")
+                said = ast.dump(ast.parse(file.read_text(encoding="utf-8")))
+                digest.update(f"{file.relative_to(PACKAGE)}\0{said}\0".encode())
     return digest.hexdigest()[:16]
 
 

@@ -7,13 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attribution import METHODS, GAtt
-from attree.data import GraphDataModule
+from attree.data import GraphDataModule, NodeDataModule
 from attree.evaluation import Evaluation, MetricName, evaluate
-from attree.metrics.functional import faithfulness_statistics
+from attree.faithfulness import reduce_attention, resolve_protocol
+from attree.faithfulness.protocol import AUTHORS
+from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.paper.cells.base import Cell, Result
 from attree.paper.cells.bootstrap import intervals
 from attree.paper.cells.workshop import Workshop
@@ -23,6 +25,9 @@ from attree.paper.training import held_out
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 """The methods that read attention, and the baselines; those that this version of attree does not know are left out."""
+
+MOST_PROBABLE = "most_probable"
+"""What the authors' code measures in place of dPC: max p - max p', whichever class has it."""
 
 REPORTED = "gatt (reported)"
 """GAtt of the attention that the authors' SuperGAT-MX reports, which is not the one that it uses."""
@@ -79,6 +84,8 @@ class Faithfulness(Cell):
             reported = reported_attention(model, graph.x, evaluation.pairs.graph)
             scores[REPORTED] = GAtt().score_pairs(reported, evaluation.pairs)
             metrics |= _statistics(REPORTED, scores[REPORTED], evaluation)
+        if isinstance(data, NodeDataModule):
+            metrics |= self._most_probable(model, graph, evaluation, scores)
         return {
             "accuracy": accuracy,
             "targets": evaluation.targets.numel(),
@@ -86,6 +93,27 @@ class Faithfulness(Cell):
             "changed": {name: evaluation.num_changed(name) for name in evaluation.reductions},
             "metrics": metrics,
             "intervals": _intervals(scores, evaluation, metrics),
+        }
+
+    def _most_probable(
+        self, model: nn.Module, graph: Data, evaluation: Evaluation, scores: dict[str, Tensor]
+    ) -> dict[str, float]:
+        """Correlations with what the authors' code measures in place of dPC, under their protocol."""
+        protocol = resolve_protocol(AUTHORS, model).name
+        if protocol not in evaluation.reductions:
+            return {}
+        pairs = evaluation.pairs
+        reduction = reduce_attention(
+            model, graph.x, graph.edge_index, pairs, protocol, graph=pairs.graph, with_probability=True
+        )
+        with torch.no_grad():
+            before = model(graph.x, graph.edge_index).softmax(dim=-1).amax(dim=-1)
+        assert reduction.probability is not None
+        delta = before[pairs.targets[pairs.owner]] - reduction.probability.amax(dim=-1)
+        return {
+            str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(own, delta))
+            for method, own in scores.items()
+            for name, correlation in (("pearson", pearson), ("kendall", kendall), ("spearman", spearman))
         }
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, Faithfulness
+from attree.paper.cells.faithfulness import MOST_PROBABLE
 from attree.paper.item import Item, Made
 from attree.paper.net import REAL, Net
 from attree.paper.options import Options
@@ -62,13 +63,20 @@ def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], metho
     return rows.sort_values(["dataset", "model", "layers"], key=lambda c: c.map(order).fillna(c), kind="stable")
 
 
+def _authors_dpc(made: Made, models: tuple[str, ...]) -> pd.DataFrame:
+    """Means with max p - max p' in place of dPC, under the names of dPC's statistics."""
+    names = {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", "kendall", "spearman")}
+    rows = chosen(made, models, tuple(names), SHOWN)
+    return over_seeds(rows.assign(statistic=rows["statistic"].map(names)), KEYS)
+
+
 def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
     rows = chosen(made, models, statistics, SHOWN)
     if len(rows) == 0:
         return []
     sections: list[Section] = []
     if AUTHORS in made.options.protocols:
-        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness")
+        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _authors_dpc(made, models))
         title = "Under the authors' protocols: `weight` for GAT, `coefficient` for GATv2"
         sections.append(
             Table(
