@@ -15,7 +15,8 @@ from attree.paper.supergat import AuthorsSuperGAT
 
 Weights = Literal["trained", "untrained", "authors"]
 MODELS = ("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
-PLANETOID, WEBKB = ("Cora", "CiteSeer", "PubMed"), ("Cornell", "Texas", "Wisconsin")
+PLANETOID: tuple[Literal["Cora", "CiteSeer", "PubMed"], ...] = ("Cora", "CiteSeer", "PubMed")
+WEBKB: tuple[Literal["Cornell", "Texas", "Wisconsin"], ...] = ("Cornell", "Texas", "Wisconsin")
 REAL = (*PLANETOID, "Arxiv", *WEBKB)
 SYNTHETIC, GRAPHS = ("BA-Shapes", "Infection"), ("MUTAG", "HIN")
 DATASETS = (*REAL, *SYNTHETIC, *GRAPHS)
@@ -67,10 +68,12 @@ class Net:
 
 def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule | GraphDataModule:
     """The data as the paper's authors had it: their graphs, features and splits (seeded)."""
-    if dataset in PLANETOID:
-        return Planetoid(dataset, seed=seed, normalize_features=True, root=root)
-    if dataset in WEBKB:
-        return WebKB(dataset, root=root)
+    for citations in PLANETOID:
+        if dataset == citations:
+            return Planetoid(citations, seed=seed, normalize_features=True, root=root)
+    for pages in WEBKB:
+        if dataset == pages:
+            return WebKB(pages, root=root)
     if dataset == "Arxiv":
         return Arxiv(seed=seed, root=root)
     if dataset == "Infection":
@@ -82,17 +85,23 @@ def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule
 
 def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
     """The network before any training."""
-    one_head = 1 if net.heads > 1 else None
-    by_layer = [net.attention_dropout] + [0.0] * (net.layers - 1)
-    sizes = {"in_channels": in_channels, "out_channels": out_channels, "hidden_channels": net.recipe.hidden_channels}
+    hidden = net.recipe.hidden_channels
     if net.model in ("GAT", "GATv2"):
-        kind = GAT if net.model == "GAT" else GATv2
-        return kind(**sizes, num_layers=net.layers, heads=net.heads, attention_dropout=by_layer, last_heads=one_head)
+        return (GAT if net.model == "GAT" else GATv2)(
+            in_channels,
+            out_channels,
+            hidden,
+            net.layers,
+            net.heads,
+            attention_dropout=[net.attention_dropout] + [0.0] * (net.layers - 1),
+            last_heads=1 if net.heads > 1 else None,
+        )
     # Dropout and the share of sampled edges as in the authors' code.
-    super_kind = AuthorsSuperGAT if net.model == "SuperGAT-MX-authors" else SuperGAT
-    return super_kind(
-        **sizes,
-        num_layers=net.layers,
+    return (AuthorsSuperGAT if net.model == "SuperGAT-MX-authors" else SuperGAT)(
+        in_channels,
+        out_channels,
+        hidden,
+        net.layers,
         dropout=0.6,
         attention_dropout=0.6,
         attention_type="SD" if net.model == "SuperGAT-SD" else "MX",

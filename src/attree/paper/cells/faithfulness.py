@@ -22,6 +22,7 @@ from attree.paper.cells.workshop import Workshop
 from attree.paper.net import Net
 from attree.paper.supergat import AuthorsSuperGAT, reported_attention
 from attree.paper.training import held_out
+from attree.subject.subject import Targets
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 """The methods that read attention, and the baselines; those that this version of attree does not know are left out."""
@@ -45,7 +46,7 @@ def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
     [31, 50, 54, 60]
     """
     # The legacy generator on purpose: it is what the authors' notebooks call, so it gives their nodes.
-    drawn = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)  # noqa: NPY002
+    drawn = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)
     return torch.from_numpy(drawn).sort().values
 
 
@@ -75,7 +76,9 @@ class Faithfulness(Cell):
         model, accuracy = shop.model(self.net)
         data = shop.data_of(self.net)
         graph: Data = held_out(data) if isinstance(data, GraphDataModule) else data.graph
-        targets = "all" if isinstance(data, GraphDataModule) else authors_targets(graph.num_nodes, self.targets)
+        targets: Targets = "all"
+        if isinstance(data, NodeDataModule):
+            targets = authors_targets(graph.num_nodes, self.targets)
         methods = known_methods()
         evaluation = evaluate(model, graph, targets, methods, self.protocols)
         metrics = dict(evaluation.metrics)

@@ -60,7 +60,7 @@ class Proximity(Cell):
 
 
 def _correlations(graph: LoopedGraph, targets: Tensor, layers: int) -> np.ndarray:
-    """rho of every target; NaN where all distances or all occurrences are the same."""
+    """Rho of every target; NaN where all distances or all occurrences are the same."""
     ones = [torch.ones(graph.num_edges, dtype=torch.float64)] * layers
     # With every weight 1, GAtt-sim counts occurrences; and the first depth that reaches an edge tells its distance.
     occurrences = GAttSim().attribute(Attention.from_weights(graph, ones), targets)

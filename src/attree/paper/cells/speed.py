@@ -26,7 +26,7 @@ def by_subtree(attention: Attention, targets: Tensor) -> list[Tensor]:
     """The definition: build the rooted subtree, and add the product of attention along every flow."""
     found = []
     for target in targets.tolist():
-        tree = ComputationTree.of(attention, target)
+        tree = ComputationTree(attention, target)
         scores = torch.zeros(attention.graph.num_edges)
         products = [1.0] * len(tree)
         for position, node in enumerate(tree.nodes):

@@ -56,11 +56,7 @@ def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], metho
     rows = faithfulness_rows(wanted)
     if len(rows) == 0:
         return rows
-    rows = rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
-    for column, order in (("method", methods), ("statistic", statistics)):
-        rows = rows.sort_values(column, key=lambda names, order=order: names.map(list(order).index), kind="stable")
-    order = {dataset: place for place, dataset in enumerate(REAL)}
-    return rows.sort_values(["dataset", "model", "layers"], key=lambda c: c.map(order).fillna(c), kind="stable")
+    return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
 
 
 def _authors_dpc(made: Made, models: tuple[str, ...]) -> pd.DataFrame:

@@ -109,7 +109,7 @@ def _trees(made: Made) -> list[Section]:
     scores = {
         name: one.attribute(subject, [TREE_TARGET]).dense(TREE_TARGET) for name, one in make_methods(METHODS).items()
     }
-    tree = computation_tree(ComputationTree.of(subject.attention, TREE_TARGET), edge)
+    tree = computation_tree(ComputationTree(subject.attention, TREE_TARGET), edge)
     note = (
         ()
         if marked.numel()

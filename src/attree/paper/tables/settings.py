@@ -42,12 +42,12 @@ def _datasets(made: Made) -> list[Section]:
         except MissingDataError:
             continue
         for quantity, ours in counted.items():
-            paper = pd.to_numeric(numbers.get(quantity), errors="coerce")
-            if pd.notna(paper) or ours is not None:
+            paper = float(numbers[quantity])
+            if ours is not None:
                 row = {
                     "dataset": str(numbers["dataset"]),
                     "quantity": quantity,
-                    "ours": float(ours or 0),
+                    "ours": float(ours),
                     "paper": paper,
                 }
                 rows.append(row)
@@ -90,9 +90,10 @@ def _training(made: Made) -> list[Section]:
     if not rows:
         return []
     means = over_seeds(pd.DataFrame(rows), ("dataset", "model", "layers"))
-    recipes = [recipe(row.dataset, row.model, row.layers) for row in means.itertuples()]
+    nets = zip(means["dataset"], means["model"], means["layers"], strict=True)
+    recipes = [recipe(str(dataset), str(model), int(layers)) for dataset, model, layers in nets]
     means = means.assign(
-        paper=[one.accuracy for one in recipes],
+        paper=[one.accuracy or float("nan") for one in recipes],
         epochs=[one.epochs for one in recipes],
         hidden=[one.hidden_channels for one in recipes],
         lr=[one.lr for one in recipes],

@@ -40,7 +40,7 @@ def _sections(made: Made) -> list[Section]:
     slowest = table["ours"].iloc[0]
     speedups = table.assign(quantity="times as fast", ours=slowest / table["ours"])
     scaled = table[table["targets"] < table["of"]]
-    notes = (
+    notes: tuple[str, ...] = (
         f"All {int(table['of'].iloc[0])} targets of Infection, GAT of 3 layers, the authors' weights, one thread; "
         f"largest difference of a score from attree's: {table['largest_gap'].max():.1e}.",
     )
