@@ -17,6 +17,7 @@ COMMANDS = {
     "test": "measure a trained network on the test data",
     "predict": "write a trained network's class probabilities to a file",
     "sweep": "fit one config many times, with different settings and seeds, and sum up",
+    "paper": "make the paper's tables and figures, beside the numbers that it prints",
 }
 
 HELP = f"""usage: attree COMMAND [options]
@@ -34,7 +35,8 @@ Start with:  attree fit --config configs/infection.yaml
 Then look:   tensorboard --logdir logs
 Go on:       attree fit --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
 Test:        attree test --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
-Grids:       attree sweep configs/sweeps/regularization.yaml"""
+Grids:       attree sweep configs/sweeps/regularization.yaml
+The paper:   attree paper list"""
 
 
 def main(args: list[str] | None = None) -> None:
@@ -54,6 +56,11 @@ def main(args: list[str] | None = None) -> None:
 
         with failing_in_sentences():
             raise SystemExit(sweep(given[1:]))
+    elif first == "paper":
+        from attree.paper.command import main as paper
+
+        with failing_in_sentences():
+            raise SystemExit(paper(given[1:]))
     elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
         from attree.cli.command import run
 
