@@ -1,12 +1,13 @@
-# Both commands below make their own virtual environment, install the exact versions of constraints.txt and go.
-#   make demo   train a GAT on Infection and see how well its attention explains it
-#   make test   lint, types and tests
+# The commands below make their own virtual environment, install the exact versions of constraints.txt and go.
+#   make demo        train a GAT on Infection and see how well its attention explains it
+#   make test        lint, types and tests
+#   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install clean
+.PHONY: demo test test-slow install clean
 
 install: $(VENV)/installed
 
@@ -23,6 +24,9 @@ test: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+
+test-slow: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

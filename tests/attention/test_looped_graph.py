@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention import LoopedGraph
@@ -44,7 +45,7 @@ def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.D
         assert listed == [
             (number, edge) for number, node in enumerate(nodes) for edge in (end == node).nonzero().view(-1).tolist()
         ]
-    assert torch.equal(graph.entering_source, graph.source[graph.entering.edges])
+    assert torch.equal(graph.entering_source, graph.source[graph.entering.items])
 
 
 @settings(max_examples=100, deadline=None)
@@ -60,3 +61,13 @@ def test_matches_only_its_own_edges() -> None:
     assert graph.matches(edge_index.clone(), 2)
     assert not graph.matches(edge_index.flip(0), 2)
     assert not graph.matches(edge_index, 3)
+
+
+def test_pygs_edge_index_becomes_a_plain_tensor() -> None:
+    edge_index = EdgeIndex([[0, 1, 1], [1, 1, 0]], sparse_size=(3, 3), sort_order="row")
+    graph = LoopedGraph(edge_index, 3)
+    for tensor in (graph.edge_index, graph.original_edge_index, graph.position, graph.entering.items):
+        assert type(tensor) is Tensor
+    assert graph.matches(edge_index, 3)
+    assert graph.matches(edge_index.as_tensor(), 3)
+    assert torch.equal(graph.edge_index, LoopedGraph(edge_index.as_tensor(), 3).edge_index)

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.callbacks.board import log_scalars
+from attree.callbacks.scalars import log_scalars
 
 EPOCHS = {
     4: {"explain/gatt/weight/faithfulness": 0.25, "explain/random/weight/p_auroc": math.nan, "explain/seconds": 3e-7},

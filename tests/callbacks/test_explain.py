@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader, TensorDataset
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
@@ -21,35 +21,10 @@ from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.faithfulness import make_reducer, reduce_attention
 from attree.metrics import faithfulness_statistics
-from attree.models import GAT, GATv2, NodeClassifier
+from attree.models import GAT, GATv2
+from helpers.small_fits import classifier, curves, infection, trainer
 
 METHODS = ("gatt", "avgatt", "random")
-
-
-def infection() -> Infection:
-    return Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
-
-
-def classifier(data: Infection, net: type = GAT, **options: Any) -> NodeClassifier:
-    seed_everything(0)
-    return NodeClassifier(net(data.num_features, data.num_classes, num_layers=2, **options), lr=0.01)
-
-
-def trainer(folder: Path, callbacks: list[Any], epochs: int = 4, **options: Any) -> Trainer:
-    settings: dict[str, Any] = {
-        "logger": TensorBoardLogger(folder, name="run", default_hp_metric=False),
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": any(isinstance(one, ModelCheckpoint | LastCheckpoint) for one in callbacks),
-        "accelerator": "cpu",
-        "log_every_n_steps": 1,
-    }
-    return Trainer(max_epochs=epochs, callbacks=callbacks, **{**settings, **options})
-
-
-def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
 def test_event_file_has_one_point_per_epoch_asked_for(tmp_path: Path) -> None:
@@ -168,9 +143,11 @@ def test_validate_and_test_evaluate_too(tmp_path: Path) -> None:
     run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0, every_n_epochs=0)])
     (validated,) = run.validate(model, datamodule=data, verbose=False)
     (tested,) = run.test(model, datamodule=data, verbose=False)
-    assert validated["explain/gatt/truth_auroc"] == pytest.approx(tested["explain/gatt/truth_auroc"])
+    found = validated["validate/explain/gatt/truth_auroc"]
+    assert found == pytest.approx(tested["test/explain/gatt/truth_auroc"])
     assert "test/acc" in tested
-    assert (Path(run.log_dir) / "explanations" / "gatt.npz").is_file()
+    for stage in ("validate", "test"):
+        assert (Path(run.log_dir) / stage / "explanations" / "gatt.npz").is_file()
 
 
 def test_without_validation_it_evaluates_after_the_training_epoch(tmp_path: Path) -> None:
@@ -228,24 +205,26 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], named: str) -> None:
         ExplainCallback(**arguments)
 
 
-def test_foreign_data_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_data_that_is_no_graph_is_refused_with_the_reason(tmp_path: Path) -> None:
     data = infection()
-    with pytest.raises(ArgumentError, match=r"datamodule.*NoneType"):
-        trainer(tmp_path, [ExplainCallback()], epochs=1).fit(
-            classifier(data), train_dataloaders=data.train_dataloader(), val_dataloaders=data.val_dataloader()
-        )
+    rows = DataLoader(TensorDataset(torch.zeros(4, 2)))
+    with pytest.raises(ArgumentError, match="no loader of graphs"):
+        trainer(tmp_path, [ExplainCallback()], epochs=1).fit(classifier(data), train_dataloaders=rows)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"max_steps": 3, "epochs": -1}, {"check_val_every_n_epoch": 5, "epochs": 3}],
+    ("options", "step"),  # where it is not validated, it is after training, one step later
+    [({"max_steps": 3, "epochs": -1}, 2), ({"check_val_every_n_epoch": 5, "epochs": 3}, 3)],
     ids=["by steps", "without a validation"],
 )
-def test_the_trained_network_is_evaluated_however_training_ends(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_the_trained_network_is_evaluated_however_training_ends(
+    tmp_path: Path, options: dict[str, Any], step: int
+) -> None:
     data = infection()
     run = trainer(tmp_path, [ExplainCallback(every_n_epochs=0, num_targets=5, figures=0), LastCheckpoint()], **options)
     run.fit(classifier(data), datamodule=data)
-    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [2]
+    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [step]
+    assert curves(Path(run.log_dir))["val/acc"][-1][0] == step
     saved = torch.load(Path(run.log_dir) / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 3
 
@@ -274,6 +253,6 @@ def test_random_truth_is_averaged_over_draws(tmp_path: Path) -> None:
         data = infection()
         run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0, random_draws=draws)], logger=False)
         (metrics,) = run.validate(classifier(data), datamodule=data, verbose=False)
-        values.append(metrics["explain/random/truth_auroc"])
+        values.append(metrics["validate/explain/random/truth_auroc"])
     assert values[0] != values[1]
     assert abs(values[1] - 0.5) < 0.1

@@ -1,17 +1,23 @@
-"""Two processes must log what one does."""
+"""Two processes must log what one does, and never wait for each other for ever."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from attree.callbacks import ExplainCallback, LastCheckpoint
+from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.data import Infection
 from attree.models import GAT, NodeClassifier
+from helpers.time_limit import run_command, time_limit
+
+CONFIG = Path(__file__).parents[2] / "configs" / "infection.yaml"
 
 
 def validate(devices: int, num_targets: int, folder: Path) -> dict[str, float]:
@@ -24,40 +30,41 @@ def validate(devices: int, num_targets: int, folder: Path) -> dict[str, float]:
         strategy="ddp_spawn" if devices > 1 else "auto",
         logger=False,
         default_root_dir=folder,
-        enable_progress_bar=False,
         callbacks=[ExplainCallback(num_targets=num_targets, protocols=["weight", "removal"])],
     )
-    (metrics,) = trainer.validate(model, datamodule=data, verbose=False)
-    return {name: value for name, value in metrics.items() if name != "explain/seconds"}
+    with time_limit():
+        (metrics,) = trainer.validate(model, datamodule=data, verbose=False)
+    return {name: value for name, value in metrics.items() if name != "validate/explain/seconds"}
 
 
 @pytest.mark.parametrize("num_targets", [101, 1])
 def test_two_processes_log_what_one_does(tmp_path: Path, num_targets: int) -> None:
     one, two = validate(1, num_targets, tmp_path), validate(2, num_targets, tmp_path)
     assert set(one) == set(two)
-    assert sum(name.startswith("explain/") for name in one) == 3 * (2 * 8 + 1)
+    assert sum(name.startswith("validate/explain/") for name in one) == 3 * (2 * 8 + 1)
     for name, value in one.items():
         assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
 
 
-def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 0}], ids=["validated", "not validated"])
+def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path, options: dict[str, Any]) -> None:
     found = []
     for devices in (1, 2):
         seed_everything(0)
         data = Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
         model = NodeClassifier(GAT(data.num_features, data.num_classes, num_layers=2))
         folder = tmp_path / str(devices)
-        Trainer(
+        trainer = Trainer(  # with Lightning's own progress bar; the command below has ours
             accelerator="cpu",
             devices=devices,
             strategy="ddp_spawn" if devices > 1 else "auto",
             max_epochs=3,
             logger=TensorBoardLogger(folder, name="", version="run", default_hp_metric=False),
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            log_every_n_steps=1,
-            callbacks=[ExplainCallback(num_targets=21, every_n_epochs=2, figures=0), LastCheckpoint(every_n_epochs=2)],
-        ).fit(model, datamodule=data)
+            callbacks=[ExplainCallback(num_targets=21, every_n_epochs=2), LastCheckpoint(every_n_epochs=2)],
+            **options,
+        )
+        with time_limit():
+            trainer.fit(model, datamodule=data)
         assert (folder / "run" / "checkpoints" / "last.ckpt").is_file()
         assert (folder / "run" / "explanations" / "gatt.npz").is_file()
         found.append(json.loads((folder / "run" / "metrics.json").read_text()))
@@ -66,3 +73,29 @@ def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path) -> None:
     for name, value in one.items():
         if name.startswith("explain/") and name != "explain/seconds":
             assert two[name] == pytest.approx(value, abs=1e-5, nan_ok=True), name
+
+
+def test_a_progress_bar_can_go_to_another_process() -> None:
+    pickle.loads(pickle.dumps(EpochProgress(refresh_per_second=2.0)))
+
+
+def test_the_command_with_everything_at_its_default(tmp_path: Path) -> None:
+    found = []
+    for devices in (1, 2):
+        command = [
+            *(sys.executable, "-m", "attree.cli", "fit", f"--config={CONFIG}"),
+            *("--data.num_nodes=300", "--data.edge_probability=0.007", "--trainer.max_epochs=4"),
+            *("--trainer.accelerator=cpu", f"--trainer.devices={devices}"),
+            *("--checkpoint.every_n_epochs=2", f"--trainer.logger.save_dir={tmp_path / str(devices)}"),
+        ]
+        run_command([*command, "--trainer.strategy=ddp"] if devices > 1 else command)
+        run = tmp_path / str(devices) / "infection" / "version_0"
+        assert [path.name for path in run.parent.iterdir()] == ["version_0"]
+        assert (run / "checkpoints" / "last.ckpt").is_file()
+        found.append(json.loads((run / "metrics.json").read_text()))
+    one, two = found
+    assert set(one) == set(two)
+    assert {"val/acc", "explain/gatt/truth_auroc"} <= set(one)
+    for name, value in one.items():
+        if name != "explain/seconds":
+            assert two[name] == pytest.approx(value, abs=1e-4, nan_ok=True), name

@@ -15,10 +15,11 @@ from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
-from attree.evaluation.evaluation import Settings
-from attree.evaluation.graph_evaluation import GraphEvaluation
+from attree.evaluation import Evaluator
 from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
+from attree.subject import Subject
+from helpers.time_limit import time_limit
 
 pytestmark = pytest.mark.needs("tu/MUTAG/raw")
 
@@ -35,19 +36,19 @@ def run(data: MUTAG, devices: int, folder: Path) -> dict[str, float]:
         strategy="ddp_spawn" if devices > 1 else "auto",
         logger=False,
         default_root_dir=folder,
-        enable_progress_bar=False,
         callbacks=[ExplainCallback(num_targets=9, protocols=["coefficient"])],
     )
-    (metrics,) = trainer.validate(classifier(data), datamodule=data, verbose=False)
-    return {name: value for name, value in metrics.items() if name != "explain/seconds"}
+    with time_limit():
+        (metrics,) = trainer.validate(classifier(data), datamodule=data, verbose=False)
+    return {name: value for name, value in metrics.items() if name != "validate/explain/seconds"}
 
 
 def test_two_processes_log_what_one_does(data_root: str, tmp_path: Path) -> None:
     one, two = (run(MUTAG(root=data_root), devices, tmp_path) for devices in (1, 2))
     assert set(one) == set(two)
-    assert sum(name.startswith("explain/") for name in one) == 3 * 8
+    assert sum(name.startswith("validate/explain/") for name in one) == 3 * 8
     for name, value in one.items():
-        if name.startswith("explain/"):
+        if name.startswith("validate/explain/"):
             assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
 
 
@@ -61,20 +62,17 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     model = classifier(data, readout).double().eval()
     graphs = Batch.from_data_list([data.graphs[0], data.graphs[4]])
     graphs.x = graphs.x.double()
-    evaluation = GraphEvaluation(model, graphs, torch.tensor([0, 4]), Settings(("gatt",), ("removal",)))
-    metrics = evaluation.evaluate()
-    assert set(metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
-
-    reducer = evaluation.make_reducer()
-    reduction = reducer.reduce(evaluation.pairs, PROTOCOLS["removal"])
-    scores = evaluation.score_pairs(evaluation.methods["gatt"], reducer.attention)
+    subject = Subject.of(model, graphs.x, graphs.edge_index, batch=graphs.batch, readout=readout)
+    result = Evaluator(subject, "all", ["gatt"], ["removal"]).evaluate()
+    assert set(result.metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
+    pairs, scores, reduction = result.pairs, result.pair_scores["gatt"], result.reductions["removal"]
     graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
-    trees = [ComputationTree(reducer.attention, node).gatt() for node in range(graphs.num_nodes)]
+    trees = [ComputationTree(subject.attention, node).gatt() for node in range(graphs.num_nodes)]
     sizes = graphs.batch.bincount()
     with torch.no_grad():
         before = model(graphs.x, graphs.edge_index, graphs.batch).softmax(-1)
-    for pair in range(0, len(evaluation.pairs), 7):
-        owner, edge = int(evaluation.pairs.owner[pair]), int(evaluation.pairs.edges[pair])
+    for pair in range(0, len(pairs), 7):
+        owner, edge = int(pairs.owner[pair]), int(pairs.edges[pair])
         total = sum(float(tree.get(edge, 0.0)) for node, tree in enumerate(trees) if graphs.batch[node] == owner)
         expected = total if readout == "sum" else total / int(sizes[owner])
         assert float(scores[pair]) == pytest.approx(expected, abs=1e-9)

@@ -18,6 +18,7 @@ from attree.callbacks import LastCheckpoint
 from attree.callbacks.random_state import collect_random_states, restore_random_states
 from attree.data import Infection
 from attree.models import GAT, NodeClassifier
+from helpers.time_limit import time_limit
 
 
 def draw() -> list[float]:
@@ -55,12 +56,12 @@ def fit(folder: Path, seed: int, ckpt_path: Path | None = None) -> None:
         max_epochs=4,
         limit_val_batches=0,
         logger=TensorBoardLogger(folder.parent, name="", version=folder.name),
-        enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=[Draws(folder, seed), LastCheckpoint(every_n_epochs=2)],
     )
     model = NodeClassifier(GAT(data.num_features, data.num_classes, num_layers=2, dropout=0.5))
-    trainer.fit(model, datamodule=data, ckpt_path=ckpt_path)
+    with time_limit():
+        trainer.fit(model, datamodule=data, ckpt_path=ckpt_path)
 
 
 def test_each_of_two_processes_goes_on_with_its_own_draws(tmp_path: Path) -> None:

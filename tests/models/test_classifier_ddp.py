@@ -11,34 +11,13 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from torch_geometric.data import Data
 
-from attree.data import GraphDataModule, Infection, Planetoid
-from attree.data.counts import Counts
+from attree.data import Infection, Planetoid
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, shard_mask
 from attree.models import GAT, GraphClassifier, NodeClassifier
+from helpers.mini_batches import Rings
 from helpers.processes import spawn
-
-
-class Rings(GraphDataModule):
-    """43 rings with random features: 13 of them for testing, 4 for validation."""
-
-    name = "Rings"
-    counts = Counts(None, None, 3, 2, graphs=43)
-
-    def __init__(self) -> None:
-        super().__init__(val_fraction=0.1, test_fraction=0.3, batch_size=4, seed=0)
-
-    def load(self) -> list[Data]:
-        generator = torch.Generator().manual_seed(0)
-        graphs = []
-        for k in range(43):
-            size = 3 + k % 5
-            nodes = torch.arange(size)
-            edge_index = torch.stack([nodes, nodes.roll(1)])
-            graphs.append(Data(torch.randn(size, 3, generator=generator), edge_index, y=torch.tensor([k % 2])))
-        return graphs
 
 
 class Process(LightningEnvironment):

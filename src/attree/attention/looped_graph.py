@@ -7,9 +7,11 @@ order (they drop self-loops, then append one per node), so their weights need no
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
 from attree.edges import check_edge_index
 from attree.ragged import Rows, group
@@ -32,6 +34,7 @@ class LoopedGraph:
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         check_edge_index(edge_index, num_nodes)
+        edge_index = plain(edge_index)
         self.num_nodes = num_nodes
         self.original_edge_index = edge_index
         proper = edge_index[0] != edge_index[1]
@@ -93,5 +96,10 @@ class LoopedGraph:
         return (
             self.num_nodes == num_nodes
             and self.device == edge_index.device
-            and torch.equal(self.original_edge_index, edge_index)
+            and torch.equal(self.original_edge_index, plain(edge_index))
         )
+
+
+def plain(edge_index: Any) -> Any:
+    """The plain tensor of PyG's `EdgeIndex`, which carries its order and caches along; all else as it is."""
+    return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index

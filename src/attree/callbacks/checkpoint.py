@@ -10,17 +10,22 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
+from attree.callbacks.run_folder import run_folder
+from attree.callbacks.weights import any_process, fingerprint
 from attree.errors import expect
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes `checkpoints/last.ckpt` in the run's folder every few epochs and when training ends.
+    """Writes `checkpoints/last.ckpt` in the run's folder every few epochs, at the last one and when training ends.
 
     Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
     file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
     written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
     holds the state of every process's random generators, so that a run resumed with as many processes draws what the
     unbroken one would have drawn. (With more or fewer, the first process does, and the others are seeded by rank.)
+
+    The weights in the last file are those that the run ends with, also where a callback such as
+    `StochasticWeightAveraging` exchanges them at the very end.
 
     Args:
         every_n_epochs: Epochs between two writes.
@@ -32,12 +37,16 @@ class LastCheckpoint(Checkpoint):
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
         self._saved_step = -1
+        self._saved_weights = ""
+        self._dumped_weights = ""
         self._random_states: list[RandomState] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add this callback's state; not by `state_dict`, which does not know the trainer's other processes."""
         states = collect_random_states(trainer.world_size)
         checkpoint["callbacks"][self.state_key] = {"random_states": states}
+        # Lightning puts checkpoint callbacks last: whoever exchanges the weights of a checkpoint has done so.
+        self._dumped_weights = fingerprint(checkpoint["state_dict"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random_states = state_dict["random_states"]
@@ -45,11 +54,12 @@ class LastCheckpoint(Checkpoint):
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
         """Where the trainer's newest state is kept; None without a logger. To be asked in all processes."""
-        log_dir = trainer.log_dir if trainer.loggers else None
-        return None if log_dir is None else Path(log_dir) / "checkpoints" / "last.ckpt"
+        folder = run_folder(trainer)
+        return None if folder is None else folder / "checkpoints" / "last.ckpt"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+        epoch = trainer.current_epoch + 1
+        if epoch % self.every_n_epochs == 0 or epoch == trainer.max_epochs:
             self._save(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -59,16 +69,23 @@ class LastCheckpoint(Checkpoint):
             self._random_states = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._saved_step != trainer.global_step:
+        is_saved = self._saved_step == trainer.global_step and self._saved_weights == fingerprint(
+            pl_module.state_dict()
+        )
+        if any_process(trainer, not is_saved):
             self._save(trainer)
         self._publish(trainer)
 
     def _save(self, trainer: Trainer) -> None:
+        # A progress bar may have asked for metrics in the first process alone, which then waits for the others to
+        # reduce them. So all ask, before they meet anywhere else.
+        _ = trainer.callback_metrics
         path = self.path(trainer)
         if path is not None:
             self._pending = path.with_suffix(".unpublished")
             self._saved_step = trainer.global_step
             trainer.save_checkpoint(self._pending, weights_only=False)
+            self._saved_weights = self._dumped_weights
 
     def _publish(self, trainer: Trainer) -> None:
         """Give the newest state its name, after the metrics of its epoch (logged after it was saved) are on disk."""

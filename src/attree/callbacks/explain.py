@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.console import Console
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.attribution import AttributionMethod, GAtt, make_methods
-from attree.callbacks.board import Board, log_scalars
+from attree.attribution import AttributionMethod, make_methods
+from attree.callbacks.board import Board
+from attree.callbacks.explained_data import Subset
+from attree.callbacks.final_report import FinalReport
 from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
+from attree.callbacks.network import Call
+from attree.callbacks.order import AfterTraining, place
+from attree.callbacks.run_folder import stage_folder
+from attree.callbacks.scalars import log_explanation
+from attree.callbacks.warn_only import warn_only
+from attree.callbacks.weights import any_process, fingerprint, has_diverged, validate_again
+from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
-from attree.evaluation.result import metrics_json
-from attree.faithfulness import Protocol, protocol_names, resolve_protocol
-from attree.files import replacing, write_text
-from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.table import metrics_table
+from attree.evaluation.names import PREFIX, SECONDS
+from attree.faithfulness import Protocol, protocol_names
+from attree.report.case_studies import draw_case_studies
+from attree.subject import Head
+from attree.subject.head import Mode, ReturnType
+from attree.subject.readout import Readout
 
 
 class ExplainCallback(Callback):
@@ -37,17 +48,25 @@ class ExplainCallback(Callback):
     - `explain/<method>/truth_auroc`, where the data has ground truth, over all targets that have some;
     - `explain/seconds`, what all this cost.
 
-    When training ends, GAtt of all targets is saved to `explanations/gatt.npz` in the run's folder (format: see
-    `attree.attribution.Attribution.save`), figures to `figures/`, the last metrics to `metrics.json`, and a table is
-    printed. The network, its gradients and the random stream of training are never touched. In a distributed run the
-    targets are spread over the processes; the metrics are those of one process.
+    When training ends, the last metrics are saved to `metrics.json` in the run's folder (what is undefined is `null`),
+    GAtt of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures to
+    `figures/`, and a table is printed. What cannot be shown is a warning: what is saved does not depend on it.
+    `trainer.validate` and `trainer.test` log the same metrics under `validate/explain/...` and `test/explain/...`, and
+    save to folders `validate` and `test` of the run's folder, so that a fit's curves and files stay as they are.
 
-    Other callbacks can monitor these metrics. A monitored metric should be there at every validation, so leave
-    `every_n_epochs` at 1 then; and one that may be undefined (no prediction changed, say) is NaN in those epochs, which
-    `EarlyStopping` takes only with `check_finite=False`.
+    The network, its gradients and the random stream of training are never touched. In a distributed run the targets
+    are spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
+    refused before the first epoch. Where callbacks average the weights, what is validated is what is explained, and
+    what is saved is of the weights that the run ends with: these are validated once more if they were not. (The order
+    of callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
+
+    Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that they are there at every validation.
+    But to stop a run, monitor what it learns: `EarlyStopping("val/loss", patience=50, min_delta=0.005)`. Faithfulness
+    is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
 
     Args:
-        methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
+        methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`, or methods of one's
+            own.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
             `coefficient` otherwise. Empty: no faithfulness, ground truth only.
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
@@ -57,6 +76,20 @@ class ExplainCallback(Callback):
         save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
+        subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
+        data: What is explained: a PyG `Data`, or a list or dataset of them; None takes the trainer's data module
+            (attree's, or PyG's `LightningNodeData` and `LightningDataset`) or loaders.
+        truth: True edges of nodes; None takes those of attree's data modules.
+        network: Where the network is inside the module, such as `model.backbone`; None takes the first whose outputs
+            fit the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
+        call: How to call the module instead: `call(module, data)` returns one row of outputs per node or graph.
+        mode: What is predicted, in PyG's words: `multiclass_classification`, `binary_classification` or `regression`;
+            None tells it from the outputs.
+        return_type: What the outputs are: `raw`, `probs` or `log_probs`; None tells it from them.
+        readout: Graph-level modules: how nodes become a graph, `sum`, `mean` or `max`; None takes the module's own
+            `readout`, or else a sum.
+        name: Tells several of these callbacks apart: metrics are logged as `<name>/...` instead of `explain/...`, files
+            go to a folder of that name.
     """
 
     def __init__(
@@ -70,26 +103,60 @@ class ExplainCallback(Callback):
         save: bool = True,
         random_draws: int = 3,
         seed: int = 0,
+        subset: Subset = "all",
+        data: Any = None,
+        truth: GroundTruth | None = None,
+        network: str | None = None,
+        call: Call | None = None,
+        mode: Mode | None = None,
+        return_type: ReturnType | None = None,
+        readout: Readout | None = None,
+        name: str = PREFIX,
     ) -> None:
         made = make_methods(methods, seed=seed)
-        for name in protocols:
-            known = isinstance(name, Protocol) or name in protocol_names()
-            expect(known, "protocols", f"names among {', '.join(protocol_names())}", name)
+        for protocol in protocols:
+            known = isinstance(protocol, Protocol) or protocol in protocol_names()
+            expect(known, "protocols", f"names among {', '.join(protocol_names())}", protocol)
         expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
         expect(figures >= 0, "figures", "an integer >= 0", figures)
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
+        expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
+        expect(network is None or call is None, "call", "None where `network` is given", call)
         self.settings = ExplainSettings(
-            tuple(made.values()), tuple(protocols), num_targets, ground_truth, random_draws, seed
+            tuple(made.values()),
+            tuple(protocols),
+            num_targets,
+            ground_truth,
+            random_draws,
+            seed,
+            subset,
+            data,
+            truth,
+            network,
+            call,
+            Head(mode, return_type),
+            readout,
         )
         self.every_n_epochs = every_n_epochs
         self.figures = figures
         self.save = save
+        self.name = name
         self.targets: Tensor | None = None
-        self._evaluated_step = -1
+        self._after_training = AfterTraining(self._finish_fit)
+        self._has_layout = False
+        self._has_ended = False
+        self._has_diverged = False
+        self._said_diverged = False
+        self._evaluated_weights = ""
+        self._validated_weights = ""
         self._evaluator: Evaluator | None = None
         self._latest: Evaluation | None = None
         self._board: Board | None = None
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(name=self.name)
 
     # Which targets were chosen is part of a run: a resumed one keeps them whatever the arguments say now.
 
@@ -102,93 +169,105 @@ class ExplainCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._evaluator = self._latest = None
-        self._evaluated_step = -1
+        self._board = None
+        self._has_ended = self._has_diverged = self._said_diverged = False
+        self._evaluated_weights = self._validated_weights = ""
         if stage == "fit":  # a checkpoint that is resumed from is read after this
             self.targets = None
+        place(trainer, self, self._after_training)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._board = Board.of(trainer)
-        if self._board is not None:
-            protocols = [resolve_protocol(name, pl_module) for name in self.settings.protocols]
-            self._board.write_layout(
-                [method.name for method in self.settings.methods],
-                dict.fromkeys(protocol.name for protocol in protocols),
-            )
+        self._evaluator_of(trainer, pl_module)
+        self._try_out(trainer, pl_module)
+        self._board = Board.of(trainer, self.name)
+        self._has_layout = False
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.state.fn != TrainerFn.FITTING or self._is_due(trainer):
+        if trainer.sanity_checking:
+            return
+        self._validated_weights = fingerprint(pl_module.state_dict())
+        if trainer.state.fn != TrainerFn.FITTING or self._has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
+            _ = (
+                trainer.callback_metrics
+            )  # as a progress bar may have done in the first process alone: see LastCheckpoint
             self._evaluate(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._evaluate(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module, self._evaluate_last(trainer, pl_module))
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._report(trainer, pl_module)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish(trainer, pl_module, {})
+        self._report(trainer, pl_module)
+
+    def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
+        self._has_ended = True
+        weights = fingerprint(pl_module.state_dict())
+        if any_process(trainer, weights != self._evaluated_weights):
+            if trainer.enable_validation and any_process(trainer, weights != self._validated_weights):
+                validate_again(trainer, self)
+            else:
+                self._evaluate(trainer, pl_module)
+        self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
-        if trainer.sanity_checking:
-            return False
         epoch = trainer.current_epoch + 1
         return epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0)
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began = perf_counter()
         evaluator = self._evaluator_of(trainer, pl_module)
-        self._latest = evaluator.evaluate()
-        self._log(trainer, pl_module, self._latest.metrics, perf_counter() - began)
-        self._evaluated_step = trainer.global_step
-        if (
-            self._board is not None
-            and self.figures
-            and trainer.state.fn == TrainerFn.FITTING
-            and self._is_drawn(trainer)
-        ):
-            step = trainer.global_step - 1  # where Lightning puts this epoch's scalars
-            self._board.write_scores(self._latest, step)
-            self._board.write_figures(draw_case_studies(evaluator, self.figures, self._ids), step)
+        self._latest = latest = evaluator.evaluate()
+        metrics = latest.metrics | {SECONDS: perf_counter() - began}
+        self._evaluated_weights = fingerprint(pl_module.state_dict())
+        self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
+        if self._has_diverged:
+            self._say_diverged()
+        # What is measured after training has ended is beside what was validated last, or where validated again.
+        step = trainer.global_step - (0 if self._has_ended and trainer.validating else 1)
+        log_explanation(trainer, pl_module, self._named(metrics), step, in_bar=not self._has_ended)
+        if self._board is not None and not self._has_layout:
+            with warn_only("TensorBoard's page of custom scalars"):
+                self._board.write_layout(evaluator, trainer.callback_metrics)
+            self._has_layout = True
+        if self._board is not None and self.figures and self._is_drawn(trainer) and not self._has_diverged:
+            with warn_only("TensorBoard's pictures"):
+                self._board.write_scores(latest, step)
+                self._board.write_figures(draw_case_studies(evaluator, self.figures, self._ids), step)
 
-    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: dict[str, float], seconds: float) -> None:
-        shown = self._headline(metrics)
-        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
-        if trainer.state.fn != TrainerFn.FITTING:
-            for name, value in metrics.items():
-                pl_module.log(name, value, batch_size=1, sync_dist=together)
-            pl_module.log(SECONDS, seconds, batch_size=1, sync_dist=together)
-            return
-        # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
-        # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
-        if shown is not None:
-            pl_module.log(shown, metrics[shown], prog_bar=True, logger=False, batch_size=1, sync_dist=together)
-        values = metrics | {SECONDS: seconds}
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
-        log_scalars(trainer, values, trainer.global_step - 1)
-
-    def _evaluate_last(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
-        """Metrics of the trained network where training ended without an evaluation, as early stopping may."""
-        if self._evaluated_step == trainer.global_step:
-            return {}
-        self._latest = self._evaluator_of(trainer, pl_module).evaluate()
-        log_scalars(trainer, self._latest.metrics, trainer.global_step - 1)
-        return self._latest.metrics
+    def _say_diverged(self) -> None:
+        if not self._said_diverged:
+            rank_zero_warn(
+                "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
+                "of its explanations are NaN. A lower learning rate may help."
+            )
+        self._said_diverged = True
 
     def _is_drawn(self, trainer: Trainer) -> bool:
         """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
         epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
         return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
 
-    @staticmethod
-    def _headline(metrics: dict[str, float]) -> str | None:
-        """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-        wanted = [name for name in metrics if name.startswith(f"{PREFIX}/gatt/")]
-        ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
-        return ranked[0] if ranked else None
+    def _named(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Metrics under this callback's own name."""
+        return {self.name + name.removeprefix(PREFIX): value for name, value in metrics.items()}
+
+    def _own(self, metrics: dict[str, float], trainer: Any) -> dict[str, float]:
+        """The run's metrics with this callback's under their usual names, and without those of others of its kind."""
+        kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
+        others = tuple(f"{one.name}/" for one in kin)
+        return {
+            name.replace(f"{self.name}/", f"{PREFIX}/", 1) if name.startswith(f"{self.name}/") else name: value
+            for name, value in metrics.items()
+            if not name.startswith(others)
+        }
 
     def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
         if self._evaluator is None:
@@ -201,32 +280,20 @@ class ExplainCallback(Callback):
         graphs = self._evaluator is not None and self._evaluator.subject.batch is not None
         return self.targets if graphs else None
 
-    def _finish(self, trainer: Trainer, pl_module: LightningModule, latest: dict[str, float]) -> None:
-        """Save and show what the run came to; in one process, without collectives."""
-        log_dir = trainer.log_dir if trainer.loggers else None  # asks all processes
-        if not trainer.is_global_zero:
+    def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
+        alone = replace(self.settings, num_targets=1, ground_truth=False, random_draws=1)
+        make_evaluator(trainer, pl_module, alone)[0].evaluate()
+
+    def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save what this call of the trainer came to, then show it."""
+        folder = stage_folder(trainer)  # this and the next ask all processes
+        metrics = self._own({name: float(value) for name, value in trainer.callback_metrics.items()}, trainer)
+        if not trainer.is_global_zero or self._latest is None:
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()} | latest
-        console = Console(soft_wrap=True, highlight=False)
-        console.print(metrics_table(metrics), soft_wrap=False)
-        if self._board is not None:
-            self._board.write_hyperparameters(pl_module, trainer, metrics)
-        if log_dir is None:
-            return
-        folder = Path(log_dir)
-        write_text(folder / "metrics.json", metrics_json(metrics))
-        if not self.save:
-            return
-        evaluator = self._evaluator_of(trainer, pl_module)
-        saved = GAtt().attribute(evaluator.subject, evaluator.explained).save(folder / "explanations" / "gatt.npz")
-        if self.figures:
-            drawn = draw_case_studies(evaluator, self.figures, self._ids)
-            if self._latest is not None:
-                drawn |= draw_score_histograms(self._latest)
-            for name, figure in drawn.items():
-                with replacing(folder / "figures" / f"{name}.png") as path:
-                    figure.savefig(path, dpi=150)
-        console.print(f"GAtt of all targets: {saved}")
-        if self.figures:
-            console.print(f"Figures: {folder / 'figures'}")
-        console.print(f"Curves: tensorboard --logdir {getattr(trainer.logger, 'save_dir', None) or folder}")
+        folder = folder if folder is None or self.name == PREFIX else folder / self.name
+        report = FinalReport(self._evaluator_of(trainer, pl_module), self._latest, metrics, folder, self._ids)
+        report.save(explanations=self.save)
+        report.draw(self.figures if self.save and not self._has_diverged else 0)
+        # Lightning prints a table of its own after `validate` and `test`.
+        report.show(trainer, pl_module, self._board, table=trainer.state.fn == TrainerFn.FITTING)

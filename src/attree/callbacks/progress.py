@@ -30,7 +30,6 @@ class EpochProgress(ProgressBar):
         self._progress: Progress | None = None
         self._epochs: TaskID | None = None
         self._batches: TaskID | None = None
-        self._console = Console()
 
     def disable(self) -> None:
         self._enabled = False
@@ -47,7 +46,7 @@ class EpochProgress(ProgressBar):
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[metrics]}"),
-            console=self._console,
+            console=Console(),  # made here and not before: it cannot go to a spawned process
             refresh_per_second=self.refresh_per_second,
         )
         total = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None
@@ -70,9 +69,9 @@ class EpochProgress(ProgressBar):
             self._progress.update(self._batches, completed=batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        shown = trainer.progress_bar_metrics  # reduces over all processes, so all must ask
         if self._progress is None or self._epochs is None:
             return
-        shown = trainer.progress_bar_metrics
         metrics = "  ".join(f"{_label(name)} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
         self._progress.update(self._epochs, completed=trainer.current_epoch + 1, metrics=metrics)
 

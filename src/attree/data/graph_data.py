@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
 from sklearn.model_selection import train_test_split
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_graph_labels
-from attree.data.loading.sharding import EvaluationShard, TrainingShard, process_of
+from attree.data.loading.sharding import EvaluationShard, TrainingShard, epoch_of, process_of
 from attree.errors import expect
 
 
@@ -91,7 +92,8 @@ class GraphDataModule(DatasetModule):
     def train_dataloader(self) -> DataLoader:
         """Training graphs, shuffled anew every epoch."""
         graphs = self._part("train")
-        return DataLoader(graphs, self.batch_size, sampler=TrainingShard(graphs, *process_of(self.trainer), self.seed))
+        shard = TrainingShard(graphs, *process_of(self.trainer), self.seed, epoch=epoch_of(self.trainer))
+        return DataLoader(graphs, self.batch_size, sampler=shard, generator=shard.generator)
 
     def val_dataloader(self) -> DataLoader:
         """Validation graphs, in order."""
@@ -103,11 +105,13 @@ class GraphDataModule(DatasetModule):
 
     def predict_dataloader(self) -> DataLoader:
         """All graphs, in order."""
-        return DataLoader(self.graphs, self.batch_size)
+        return DataLoader(self.graphs, self.batch_size, generator=torch.Generator())
 
     def _evaluation_loader(self, part: str) -> DataLoader:
         graphs = self._part(part)
-        return DataLoader(graphs, self.batch_size, sampler=EvaluationShard(graphs, *process_of(self.trainer)))
+        shard = EvaluationShard(graphs, *process_of(self.trainer))
+        # A generator of its own, as otherwise every validation would take a number from the random stream of training.
+        return DataLoader(graphs, self.batch_size, sampler=shard, generator=torch.Generator())
 
     def _part(self, part: str) -> list[Data]:
         return [self.graphs[position] for position in self.split[part]]

@@ -20,7 +20,7 @@ from attree.data.depth import num_convolutions, stated_depth
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.neighbor_sampler import check_num_neighbors
-from attree.data.loading.sharding import process_of, shard_mask
+from attree.data.loading.sharding import epoch_of, process_of, shard_mask
 from attree.errors import expect
 
 
@@ -184,6 +184,7 @@ class NodeDataModule(DatasetModule):
             rank,
             world_size,
             self.num_workers,
+            epoch_of(self.trainer),
         )
 
     def val_dataloader(self) -> WholeGraph:

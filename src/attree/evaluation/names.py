@@ -33,6 +33,10 @@ class MetricName:
     def __str__(self) -> str:
         return "/".join(part for part in (PREFIX, self.method, self.protocol, self.statistic) if part is not None)
 
+    def under(self, prefix: str) -> str:
+        """The name behind another first word, where several callbacks log side by side."""
+        return prefix + str(self).removeprefix(PREFIX)
+
     @classmethod
     def parse(cls, name: str) -> MetricName | None:
         """Read a logged name; None if it is not that of a method's metric.

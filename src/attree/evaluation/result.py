@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -16,7 +13,7 @@ from attree.attribution import Attribution, Pairs
 from attree.evaluation.names import MetricName
 from attree.evaluation.result_files import read_arrays, write_arrays
 from attree.faithfulness import Reduction
-from attree.files import write_text
+from attree.metrics_file import read_metrics, write_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +93,7 @@ class Evaluation:
         """Write `metrics.json` and `evaluation.npz` (plain arrays, no pickle) to a folder; returns the folder."""
         folder = Path(folder)
         write_arrays(folder / ARRAYS_FILE, self.pairs, self.pair_scores, self.reductions, self.labels)
-        write_text(folder / METRICS_FILE, metrics_json(self.metrics))
+        write_metrics(folder / METRICS_FILE, self.metrics)
         return folder
 
     @classmethod
@@ -104,22 +101,3 @@ class Evaluation:
         """Read what `save` wrote."""
         pairs, scores, reductions, labels = read_arrays(Path(folder) / ARRAYS_FILE)
         return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels)
-
-
-def metrics_json(metrics: Mapping[str, float]) -> str:
-    """Metrics as JSON text; what is undefined is null, as JSON knows no NaN.
-
-    >>> print(metrics_json({"val/acc": 0.5, "explain/gatt/truth_auroc": float("nan")}), end="")
-    {
-      "val/acc": 0.5,
-      "explain/gatt/truth_auroc": null
-    }
-    """
-    known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    return json.dumps(known, indent=2, allow_nan=False) + "\n"
-
-
-def read_metrics(path: Path) -> dict[str, float]:
-    """Read what `metrics_json` wrote; null is NaN."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return {name: math.nan if value is None else float(value) for name, value in content.items()}

@@ -76,7 +76,7 @@ class Classifier(LightningModule):
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
         if attention_loss is not None:
             loss = loss + attention_loss
-        self.train_totals.add(loss.detach() * y.numel(), y.numel())
+        self.train_totals.add(y.numel() * loss.detach(), y.numel())
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Data, batch_idx: int) -> None:

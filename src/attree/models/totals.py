@@ -26,8 +26,14 @@ class Totals:
         self.batches = 0
 
     def add(self, loss: Tensor, examples: int, correct: Tensor | int = 0) -> None:
-        """Add examples: the sum of their losses, how many they are, and how many of them are classified correctly."""
-        self.loss = self.loss + loss.detach()
+        """Add examples.
+
+        Args:
+            loss: The sum of their losses, detached.
+            examples: How many they are.
+            correct: How many of them are classified correctly.
+        """
+        self.loss = self.loss + loss
         self.correct = self.correct + correct
         self.examples += examples
         self.batches += 1
@@ -38,8 +44,11 @@ class Totals:
         Args:
             module: The module that is trained or evaluated, the same in all processes.
         """
-        loss = torch.as_tensor(self.loss, device=module.device)
-        counts = torch.stack([torch.as_tensor(n, device=module.device) for n in (self.correct, self.examples)])
+        loss, correct, examples = (
+            torch.as_tensor(total, device=module.device) for total in (self.loss, self.correct, self.examples)
+        )
         if module.trainer.world_size > 1:
-            loss, counts = (module.trainer.strategy.reduce(sums, reduce_op="sum") for sums in (loss, counts))
-        return loss / counts[1], counts[0] / counts[1]
+            everywhere = module.trainer.strategy.reduce
+            loss = everywhere(loss, reduce_op="sum")
+            correct, examples = everywhere(torch.stack([correct, examples]), reduce_op="sum")
+        return loss / examples, correct / examples

@@ -66,12 +66,7 @@ class Head:
             UnsupportedModelError: The outputs are no such tensor.
             ArgumentError: They do not fit what was said of them, or could be two things.
         """
-        if not isinstance(output, Tensor) or output.dim() not in (1, 2) or not output.is_floating_point():
-            got = f"a tensor of shape {tuple(output.shape)} and {output.dtype}" if isinstance(output, Tensor) else None
-            raise UnsupportedModelError(
-                "Expected the model to return one row of logits per node (or per graph), [rows, classes] or [rows], "
-                f"but got {got or type(output).__name__}."
-            )
+        check_output(output)
         columns = 1 if output.dim() == 1 else output.shape[1]
         mode = self.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
         if mode == "multiclass_classification" and columns < 2:
@@ -132,3 +127,13 @@ class Head:
         if self.return_type == "probs":
             return torch.stack([torch.log1p(-column), column.log()], dim=1)
         return torch.stack([torch.log1p(-column.exp().clamp(max=1.0)), column], dim=1)
+
+
+def check_output(output: Any) -> None:
+    """Raise unless outputs are a tensor with one row per node or graph."""
+    if not isinstance(output, Tensor) or output.dim() not in (1, 2) or not output.is_floating_point():
+        got = f"a tensor of shape {tuple(output.shape)} and {output.dtype}" if isinstance(output, Tensor) else None
+        raise UnsupportedModelError(
+            "Expected the model to return one row of logits per node (or per graph), [rows, classes] or [rows], "
+            f"but got {got or type(output).__name__}."
+        )

@@ -74,6 +74,7 @@ class Subject:
         self._level = level
         self._batch = batch
         self._attention = attention
+        self._calls = None if attention is None else attention.calls
 
     @classmethod
     def of(
@@ -122,13 +123,23 @@ class Subject:
         if self._attention is None:
             inputs = self.inputs
             self._attention = capture_attention(
-                self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
+                self.model,
+                inputs.x,
+                inputs.edge_index,
+                *inputs.args,
+                graph=self.graph,
+                calls=self._calls,
+                **inputs.kwargs,
             )
+            self._calls = self._attention.calls
         return self._attention
 
     def adopt(self, attention: Attention) -> None:
-        """Take attention that was seen elsewhere with the same model and inputs, so that there is one source of it."""
-        self._attention = attention
+        """Take attention that was seen elsewhere with the same model and inputs, so that there is one source of it.
+
+        It lists all calls of convolutions; which of them are layers was found when attention was first captured.
+        """
+        self._attention = attention if self._calls is None else attention.only(self._calls)
 
     def forget(self) -> None:
         """Drop the attention: whatever is asked next is answered with the model's weights of then."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
 import signal
@@ -17,6 +15,7 @@ from threading import Lock
 from time import perf_counter
 from typing import Literal
 
+from attree import metrics_file
 from attree.errors import ArgumentError
 from attree.files import write_text
 from attree.lock import FolderLock
@@ -99,9 +98,8 @@ def is_marked(run: Run, folder: Path) -> bool:
 def read_metrics(folder: Path) -> dict[str, float] | None:
     """The last metrics of a fit, NaN where they are undefined; None if there are none, or the file is damaged."""
     try:
-        content = json.loads((folder / METRICS_FILE).read_bytes())
-        return {name: math.nan if value is None else float(value) for name, value in content.items()}
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError):
+        return metrics_file.read_metrics(folder / METRICS_FILE)
+    except (FileNotFoundError, NotADirectoryError, ArgumentError):
         return None
 
 

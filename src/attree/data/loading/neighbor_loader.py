@@ -22,6 +22,7 @@ def neighbor_loader(
     rank: int = 0,
     world_size: int = 1,
     num_workers: int = 0,
+    epoch: int = 0,
 ) -> NodeLoader:
     """Make a loader that goes through this process's share of the seed nodes once an epoch, in a new order each time.
 
@@ -38,12 +39,13 @@ def neighbor_loader(
         rank: This process.
         world_size: Number of processes.
         num_workers: Processes that sample ahead of the training.
+        epoch: The epoch to begin with.
     """
     slim = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
     common = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}
     if typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE:
-        shard = TrainingShard(seeds, rank, world_size, seed)
-        return NeighborLoader(slim, list(num_neighbors), sampler=shard, **common)
+        shard = TrainingShard(seeds, rank, world_size, seed, epoch=epoch)
+        return NeighborLoader(slim, list(num_neighbors), sampler=shard, generator=shard.generator, **common)
     neighbors = TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
-    shard = TrainingShard(seeds, rank, world_size, seed, neighbors)
-    return NodeLoader(slim, neighbors, sampler=shard, **common)
+    shard = TrainingShard(seeds, rank, world_size, seed, neighbors, epoch)
+    return NodeLoader(slim, neighbors, sampler=shard, generator=shard.generator, **common)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Any, cast
 
+import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
@@ -43,23 +45,39 @@ class TrainingShard(DistributedSampler):
     All processes get equally many, so that all take the same number of steps and none waits for ever. To that end up
     to `world_size` - 1 examples of an epoch are given twice, to different processes; all others exactly once.
 
+    A loader of these examples takes its own seed from `generator`, which depends on nothing but `seed`, `rank` and the
+    epoch. From the global random state a run that is resumed would take it at another time than the unbroken one, and
+    dropout would go on with other numbers.
+
     Args:
         examples: The examples.
         rank: This process.
         world_size: Number of processes.
         seed: Seed of the order.
         neighbors: A neighbour sampler that is to draw anew every epoch, too.
+        epoch: The epoch to begin with. Lightning makes a loader's iterator, whose workers set out at once, before it
+            calls `set_epoch` for the first time.
     """
 
     def __init__(
-        self, examples: Sized, rank: int, world_size: int, seed: int, neighbors: TorchNeighborSampler | None = None
+        self,
+        examples: Sized,
+        rank: int,
+        world_size: int,
+        seed: int,
+        neighbors: TorchNeighborSampler | None = None,
+        epoch: int = 0,
     ) -> None:
         super().__init__(_sized(examples), num_replicas=world_size, rank=rank, shuffle=True, seed=seed)
         self.neighbors = neighbors
+        self.generator = torch.Generator()
+        self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before every epoch."""
         super().set_epoch(epoch)
+        state = np.random.SeedSequence((self.seed, self.rank, epoch)).generate_state(1, np.uint64)
+        self.generator.manual_seed(int(state[0]))
         if self.neighbors is not None:
             self.neighbors.set_epoch(epoch)
 
@@ -67,6 +85,11 @@ class TrainingShard(DistributedSampler):
 def process_of(trainer: Any) -> tuple[int, int]:
     """Rank and number of processes of a trainer's run; (0, 1) without a trainer."""
     return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+
+
+def epoch_of(trainer: Any) -> int:
+    """The epoch that a trainer's fit begins with, or is resumed at; 0 without a trainer."""
+    return 0 if trainer is None else trainer.fit_loop.epoch_progress.current.processed
 
 
 def _sized(examples: Sized) -> Dataset[Any]:

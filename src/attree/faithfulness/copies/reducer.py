@@ -22,8 +22,8 @@ from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
-from attree.faithfulness.copies.model_call import ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
+from attree.faithfulness.model_call import ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
@@ -32,7 +32,7 @@ from attree.subject import ModelInputs
 from attree.subject.head import Head
 
 
-class GenericReducer:
+class CopiesReducer:
     """Reduces edges of one forward pass, `model(x, edge_index, *args, **kwargs)`, of any PyG attention model.
 
     Among the further arguments, tensors with one row per edge or per node go with the edges and nodes of the copies
@@ -95,7 +95,7 @@ class GenericReducer:
             attention = capture_attention(
                 self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
             )
-            self._pass = attention, ModelCall(self.model, self._inputs, attention.output, self.head)
+            self._pass = attention, ModelCall(self._inputs, attention.output)
         return self._pass
 
     def forget(self) -> None:
@@ -107,7 +107,7 @@ class GenericReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        writer = ReductionWriter(pairs, self._call.output, self.head, with_probability)
+        writer = ReductionWriter(pairs, self._call.logits, self.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0
         with evaluating(self.model), reducing(self.model, protocol) as run:
@@ -119,8 +119,8 @@ class GenericReducer:
                 for low, high in chunk_bounds(cost[part], self.memory):
                     chosen, target = flow[first + low : first + high], pairs.targets[part[low:high] + begin]
                     copies = Copies(subgraphs, part[low:high], pairs.edges[chosen])
-                    output = run(copies, self._call.on(copies))
-                    writer.fill(chosen, output[self._call.rows(copies, target)])
+                    output = run(copies, self._inputs_on(copies))
+                    writer.fill(chosen, output[self._rows_of(copies, target)])
                     done += high - low
                     if progress is not None:
                         progress(done, flow.numel())
@@ -130,7 +130,7 @@ class GenericReducer:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         graph = self.graph
         if self._call.batch is not None:
-            nodes = group(self._call.batch, self._call.output.shape[0])
+            nodes = group(self._call.batch, self._call.logits.shape[0])
             owner, place = expand(nodes.ptr, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
@@ -146,6 +146,22 @@ class GenericReducer:
         nodes, edges = (size.double() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
+    def _inputs_on(self, copies: Copies) -> ModelInputs:
+        """The arguments of the same call on copies; each copy is a graph of its own."""
+        return self._call.on(
+            copies.edge_index,
+            lambda value: value[copies.node],
+            lambda value: value[copies.edge],
+            copies.copy,
+            copies.part.numel(),
+        )
+
+    def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
+        """Which row of the output on copies belongs to the target of each."""
+        if self._call.batch is not None:
+            return torch.arange(target.numel(), device=target.device)
+        return copies.nodes_of_copies(target)
+
     def _check(self, run: CopyRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
         every = torch.arange(targets.numel(), device=targets.device)
@@ -153,11 +169,13 @@ class GenericReducer:
             # The last copy is a decoy without features: a model that mixes copies will show it.
             part = torch.cat([every[low:high], every[high - 1 : high]])
             copies = Copies(subgraphs, part)
-            inputs = self._call.on(copies)
+            inputs = self._inputs_on(copies)
             inputs.x[copies.start[-1] :] = 0
-            scores = run(copies, inputs)[self._call.rows(copies, targets[part])[:-1]]
-            expected = self._call.output[targets[part[:-1]]]
-            difference, scale = float((scores - expected).abs().max()), max(float(expected.abs().max()), 1.0)
+            scores = run(copies, inputs)[self._rows_of(copies, targets[part])[:-1]]
+            expected = self._call.logits[targets[part[:-1]]]
+            finite = expected.isfinite()  # where it has diverged, nothing can be told
+            difference = float((scores - expected).abs().where(finite, 0).max())
+            scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
             if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
                 raise UnsupportedModelError(
                     f"Expected {type(self.model).__name__} to compute the class scores of a target from its own graph, "

@@ -1,0 +1,77 @@
+"""What a call of the trainer came to: saved first, shown then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
+from torch import Tensor
+
+from attree.attribution import GAtt
+from attree.callbacks.board import Board
+from attree.callbacks.warn_only import warn_only
+from attree.evaluation import Evaluation, Evaluator
+from attree.files import replacing
+from attree.metrics_file import write_metrics
+from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.report.table import metrics_table
+
+
+@dataclass
+class FinalReport:
+    """Saves and shows the last metrics and explanations; in the first process alone, without collectives.
+
+    Attributes:
+        evaluator: What explained the network.
+        evaluation: What it said last.
+        metrics: The last metrics, by name.
+        folder: Where to save; None saves nothing.
+        ids: Where targets are graphs: their positions in the dataset.
+    """
+
+    evaluator: Evaluator
+    evaluation: Evaluation
+    metrics: dict[str, float]
+    folder: Path | None
+    ids: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self._written: list[str] = []
+
+    def save(self, explanations: bool) -> None:
+        """Write `metrics.json` and, if asked for, GAtt of all targets."""
+        if self.folder is None:
+            return
+        write_metrics(self.folder / "metrics.json", self.metrics)
+        if explanations:
+            scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
+            saved = scores.save(self.folder / "explanations" / "gatt.npz")
+            self._written.append(f"GAtt of all targets: {saved}")
+
+    def draw(self, count: int) -> None:
+        """Write figures, with so many targets as case studies; one that cannot be drawn is a warning."""
+        if self.folder is None or count == 0:
+            return
+        with warn_only("Figures"):
+            figures = draw_case_studies(self.evaluator, count, self.ids) | draw_score_histograms(self.evaluation)
+            for name, figure in figures.items():
+                with replacing(self.folder / "figures" / f"{name}.png") as path:
+                    figure.savefig(path, dpi=150)
+            self._written.append(f"Figures: {self.folder / 'figures'}")
+
+    def show(self, trainer: Trainer, pl_module: LightningModule, board: Board | None, table: bool) -> None:
+        """Fill the dashboard's page of hyperparameters, print a table if asked for, and say what is where."""
+        if board is not None:
+            with warn_only("TensorBoard's HParams page"):
+                board.write_hyperparameters(pl_module, trainer, self.metrics)
+        console = Console(soft_wrap=True, highlight=False)
+        if table:
+            console.print(metrics_table(self.metrics), soft_wrap=False)
+        for line in self._written:
+            console.print(line)
+        curves = [logger.save_dir for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        if curves and table:
+            console.print(f"Curves: tensorboard --logdir {curves[0]}")

@@ -1,0 +1,44 @@
+"""A fit, a validation and a test of one trainer keep their files and curves apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attree.callbacks import ExplainCallback
+from attree.metrics_file import read_metrics
+from helpers.small_fits import classifier, curves, infection, trainer
+
+
+def test_test_and_validate_leave_what_the_fit_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = infection()
+    model = classifier(data)
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=1)], epochs=2)
+    run.fit(model, datamodule=data)
+    folder = Path(run.log_dir)
+    fitted = {path: path.read_bytes() for path in folder.rglob("*") if path.suffix in (".json", ".npz", ".png")}
+    tags = curves(folder)
+    assert len(fitted) == 4
+    printed = capsys.readouterr().out
+    assert printed.count("ground truth, AUROC") == 1
+
+    (tested,) = run.test(model, datamodule=data)
+    assert capsys.readouterr().out.count("explain/gatt/truth_auroc") == 1  # Lightning's table, and no other
+    run.validate(model, datamodule=data, verbose=False)
+    assert capsys.readouterr().out.count("AUROC") == 0
+    assert all(path.read_bytes() == content for path, content in fitted.items())
+    assert read_metrics(folder / "test" / "metrics.json") == pytest.approx(tested, nan_ok=True)
+    validated = read_metrics(folder / "validate" / "metrics.json")
+    fit_metrics = read_metrics(folder / "metrics.json")
+    for name in ("gatt/truth_auroc", "avgatt/weight/pc_pearson"):
+        for stage, metrics in (("test", tested), ("validate", validated)):
+            assert metrics[f"{stage}/explain/{name}"] == pytest.approx(fit_metrics[f"explain/{name}"], abs=1e-6)
+    later = curves(folder)
+    for tag, points in tags.items():
+        if tag.startswith("explain/"):
+            assert len(later[tag]) == len(points)
+    assert {"test/explain/gatt/truth_auroc", "validate/explain/gatt/truth_auroc"} <= set(later) - set(tags)
+    for stage in ("test", "validate"):
+        assert (folder / stage / "explanations" / "gatt.npz").is_file()
+        assert list((folder / stage / "figures").glob("*.png"))
