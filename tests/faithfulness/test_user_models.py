@@ -41,7 +41,9 @@ def assert_as_one_pass_each(reducer: Any, model: nn.Module, x: Tensor, edge_inde
     pairs = subgraph_pairs(graph, torch.tensor([0, 5, 9, 10]), reducer.attention.num_layers)
     for name, protocol in PROTOCOLS.items():
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
-        after = torch.stack(reduced_outputs(model, graph.edge_index, name, x, edge_index, **kwargs)).double().softmax(-1)
+        after = (
+            torch.stack(reduced_outputs(model, graph.edge_index, name, x, edge_index, **kwargs)).double().softmax(-1)
+        )
         expected = after[pairs.edges, pairs.targets[pairs.owner]]
         tolerance = 1e-9 if x.dtype == torch.float64 or not x.is_floating_point() else 1e-4
         torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=tolerance)
