@@ -1,17 +1,19 @@
-"""The baselines that GAtt is measured against: average attention and random scores."""
+"""The baselines that GAtt is measured against: average attention, uniform attention and random scores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attribution.blocks import EdgeBlock, score_dtype
+from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
 from attree.attribution.flow_method import FlowMethod
+from attree.attribution.gatt import GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.subject import Subject
@@ -36,6 +38,29 @@ class AvgAtt(FlowMethod):
         attention = as_subject(subject).attention
         pairs.check(attention.graph)
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
+
+
+class Uniform(GAtt):
+    """GAtt of attention that tells no edges apart: every edge of a softmax weighs the same.
+
+    It says how much the computation tree explains by itself. Edges that enter a node weigh 1 / their number, the
+    self-loop included where the layer uses it.
+
+    Args:
+        heads: Unused by this method; accepted so that all methods are made alike.
+    """
+
+    name = "uniform"
+    label = "Uniform"
+
+    def table(self, attention: Attention) -> LayerTable:
+        graph = attention.graph
+        weights = []
+        for weight, present in zip(attention.weights, attention.present, strict=True):
+            used = torch.ones_like(weight[:, 0]) if present is None else present.to(weight.dtype)
+            total = used.new_zeros(graph.num_nodes).index_add_(0, graph.destination, used)
+            weights.append((used / total[graph.destination].clamp(min=1)).unsqueeze(1))
+        return LayerTable.of(replace(attention, weights=tuple(weights)), None)
 
 
 class Random(FlowMethod):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
+from attree.subject.beside import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
 from attree.subject.subject import Level
 
@@ -54,6 +57,7 @@ class TreeExplainer(ExplainerAlgorithm):
         self.method = self.method_class(heads)
         self.readout = readout
         self.normalize = normalize
+        self._said: WeakSet[nn.Module] = WeakSet()
 
     def forward(
         self,
@@ -67,6 +71,10 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> Explanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
         subject = self._subject(model, x, edge_index, kwargs)
+        if model not in self._said:
+            self._said.add(model)
+            for sentence in what_attention_misses(subject, bypass_of(subject)):
+                warnings.warn(sentence, stacklevel=2)
         graph, dtype = subject.graph, subject.attention.weights[0].dtype
         scores = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
         for part in self.method.stream(subject, "all" if index is None else index):

@@ -42,6 +42,10 @@ class FlowMethod(AttributionMethod):
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
         return cls(heads)
 
+    def table(self, attention: Attention) -> LayerTable:
+        """What the method reads: by default the attention of the chosen heads."""
+        return LayerTable.of(attention, self.heads)
+
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         """The factor that a flow takes on each edge of each layer; by default its attention."""
         return alphas
@@ -78,7 +82,7 @@ class FlowMethod(AttributionMethod):
         walk = None if any(present is not None for present in attention.present) else pairs.walk
         if walk is None:
             return super().score_pairs(subject, pairs)
-        table = LayerTable.of(attention, self.heads)
+        table = self.table(attention)
         weights = self.walk_weights(table.alphas, table.used)
         frontier = walk.walk.pull(weights, table.used if self.counts_flows else None)
         score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
@@ -86,12 +90,12 @@ class FlowMethod(AttributionMethod):
 
     def attribute_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Attribution:
         """As `attribute`, from any start of the walk."""
-        table = LayerTable.of(attention, self.heads)
+        table = self.table(attention)
         return self._score(table, start.targets, list(self._walk(table, start, memory)))
 
     def stream_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
         """As `stream`, from any start of the walk."""
-        table = LayerTable.of(attention, self.heads)
+        table = self.table(attention)
         for frontier in self._walk(table, start, memory):
             yield self._score(table, frontier.targets, [frontier])
 

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attree.attribution.baselines import AvgAtt, Random
+from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
+from attree.attribution.posthoc import (
+    FastDnX,
+    GNNExplainer,
+    GraphMask,
+    GuidedBackprop,
+    IntegratedGradients,
+    PGExplainer,
+    Saliency,
+)
 from attree.errors import expect
 
 METHODS: dict[str, type[AttributionMethod]] = {
-    method.name: method for method in (GAtt, GAttSim, GAttAvg, AvgAtt, Random)
+    method.name: method
+    for method in (
+        *(GAtt, GAttSim, GAttAvg, AvgAtt, Uniform),
+        *(Saliency, GuidedBackprop, IntegratedGradients, GNNExplainer, PGExplainer, GraphMask, FastDnX),
+        Random,
+    )
 }
 """The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 

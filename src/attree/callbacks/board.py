@@ -16,7 +16,6 @@ from torch.utils.tensorboard.summary import hparams
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
-from attree.report.case_studies import draw_score_histograms
 
 HYPERPARAMETERS = (
     "conv",
@@ -75,7 +74,6 @@ class Board:
                     known = scores[chosen & scores.isfinite()]
                     if known.numel() > 0:  # TensorBoard refuses an empty histogram
                         self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", known, step)
-        self.write_figures(draw_score_histograms(evaluation), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""

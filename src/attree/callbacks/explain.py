@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -22,6 +23,7 @@ from attree.callbacks.final_report import FinalReport
 from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
 from attree.callbacks.network import Call
 from attree.callbacks.order import AfterTraining, place
+from attree.callbacks.pictures import Pictures
 from attree.callbacks.run_folder import stage_folder
 from attree.callbacks.scalars import log_explanation
 from attree.callbacks.warn_only import warn_only
@@ -31,7 +33,6 @@ from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS
 from attree.faithfulness import Protocol, protocol_names
-from attree.report.case_studies import draw_case_studies
 from attree.subject import Head
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
@@ -153,6 +154,7 @@ class ExplainCallback(Callback):
         self._evaluator: Evaluator | None = None
         self._latest: Evaluation | None = None
         self._board: Board | None = None
+        self._pictures = Pictures(figures, every_n_epochs, name)
 
     @property
     def state_key(self) -> str:
@@ -170,6 +172,7 @@ class ExplainCallback(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._evaluator = self._latest = None
         self._board = None
+        self._pictures.forget()
         self._has_ended = self._has_diverged = self._said_diverged = False
         self._evaluated_weights = self._validated_weights = ""
         if stage == "fit":  # a checkpoint that is resumed from is read after this
@@ -191,9 +194,8 @@ class ExplainCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
-            _ = (
-                trainer.callback_metrics
-            )  # as a progress bar may have done in the first process alone: see LastCheckpoint
+            # As a progress bar may have done in the first process alone: see LastCheckpoint.
+            _ = trainer.callback_metrics
             self._evaluate(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -215,6 +217,9 @@ class ExplainCallback(Callback):
                 validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
+        elif self._latest is not None and not self._has_diverged and self._pictures.are_due(trainer, has_ended=True):
+            evaluator = self._evaluator_of(trainer, pl_module)
+            self._pictures.draw(trainer, self._board, evaluator, self._latest, self._ids, trainer.global_step - 1)
         self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
@@ -237,10 +242,9 @@ class ExplainCallback(Callback):
             with warn_only("TensorBoard's page of custom scalars"):
                 self._board.write_layout(evaluator, trainer.callback_metrics)
             self._has_layout = True
-        if self._board is not None and self.figures and self._is_drawn(trainer) and not self._has_diverged:
-            with warn_only("TensorBoard's pictures"):
-                self._board.write_scores(latest, step)
-                self._board.write_figures(draw_case_studies(evaluator, self.figures, self._ids), step)
+        in_fit = trainer.state.fn == TrainerFn.FITTING and not self._has_diverged
+        if in_fit and self._pictures.are_due(trainer, self._has_ended):
+            self._pictures.draw(trainer, self._board, evaluator, latest, self._ids, step)
 
     def _say_diverged(self) -> None:
         if not self._said_diverged:
@@ -249,11 +253,6 @@ class ExplainCallback(Callback):
                 "of its explanations are NaN. A lower learning rate may help."
             )
         self._said_diverged = True
-
-    def _is_drawn(self, trainer: Trainer) -> bool:
-        """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
-        epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
-        return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
 
     def _named(self, metrics: dict[str, float]) -> dict[str, float]:
         """Metrics under this callback's own name."""
@@ -283,7 +282,9 @@ class ExplainCallback(Callback):
     def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
         alone = replace(self.settings, num_targets=1, ground_truth=False, random_draws=1)
-        make_evaluator(trainer, pl_module, alone)[0].evaluate()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            make_evaluator(trainer, pl_module, alone)[0].evaluate()
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what this call of the trainer came to, then show it."""

@@ -43,6 +43,14 @@ class ExplainedData:
         """Whether there is one graph only."""
         return len(self.graphs) == 1
 
+    def count_classes(self) -> int | None:
+        """Number of classes: as known, or one more than the highest label of all graphs; None if labels are none."""
+        if self.num_classes is not None:
+            return self.num_classes
+        labels = [graph.get("y") for graph in self.graphs]
+        known = [y for y in labels if isinstance(y, Tensor) and y.numel() and not y.is_floating_point() and y.dim() < 2]
+        return max(int(y.max()) for y in known) + 1 if known and len(known) == len(labels) else None
+
     def on(self, positions: Sequence[int], device: torch.device) -> Data:
         """The one graph, or a batch of some of the graphs, on a device; what was given stays where it is."""
         if self.is_one_graph:

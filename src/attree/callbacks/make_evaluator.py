@@ -85,7 +85,7 @@ def make_evaluator(
         call=settings.call,
         head=head,
         readout=settings.readout,
-        num_classes=data.num_classes,
+        num_classes=data.count_classes(),
     )
     chosen = targets
     if not data.is_one_graph:

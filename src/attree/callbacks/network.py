@@ -57,7 +57,7 @@ def find_subject(
         call: How the module is called instead.
         head: What the outputs mean; None leaves it to them.
         readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, else a sum.
-        num_classes: Number of classes; None reads the labels.
+        num_classes: Number of classes; None where it is not known.
 
     Raises:
         ArgumentError: Nothing fits; the message says what was tried.
@@ -76,7 +76,7 @@ def find_subject(
         try:
             attention_convs(candidate)
             subject = Subject.of_data(candidate, data, readout=chosen, head=head)
-            reason = _misfit(subject, data, num_classes)
+            reason = _misfit(subject, num_classes)
         except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             reason = " ".join(str(error).split())[:160] or type(error).__name__
         if reason is None:
@@ -108,18 +108,13 @@ def _named(module: nn.Module, path: str) -> nn.Module:
     return found
 
 
-def _misfit(subject: Subject, data: Data, num_classes: int | None) -> str | None:
+def _misfit(subject: Subject, num_classes: int | None) -> str | None:
     """Why a network's outputs are no predictions of the data's labels; None if they may be."""
     output = subject.attention.output
     head = subject.head.resolve(output)
     rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
     if subject.batch is None and rows != subject.graph.num_nodes:
         raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")
-    y = data.get("y")
-    if head.mode != "multiclass_classification":
-        return None
-    if num_classes is None and isinstance(y, Tensor) and y.dim() == 1 and y.numel() and not y.is_floating_point():
-        num_classes = int(y.max()) + 1
-    if num_classes is not None and columns != num_classes:
+    if head.mode == "multiclass_classification" and num_classes is not None and columns != num_classes:
         return f"{columns} columns of outputs for {num_classes} classes"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import expect
-from attree.evaluation.names import TRUTH, MetricName
+from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.shard import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
@@ -19,6 +20,7 @@ from attree.faithfulness.choose import Reducer
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
+from attree.subject.beside import bypass_of, what_attention_misses
 from attree.subject.subject import Targets
 
 
@@ -65,6 +67,11 @@ class Evaluator:
         self._comparison = FaithfulnessComparison(columns, fixed).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
         self._reducer: Reducer | None = None
+        bypass = bypass_of(subject, self.targets)
+        self._goes_around = bypass.exists
+        if shard.rank == 0:
+            for sentence in what_attention_misses(subject, bypass):
+                warnings.warn(sentence, stacklevel=2)
         subject.forget()  # the next pass is made where reductions need it
 
     @property
@@ -124,8 +131,11 @@ class Evaluator:
                 for statistic in values[next(iter(columns))]:
                     value = _mean([values[column][statistic] for column in columns])
                     metrics[str(MetricName(name, statistic, protocol.name))] = value
+        numbers = {name: float(value) for name, value in metrics.items()}
+        if self._goes_around:  # a stack of attention layers alone can have nothing beside it, whatever its weights
+            numbers[BYPASS] = bypass_of(self.subject, self.targets).share
         return Evaluation(
-            {name: float(value) for name, value in metrics.items()},
+            numbers,
             self.pairs,
             {name: scores[next(iter(columns))] for name, columns in self._columns.items()},
             reductions,

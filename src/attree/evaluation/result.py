@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from attree.attribution import Attribution, Pairs
-from attree.evaluation.names import MetricName
+from attree.evaluation.names import BYPASS, MetricName
 from attree.evaluation.result_files import read_arrays, write_arrays
 from attree.faithfulness import Reduction
 from attree.metrics_file import read_metrics, write_metrics
@@ -76,6 +76,8 @@ class Evaluation:
         kind = "graphs" if self.pairs.num_layers is None else "nodes"
         changed = ", ".join(f"{self.num_changed(name):,} ({name})" for name in self.reductions)
         about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
+        if BYPASS in self.metrics:
+            about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without attention"
         table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
         return f"{about}\n{table}"
 

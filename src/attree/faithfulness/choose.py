@@ -64,7 +64,7 @@ def make_reducer(
     try:
         return ExactReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
     except CannotTakeApartError as error:
-        reason = str(error)
+        reason = error.reason
     reducer = CopiesReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
     warnings.warn(
         f"Attention of {type(model).__name__} is reduced by forward passes over copies of subgraphs, which takes "

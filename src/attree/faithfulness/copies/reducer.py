@@ -143,7 +143,7 @@ class CopiesReducer:
 
     def _cost(self, subgraphs: Subgraphs) -> Tensor:
         """Bytes that a copy of each part takes in a forward pass."""
-        nodes, edges = (size.double() for size in subgraphs.sizes)
+        nodes, edges = (size.float() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
     def _inputs_on(self, copies: Copies) -> ModelInputs:

@@ -23,7 +23,7 @@ from attree.faithfulness.exact.layer_edges import ConvArguments
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
-from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageMode, Wiring
+from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.ragged import expand, group
 from attree.subject import ModelInputs
@@ -80,37 +80,57 @@ def _graph_numbers(inputs: ModelInputs) -> Tensor | None:
     return None
 
 
-def checked_recording(recorder: Recorder, graph: LoopedGraph) -> tuple[Recording, Wiring]:
-    """Record a pass of a model that has not been looked at, or has been found fit, and say what feeds what.
+class Checker:
+    """Makes recordings of models that have been found fit.
+
+    Args:
+        recorder: Records the model.
+        graph: The looped graph.
 
     Raises:
-        CannotTakeApartError: If the model does not fit; the message says why.
+        CannotTakeApartError: If there is nothing to look at.
     """
-    made_of = tuple((name, type(module)) for name, module in recorder.model.named_modules()), recorder.inputs.kinds()
-    known = _KNOWN.get(recorder.model)
-    wiring = known[1] if known is not None and known[0] == made_of else None
-    sample = Sample.of(recorder.inputs, graph) if graph.num_nodes else None
-    inputs: list[Tensor] = []
 
-    def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
-        if sample is not None:
-            inputs.append(_rows(given.x, sample.node))
-        if wiring is None and graph.num_nodes:
-            _check_conv(trace, given, out, graph)
+    def __init__(self, recorder: Recorder, graph: LoopedGraph) -> None:
+        if graph.num_nodes == 0:
+            raise CannotTakeApartError("its graph has no nodes")
+        self.recorder = recorder
+        self.graph = graph
+        self.sample = Sample.of(recorder.inputs, graph)
 
-    recording = recorder.record(watch)
-    if sample is None:
-        raise CannotTakeApartError("its graph has no nodes")
-    try:
-        found = _check_rows(recording, sample, inputs, wiring)
-    except CannotTakeApartError:
-        raise
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        raise CannotTakeApartError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
-    if wiring is None:
+    def recording(self) -> tuple[Recording, Wiring]:
+        """Record a pass with the weights of now, and say what feeds what.
+
+        Raises:
+            CannotTakeApartError: If the model does not fit; the message says why.
+        """
+        inputs: list[Tensor] = []
+        recorder, model = self.recorder, self.recorder.weights()
+        made_of = [*((id(conv), type(conv)) for conv in model.convs), *recorder.inputs.kinds()]
+        known = _KNOWN.get(recorder.model)
+        wiring = known[1] if known is not None and known[0] == made_of else None
+
+        def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
+            inputs.append(_rows(given.x, self.sample.node))
+            if wiring is None:
+                _check_conv(trace, given, out, self.graph)
+
+        with model.opened():
+            recording = recorder.record(model, watch)
+            found = self._compare(recording, inputs, wiring)
         _KNOWN[recorder.model] = made_of, found
-    return recording, found
+        return recording, found
+
+    def _compare(self, recording: Recording, inputs: list[Tensor], wiring: Wiring | None) -> Wiring:
+        try:
+            return _check_rows(recording, self.sample, inputs, wiring)
+        except CannotTakeApartError:
+            raise
+        except StageError as error:
+            raise CannotTakeApartError(str(error)) from error
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0]
+            raise CannotTakeApartError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
 
 
 def _rows(x: Tensor, nodes: Tensor) -> Tensor:
@@ -171,8 +191,8 @@ def _check_rows(recording: Recording, sample: Sample, inputs: list[Tensor], wiri
         given.x[-1] = torch.randn(given.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(given.x)
     if mode is not None:
         _mark_inputs(mode, recording, given)
-    with recording.model.replaced(answer), mode if mode is not None else nullcontext():
-        output = recording.model(given)
+    with mode if mode is not None else nullcontext():
+        output = recording.model(given, answer)
     if calls != len(recording.layers):
         raise CannotTakeApartError("its forward calls other layers on rows")
     expected = recording.call.logits[sample.graph if graphs and sample.graph is not None else sample.node]

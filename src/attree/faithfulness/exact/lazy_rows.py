@@ -14,12 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attree.faithfulness.exact.sparse import compact_features
-
 ACTIVATIONS = frozenset(
     {F.relu, F.elu, F.leaky_relu, F.gelu, F.silu, torch.relu, torch.tanh, torch.sigmoid, Tensor.relu, Tensor.tanh}
 )
 """Functions of each number alone."""
+
+NORMS = frozenset({F.layer_norm, F.batch_norm})
+"""Functions of each row alone, if they are not in training."""
+
+PIECE_BYTES = 64 * 2**20
+"""Bytes of rows that are made exact at a time."""
 
 METADATA = frozenset(
     {
@@ -95,14 +99,6 @@ class LazyRows(Tensor):
         self.compact = whole if compact is None else compact
         return self
 
-    @classmethod
-    def of(cls, x: Tensor, dtype: torch.dtype, store: Store, name: Any) -> LazyRows:
-        """All rows of given features."""
-        x = x.detach()
-        if x.dtype.itemsize < 4:
-            x = x.float()
-        return cls(x, None, dtype, store, name, compact_features(x))
-
     def at(self, index: Tensor) -> LazyRows:
         """Some rows of all."""
         return LazyRows(self.whole, index, self.dtype, self._store, self._name, self.compact)
@@ -117,9 +113,16 @@ class LazyRows(Tensor):
         return self.whole.index_select(0, self.index).to(self.dtype)
 
     def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
+        """The same rows after a map of single rows; the map is made of all rows, once."""
         name = (self._name, key)
-        whole = self._store.get(name, lambda: make(self.compact).to(self.dtype))
+        whole = self._store.get(name, lambda: self._map_all(make))
         return LazyRows(whole, self.index, self.dtype, self._store, name)
+
+    def _map_all(self, make: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.compact.layout != torch.strided:
+            return make(self.compact.to(self.dtype))
+        rows = max(PIECE_BYTES // max(self.whole[:1].numel() * 8, 1), 1)
+        return torch.cat([make(part.to(self.dtype)) for part in self.whole.split(rows)])
 
     @classmethod
     def __torch_function__(
@@ -155,16 +158,17 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if key is None:
         return None
     if func is F.linear:
-        return x._mapped(lambda whole: _linear(whole, *args[1:], **kwargs), key)
-    in_place = any(value is True for value in (*args[1:], *kwargs.values()))
-    if func in ACTIVATIONS and not in_place and x.whole.layout == torch.strided:
-        return x._mapped(lambda _: func(x.whole.to(x.dtype), *args[1:], **kwargs), key)
+        return x._mapped(lambda rows: _linear(rows, *args[1:], **kwargs), key)
+    # Told to work in place, to be in training, or to look across rows, a function is left alone.
+    switched = any(value is True for value in (*args[1:], *kwargs.values()))
+    across = func is F.layer_norm and (len(args) < 2 or len(args[1]) != 1)
+    if func in ACTIVATIONS | NORMS and not switched and not across and x.compact.layout == torch.strided:
+        return x._mapped(lambda rows: func(rows, *args[1:], **kwargs), key)
     return None
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear map in the type of the features, which may be sparse."""
-    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+    """A linear map of features, which may be sparse."""
     if x.layout == torch.strided:
         return F.linear(x, weight, bias)
     out = torch.sparse.mm(x, weight.t())

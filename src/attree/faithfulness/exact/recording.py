@@ -12,11 +12,11 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
-from attree.faithfulness.exact.algebra import algebra_of
+from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.layer_edges import ConvArguments, LayerEdges
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store
 from attree.faithfulness.exact.refusal import CannotTakeApartError
-from attree.faithfulness.exact.row_model import RowModel, convolutions
+from attree.faithfulness.exact.row_model import RowModel
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import LayerTrace, trace_layer
 from attree.faithfulness.model_call import ModelCall
@@ -109,23 +109,30 @@ class Recorder:
         self._memory = memory
         self._dtype = exact_dtype(graph.device)
 
-    def record(self, watcher: Watcher | None = None) -> Recording:
-        """Run the model as it is now.
+    def weights(self) -> RowModel:
+        """The model with the weights that it has now.
+
+        Raises:
+            CannotTakeApartError: If one of its convolutions has no known algebra.
+        """
+        model = RowModel(self.model, self._dtype)
+        for conv in model.convs:
+            if type(conv) not in ALGEBRAS or "forward" in conv.__dict__:
+                raise CannotTakeApartError(f"the arithmetic of its layer {type(conv).__name__} is not known")
+        return model
+
+    def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
+        """Run the model, which has been opened.
 
         Raises:
             CannotTakeApartError: If one of its convolutions cannot be taken apart.
         """
-        model = RowModel(self.model, self._dtype)
-        for conv in convolutions(self.model):
-            if algebra_of(conv, self._dtype) is None or "forward" in conv.__dict__:
-                raise CannotTakeApartError(f"the arithmetic of its layer {type(conv).__name__} is not known")
-        store = Store(model.tensors.values())
+        store = Store(model.tensors)
         layers: list[LayerTrace] = []
         edges: list[LayerEdges] = []
 
         def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-            algebra = algebra_of(conv, self._dtype)
-            assert algebra is not None
+            algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
             if given.x.shape[0] != self._graph.num_nodes or given.x.dim() != 2:
                 raise CannotTakeApartError(f"{type(conv).__name__} runs on other nodes than the model is given")
@@ -143,9 +150,8 @@ class Recorder:
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
-        with model.replaced(answer):
-            x = whole(Kind.NODE, self.inputs.x)
-            output = model(self.inputs.replaced(x, self._graph.original_edge_index, whole))
+        x = whole(Kind.NODE, self.inputs.x)
+        output = model(self.inputs.replaced(x, self._graph.original_edge_index, whole), answer)
         if not layers:
             raise CannotTakeApartError("it calls no attention layer")
         output = output.read() if isinstance(output, LazyRows) else output

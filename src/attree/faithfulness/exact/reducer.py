@@ -11,11 +11,12 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
-from attree.errors import expect
-from attree.faithfulness.exact.check import checked_recording
+from attree.errors import UnsupportedModelError, expect
+from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.layer_edges import ConvArguments
 from attree.faithfulness.exact.plan import ChunkPlan, ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
+from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_groups import LayerShape
 from attree.faithfulness.exact.stages import INPUT, Wiring
 from attree.faithfulness.exact.update import CallUpdate
@@ -66,7 +67,8 @@ class ExactReducer:
         self.head = Head() if head is None else head
         self._recorder = Recorder(model, ModelInputs.of(model, x, edge_index, *args, **kwargs), graph, memory)
         self._plan: ReductionPlan | None = None
-        self._recorded: tuple[Recording, Wiring] | None = checked_recording(self._recorder, graph)
+        self._checker = Checker(self._recorder, graph)
+        self._recorded: tuple[Recording, Wiring] | None = self._checker.recording()
 
     @property
     def attention(self) -> Attention:
@@ -80,7 +82,14 @@ class ExactReducer:
 
     def _forward(self) -> tuple[Recording, Wiring]:
         if self._recorded is None:
-            self._recorded = checked_recording(self._recorder, self.graph)
+            try:
+                self._recorded = self._checker.recording()
+            except CannotTakeApartError as error:
+                name = type(self.model).__name__
+                raise UnsupportedModelError(
+                    f"Expected {name} to stay a model whose rows are independent, as it was with its first weights, but "
+                    f"with those of now {error.reason}."
+                ) from error
         return self._recorded
 
     def forget(self) -> None:
@@ -103,7 +112,7 @@ class ExactReducer:
             self._plan = ReductionPlan(self.graph, pairs, shapes, wiring, recording.call.batch, self.memory)
         writer = ReductionWriter(pairs, recording.call.logits, self.head, with_probability)
         run = _RowRun(recording, self._plan, protocol)
-        with recording.model.replaced(run.answer):
+        with recording.model.opened():
             for chunk in self._plan.chunks():
                 if chunk.pairs.numel():
                     writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
@@ -128,7 +137,7 @@ class _RowRun:
         wiring = self.plan.wiring
         rows = chunk.rows[wiring.family[INPUT]]
         batch = None if wiring.batch is None else chunk.rows[wiring.batch].edge
-        return self.recording.model(self.recording.inputs_at(rows.node, batch, chunk.edges.numel()))
+        return self.recording.model(self.recording.inputs_at(rows.node, batch, chunk.edges.numel()), self.answer)
 
     def answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """What a convolution returns for rows."""

@@ -6,4 +6,12 @@ from attree.errors import UnsupportedModelError
 
 
 class CannotTakeApartError(UnsupportedModelError):
-    """A model cannot be run on rows; the message says why, as the end of a sentence."""
+    """A model cannot be run on rows.
+
+    Args:
+        reason: Why, as the end of a sentence.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Expected a model that can be run on the rows that a reduction changes, but {reason}.")
+        self.reason = reason

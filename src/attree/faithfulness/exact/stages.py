@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attree.faithfulness.exact.refusal import CannotTakeApartError
-
 INPUT = 0
 """The stage of features and other arguments with one row a node; call number c returns stage c, counted from 1."""
 
@@ -49,6 +47,10 @@ class Wiring:
     def num_families(self) -> int:
         """Number of families."""
         return max(*self.family, -1 if self.batch is None else self.batch) + 1
+
+
+class StageError(Exception):
+    """Stages meet that must not; no TypeError, which torch would take for an operator that is not there."""
 
 
 class StageMode(TorchDispatchMode):
@@ -88,7 +90,7 @@ class StageMode(TorchDispatchMode):
         kwargs = kwargs or {}
         stages = self.of((args, kwargs))
         if EDGES in stages and len(stages) > 1:
-            raise CannotTakeApartError("its forward mixes nodes and edges outside its attention layers")
+            raise StageError("its forward mixes nodes and edges outside its attention layers")
         if len(stages) > 1:
             self.meetings.add(stages)
         out = func(*args, **kwargs)

@@ -76,12 +76,12 @@ class CallUpdate:
         if self.protocol.keeps_scores:
             return out.addcmul_((self.protocol.reduce_weights(alpha) - alpha).unsqueeze(-1), value)
         log_norm = take_rows(layer.log_norm, node)
-        beta = self._reduced(alpha.log() + log_norm, edge).sub_(log_norm).exp_()
+        beta = (self._reduced(alpha.log() + log_norm, edge) - log_norm).exp_()
         if layer.shift is not None:
             # An edge that the layer does not have has no score that could become another.
             beta.masked_fill_(take_rows(layer.shift, edge).isneginf(), 0.0)
         norm = 1 - alpha + beta
-        out = (out + (self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1) * value) / norm.unsqueeze(-1)
+        out.addcmul_((self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1), value).div_(norm.unsqueeze(-1))
         none = edge[:0]
         self._restore(out, _unsafe(norm), records, Changes(none, none, none, none), None)
         return out
@@ -89,7 +89,7 @@ class CallUpdate:
     def _reduced(self, score: Tensor, edge: Tensor) -> Tensor:
         """Scores of reduced edges, from their scores with what is added to these."""
         if self.layer.shift is None:
-            return self.protocol.reduce_scores(score).clone()
+            return self.protocol.reduce_scores(score)
         shift = take_rows(self.layer.shift, edge)
         return self.protocol.reduce_scores(score - shift) + shift
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv, TransformerConv
 
 from attree.errors import expect
@@ -45,9 +44,3 @@ def register_algebra(conv: type[MessagePassing], algebra: type[LayerAlgebra]) ->
     fine = isinstance(algebra, type) and issubclass(algebra, LayerAlgebra)
     expect(fine, "algebra", "a subclass of LayerAlgebra", algebra)
     ALGEBRAS[conv] = algebra
-
-
-def algebra_of(conv: MessagePassing, dtype: torch.dtype) -> LayerAlgebra | None:
-    """The algebra of a convolution; None if none is known."""
-    known = ALGEBRAS.get(type(conv))
-    return None if known is None else known(conv, dtype)
