@@ -116,7 +116,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as driver:
         page = make_page(Path(folder, "page.html"))
         print(f"page: {page.stat().st_size / 2**20:.2f} MB")
-        set_screen(driver, 1440, 1140)
+        set_screen(driver, 1440, 1190)
         driver.get(page.as_uri())
         driver.find_element(By.CSS_SELECTOR, f'[data-target="{arguments.target}"]').click()
         stage = driver.find_element(By.CLASS_NAME, "stage")

@@ -50,7 +50,7 @@ function short(text, most) {
 
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
-var SIZE = { width: 300, height: 150, left: 40, right: 8, top: 8, bottom: 22 };
+var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
   for (const curve of content.curves) {
