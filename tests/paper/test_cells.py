@@ -46,7 +46,7 @@ def test_explanation_accuracy_with_the_authors_weights_is_the_printed_one(
 
 
 def test_targets_are_the_authors() -> None:
-    legacy = np.random.RandomState(0)  # noqa: NPY002
+    legacy = np.random.RandomState(0)
     assert authors_targets(500).tolist() == sorted(legacy.choice(500, 100, replace=False).tolist())
     assert authors_targets(5).tolist() == [0, 1, 2, 3, 4]
 

@@ -67,5 +67,5 @@ def test_differences_are_from_what_was_meant() -> None:
 
 
 def test_unknown_table_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="`table` to be one of faithfulness, .* but got 'table 9'"):
+    with pytest.raises(ArgumentError, match=r"`table` to be one of faithfulness, .* but got 'table 9'"):
         printed("table 9")
