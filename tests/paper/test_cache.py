@@ -62,7 +62,7 @@ def test_code_is_known_by_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
 
     try:
         plain = hash_of("lr = 0.01\n")
-        assert hash_of("# faster\nlr  =  0.01\n") == plain
+        assert hash_of('"""Rates."""\n# faster\nlr  =  0.01\n"""The rate."""\n') == plain
         assert hash_of("lr = 0.02\n") != plain
     finally:
         fingerprint.code_hash.cache_clear()

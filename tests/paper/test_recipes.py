@@ -73,7 +73,7 @@ def leaves(config: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tup
 def test_recipes_cover_the_table() -> None:
     networks = {(model, layers) for model in ("GAT", "GATv2") for layers in (2, 3)}
     for dataset in DATASETS:
-        found = {key[1:]: RECIPES[key] for key in RECIPES if key[0] == dataset}
+        found = {key[1:]: RECIPES[key] for key in RECIPES if key[0] == dataset and key[1] != "SuperGAT"}
         assert set(found) == networks
         # Test accuracies of k out of n nodes: WebKB's test sets are small enough to tell.
         if size := {"Cornell": 37, "Texas": 37, "Wisconsin": 51, "BA-Shapes": 140}.get(dataset):

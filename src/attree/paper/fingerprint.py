@@ -36,15 +36,27 @@ LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 @cache
 def code_hash(parts: tuple[str, ...]) -> str:
-    """Hash of what the Python files of some parts of the package say, however they are laid out or commented."""
+    """Hash of what the Python files of some parts of the package do, however they are laid out or commented."""
     digest = hashlib.sha256()
     for part in parts:
         path = PACKAGE / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             if file.is_file():
-                said = ast.dump(ast.parse(file.read_text(encoding="utf-8")))
-                digest.update(f"{file.relative_to(PACKAGE)}\0{said}\0".encode())
+                digest.update(f"{file.relative_to(PACKAGE)}\0{_meaning(file)}\0".encode())
     return digest.hexdigest()[:16]
+
+
+def _meaning(file: Path) -> str:
+    """A file's code without its docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [part for part in node.body if not _is_text(part)]
+    return ast.dump(tree)
+
+
+def _is_text(part: ast.stmt) -> bool:
+    return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
 
 
 @cache
