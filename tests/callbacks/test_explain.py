@@ -238,10 +238,13 @@ def test_a_callback_used_again_chooses_again(tmp_path: Path) -> None:
         assert int(callback.targets.max()) < nodes
 
 
-def test_without_a_logger_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{"logger": False}, {"fast_dev_run": True}], ids=str)
+def test_without_a_logger_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     data = infection()
-    trainer(tmp_path, [ExplainCallback(num_targets=5), LastCheckpoint()], epochs=1, logger=False).fit(
+    trainer(tmp_path, [ExplainCallback(num_targets=5), LastCheckpoint()], epochs=1, **options).fit(
         classifier(data), datamodule=data
     )
     assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ from attree.callbacks.order import AfterTraining, place
 from attree.callbacks.run_folder import stage_folder
 from attree.callbacks.scalars import log_explanation
 from attree.callbacks.warn_only import warn_only
-from attree.callbacks.weights import any_process, fingerprint, has_diverged, validate_again
+from attree.callbacks.weights import Weights, any_process, copy_weights, has_diverged, is_same, validate_again
 from attree.errors import expect
 from attree.evaluation.evaluation import Evaluation, Settings, Shard
 from attree.evaluation.make_evaluation import make_evaluation, network_of
@@ -100,8 +100,8 @@ class ExplainCallback(Callback):
         self._has_ended = False
         self._has_diverged = False
         self._said_diverged = False
-        self._evaluated_weights = ""
-        self._validated_weights = ""
+        self._evaluated_weights: Weights | None = None
+        self._validated_weights: Weights | None = None
         self._evaluation: Evaluation | None = None
         self._board: Board | None = None
 
@@ -118,7 +118,7 @@ class ExplainCallback(Callback):
         self._evaluation = None
         self._board = None
         self._has_ended = self._has_diverged = self._said_diverged = False
-        self._evaluated_weights = self._validated_weights = ""
+        self._evaluated_weights = self._validated_weights = None
         if stage == "fit":  # a checkpoint that is resumed from is read after this
             self.targets = None
         place(trainer, self, self._after_training)
@@ -135,15 +135,15 @@ class ExplainCallback(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
-        self._validated_weights = fingerprint(pl_module.state_dict())
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._validated_weights = copy_weights(pl_module.state_dict())
         if trainer.state.fn != TrainerFn.FITTING or self._has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
-            _ = (
-                trainer.callback_metrics
-            )  # as a progress bar may have done in the first process alone: see LastCheckpoint
+            # As a progress bar may have done in the first process alone: see `LastCheckpoint`.
+            _ = trainer.callback_metrics
             self._evaluate(trainer, pl_module)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -159,9 +159,9 @@ class ExplainCallback(Callback):
     def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
         self._has_ended = True
-        weights = fingerprint(pl_module.state_dict())
-        if any_process(trainer, weights != self._evaluated_weights):
-            if trainer.enable_validation and any_process(trainer, weights != self._validated_weights):
+        weights = pl_module.state_dict()
+        if any_process(trainer, not is_same(self._evaluated_weights, weights)):
+            if trainer.enable_validation and any_process(trainer, not is_same(self._validated_weights, weights)):
                 validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
@@ -176,7 +176,7 @@ class ExplainCallback(Callback):
         evaluation = self._evaluation_of(trainer, pl_module)
         metrics = {name: value.item() for name, value in evaluation.evaluate().items()}
         metrics["explain/seconds"] = perf_counter() - began
-        self._evaluated_weights = fingerprint(pl_module.state_dict())
+        self._evaluated_weights = copy_weights(pl_module.state_dict())
         self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, evaluation)
         if self._has_diverged:
             self._say_diverged()
