@@ -15,7 +15,7 @@ import argparse
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from attree.attention import LoopedGraph
 from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import Pairs, subgraph_pairs
 from attree.data import Arxiv, Planetoid
-from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Reduction
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction
 from attree.faithfulness.protocol import reduced_softmax
 from attree.models import GAT
 from timing import best
@@ -61,7 +61,7 @@ def forward_per_pair(net: GAT, x: Tensor, edge_index: Tensor, edges: list[int]) 
 
 def choose(pairs: Pairs, kept: Tensor) -> Pairs:
     """The same pairs, of which only some are said to carry a flow: the others are not computed."""
-    return Pairs(pairs.targets, pairs.ptr, pairs.edges, torch.zeros_like(pairs.flow).index_fill(0, kept, True))
+    return replace(pairs, flow=torch.zeros_like(pairs.flow).index_fill(0, kept, True))
 
 
 def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, copied: int) -> None:
@@ -71,10 +71,10 @@ def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, co
     pairs = subgraph_pairs(graph, random_targets(data.num_nodes, 100), num_layers)
 
     def ours() -> Reduction:
-        return ExactReducer(net, data.x, graph).reduce(pairs, PROTOCOL)
+        return ExactReducer(net, data.x, data.edge_index, graph=graph).reduce(pairs, PROTOCOL)
 
     def copies() -> Reduction:
-        return GenericReducer(net, data.x, data.edge_index, graph=graph).reduce(some, PROTOCOL)
+        return CopiesReducer(net, data.x, data.edge_index, graph=graph).reduce(some, PROTOCOL)
 
     # Each target costs the copies one more, unreduced.
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))
@@ -149,7 +149,7 @@ def arxiv(root: str, num_layers: int, count: int, table: Table, repeats: int, co
         pairs = subgraph_pairs(graph, random_targets(data.num_nodes, count), num_layers)
         with Progress(console=console, transient=True) as bar:
             task = bar.add_task(f"Arxiv, {num_layers} layers", total=None)
-            reducer = ExactReducer(net, x, graph)
+            reducer = ExactReducer(net, x, data.edge_index, graph=graph)
             return pairs, reducer.reduce(
                 pairs, PROTOCOL, progress=lambda done, total: bar.update(task, completed=done, total=total)
             )

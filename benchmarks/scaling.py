@@ -68,7 +68,10 @@ def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
     scores = sum(part.scores.numel() for part in GAtt().stream(attention, nodes))
     scored, _ = best(lambda: [None for _ in GAtt().stream(attention, nodes)], 3)
 
-    pairs, reducer = subgraph_pairs(looped, nodes, net.num_layers), ExactReducer(net, graph.x, looped)
+    pairs, reducer = (
+        subgraph_pairs(looped, nodes, net.num_layers),
+        ExactReducer(net, graph.x, graph.edge_index, graph=looped),
+    )
     reducer.reduce(pairs, PROTOCOLS["weight"])
 
     def reduce() -> None:

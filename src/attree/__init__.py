@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attree.attribution import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
+    from attree.attention import capture_attention
+    from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
+    from attree.callbacks import ExplainCallback
+    from attree.evaluation import evaluate
+    from attree.faithfulness import reduce_attention
 
 __version__ = "0.1.0"
 
-__all__ = ["AvgAttExplainer", "GAttAvgExplainer", "GAttExplainer", "GAttSimExplainer"]
+__all__ = [
+    "AvgAttExplainer",
+    "ExplainCallback",
+    "GAtt",
+    "GAttAvgExplainer",
+    "GAttExplainer",
+    "GAttSimExplainer",
+    "capture_attention",
+    "evaluate",
+    "reduce_attention",
+]
+
+_HOMES = {
+    "ExplainCallback": "callbacks",
+    "capture_attention": "attention",
+    "evaluate": "evaluation",
+    "reduce_attention": "faithfulness",
+}
+"""The folder of each name that is not an attribution method."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the explainers when first asked for, so that `import attree` alone stays quick."""
+    """Import what people use first when it is asked for, so that `import attree` alone stays quick."""
     if name in __all__:
-        from attree import attribution
-
-        return getattr(attribution, name)
+        return getattr(import_module(f"attree.{_HOMES.get(name, 'attribution')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

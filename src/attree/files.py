@@ -1,15 +1,20 @@
-"""Write files so that a reader never finds half of one."""
+"""Write files so that a reader never finds half of one, and read arrays so that a damaged file does no harm."""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
+
+from attree.errors import ArgumentError
 
 
 @contextmanager
@@ -39,3 +44,44 @@ def write_text(path: Path, text: str) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
+
+
+def read_npz(path: Path, max_bytes: int | None = None) -> dict[str, np.ndarray]:
+    """Read the plain arrays of an `.npz` archive; a damaged or forged one does nothing but raise.
+
+    Nothing in it is run. What it claims is compared with what it holds before memory is taken: the arrays together
+    with `max_bytes`, each array's shape with the bytes that are there, and all bytes with their checksum.
+
+    Args:
+        path: The file.
+        max_bytes: Bytes that all arrays may take together; None for no more than the file has, which suits archives
+            that are not compressed.
+
+    Raises:
+        ArgumentError: The file cannot be read; in one sentence, whatever is wrong with it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            size, allowed = sum(member.file_size for member in members), max_bytes or path.stat().st_size
+            if size > allowed:
+                raise ValueError(f"it claims {size:,} bytes of arrays, where {allowed:,} are allowed")
+            arrays = {member.filename.removesuffix(".npy"): _read_array(archive, member) for member in members}
+            if len(arrays) < len(members):
+                raise ValueError("it holds two arrays of one name")
+            return arrays
+    except Exception as error:  # damaged bytes raise whatever they happen to lead to
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ArgumentError(f"The file {path} is no intact .npz archive of plain arrays ({reason}).") from error
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as stream:
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        shape, fortran, dtype = readers[npy.read_magic(stream)](stream)
+        if dtype.hasobject:
+            raise ValueError(f"{member.filename} holds Python objects")
+        if math.prod(shape) * dtype.itemsize != member.file_size - stream.tell():
+            raise ValueError(f"{member.filename} has not the size that its shape {shape} needs")
+        # A bytearray, because arrays over bytes cannot be written to. The zip module checks the checksum at the end.
+        return np.ndarray(shape, dtype, bytearray(stream.read()), order="F" if fortran else "C")

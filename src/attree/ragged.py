@@ -40,6 +40,19 @@ def pointers(sizes: Tensor) -> Tensor:
     return ptr
 
 
+def are_pointers(ptr: Tensor, num_rows: int, num_items: int) -> bool:
+    """Whether `ptr` cuts items into rows: `num_rows` + 1 integers that rise from 0 to `num_items`, or stay.
+
+    >>> are_pointers(torch.tensor([0, 2, 2, 3]), 3, 3), are_pointers(torch.tensor([0, 3, 2, 3]), 3, 3)
+    (True, False)
+    """
+    if ptr.shape != (num_rows + 1,) or ptr.dtype != torch.int64:
+        return False
+    # The bounds first: differences of absurd numbers wrap round.
+    within = bool(((ptr >= 0) & (ptr <= num_items)).all())
+    return within and int(ptr[0]) == 0 and int(ptr[-1]) == num_items and bool((ptr.diff() >= 0).all())
+
+
 def row_of(sizes: Tensor) -> Tensor:
     """The row that each item belongs to, given the rows' sizes: `torch.repeat_interleave(sizes)`.
 

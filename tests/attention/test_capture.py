@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch_geometric.nn import (
     AGNNConv,
     GATConv,
@@ -168,6 +169,7 @@ def test_leaves_nothing_behind_when_the_model_raises() -> None:
     with pytest.raises(RuntimeError, match="midway"):
         capture_attention(model, X, MESSY)
     assert snapshot(model) == before
+    assert _get_current_dispatch_mode() is None
     with pytest.raises(KeyError, match="inside"), evaluating(model):
         raise KeyError("inside")
     assert model.training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, RGATConv
+from torch_geometric.nn import AttentiveFP, GATConv, GCNConv, HANConv, HGTConv, RGATConv, to_hetero
 from torch_geometric.utils import softmax, to_torch_coo_tensor
 
 from attree.attention import capture_attention
@@ -20,6 +20,31 @@ class Bipartite(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.conv((x[: self.sizes[0]], x[: self.sizes[1]]), edge_index)
+
+
+class TwoSides(Bipartite):
+    """As many sources as destinations, but not the same nodes."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv((x, x.flip(0)), edge_index)
+
+
+class FirstNodes(nn.Module):
+    """Its layers see only the first nodes, which all edges are among."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GATConv(4, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x[:5], edge_index)
+
+
+class Readout(OwnConv):
+    """Returns one row for the whole graph."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x).sum(0, keepdim=True)
 
 
 class Rewires(nn.Module):
@@ -73,19 +98,33 @@ def test_attention_across_relations_is_one_softmax() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (Stack(GATConv(4, 4), GCNConv(4, 4)), "GCNConv, which does not call"),
+        (Stack(GATConv(4, 4), GCNConv(4, 4)), "GCNConv, whose methods do not call"),
         (nn.Linear(4, 4), "Linear, which has none"),
         (Bipartite((6, 5)), "two node sets"),
+        (TwoSides((6, 6)), r"`conv` \(GATConv\) to map nodes to the same nodes, but it has two node sets"),
+        (FirstNodes(), r"`conv` \(GATConv\) to take features of all 6 nodes of the graph, but got 5 rows"),
+        (Readout(), r"Readout to return features of all 6 nodes of the graph, but got 1 rows"),
         (Rewires(), "ran on others"),
         (MakesSparse(), r"edge_index as a \[2, E\] tensor"),
         (CallsNone(), "it called none"),
         (Stack(GATConv(4, 4, flow="target_to_source")), "target_to_source"),
-        (Relational(both=True), r"layer 1 \(RGATConv\) .* its 6 edges, but the last of 2 calls had 4 scores"),
+        (Relational(both=True), r"`conv` \(RGATConv\) .* its 6 edges, but the last of 2 calls had 4 scores"),
         (Relational(both=False), r"the last of 2 calls had 6 scores"),
-        (Stack(PerGroup()), r"layer 1 \(PerGroup\) .* its 6 edges, but the last of 1 calls had 3 scores"),
+        (Stack(PerGroup()), r"`convs.0` \(PerGroup\) .* its 6 edges, but the last of 1 calls had 3 scores"),
     ],
     ids=[
-        *("gcn", "no convolution", "bipartite", "rewired", "sparse inside", "not called", "reversed"),
+        *(
+            "gcn",
+            "no convolution",
+            "bipartite",
+            "two sides",
+            "first nodes",
+            "readout",
+            "rewired",
+            "sparse inside",
+            "not called",
+            "reversed",
+        ),
         *("relations", "one relation", "some edges"),
     ],
 )
@@ -110,3 +149,66 @@ def test_refuses_unusable_edges() -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             capture_attention(model, X, edge_index)
+
+
+class SparseTensor:
+    """As torch_sparse's: no tensor at all."""
+
+
+def test_refuses_what_is_no_graph_of_one_kind() -> None:
+    model = Stack(GATConv(4, 4))
+    with pytest.raises(TypeError, match="one kind of node and edge, but got a heterogeneous one"):
+        capture_attention(model, {"paper": X}, {("paper", "cites", "paper"): CLEAN})
+    with pytest.raises(TypeError, match="one kind of node and edge"):
+        capture_attention(model, X, {("paper", "cites", "paper"): CLEAN})
+    with pytest.raises(ValueError, match="`x` to be a tensor with one row a node, but got 'tuple'"):
+        capture_attention(model, (X, X), CLEAN)
+    with pytest.raises(ValueError, match=r"`x` to be a tensor with one row a node, but got 'a tensor of shape \(\)'"):
+        capture_attention(model, X[0, 0], CLEAN)
+    with pytest.raises(ValueError, match="not a sparse matrix, but got 'SparseTensor'"):
+        capture_attention(model, X, SparseTensor())
+
+
+class Heterogeneous(nn.Module):
+    """Takes a plain graph, works on a heterogeneous one."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv({"node": x}, {("node", "to", "node"): edge_index})["node"]
+
+
+METADATA = (["node"], [("node", "to", "node")])
+
+
+@pytest.mark.parametrize("conv", [HGTConv(4, 4, METADATA, heads=2), HANConv(4, 4, METADATA, heads=2)])
+def test_refuses_heterogeneous_layers(conv: nn.Module) -> None:
+    with pytest.raises(TypeError, match=rf"`conv` \({type(conv).__name__}\) to map nodes to the same nodes"):
+        capture_attention(Heterogeneous(conv), X, CLEAN)
+
+
+def test_refuses_to_hetero() -> None:
+    plain = Stack(GATConv(4, 4, add_self_loops=False))
+    model = to_hetero(Plain(), METADATA)
+    with pytest.raises(TypeError, match="but got a heterogeneous one"):
+        capture_attention(model, {"node": X}, {("node", "to", "node"): CLEAN})
+    assert capture_attention(plain, X, CLEAN).num_layers == 1
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GATConv(4, 4, add_self_loops=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index)
+
+
+@pytest.mark.parametrize("num_graphs", [1, 6])
+def test_refuses_attention_from_atoms_to_molecules(num_graphs: int) -> None:
+    model = AttentiveFP(4, 4, 2, edge_dim=3, num_layers=2, num_timesteps=2)
+    batch = torch.arange(6) % num_graphs
+    with pytest.raises(TypeError, match=r"`mol_conv` \(GATConv\) to map nodes to the same nodes"):
+        capture_attention(model, X, CLEAN, torch.randn(6, 3), batch.sort().values)

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention import LoopedGraph
-from attree.attention.looped_graph import expand_rows, group_edges, row_of
+from attree.ragged import expand, group, row_of
 
 
 @st.composite
@@ -38,13 +39,13 @@ def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int
 def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.DataObject) -> None:
     graph = LoopedGraph(*case)
     nodes = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=10)) if graph.num_nodes else []
-    for rows, end in ((graph.entering, graph.destination), (group_edges(graph.source, graph.num_nodes), graph.source)):
-        owner, place = expand_rows(rows, torch.tensor(nodes, dtype=torch.int64))
-        listed = list(zip(owner.tolist(), rows.edges[place].tolist(), strict=True))
+    for rows, end in ((graph.entering, graph.destination), (group(graph.source, graph.num_nodes), graph.source)):
+        owner, place = expand(rows.ptr, torch.tensor(nodes, dtype=torch.int64))
+        listed = list(zip(owner.tolist(), rows.items[place].tolist(), strict=True))
         assert listed == [
             (number, edge) for number, node in enumerate(nodes) for edge in (end == node).nonzero().view(-1).tolist()
         ]
-    assert torch.equal(graph.entering_source, graph.source[graph.entering.edges])
+    assert torch.equal(graph.entering_source, graph.source[graph.entering.items])
 
 
 @settings(max_examples=100, deadline=None)
@@ -60,3 +61,13 @@ def test_matches_only_its_own_edges() -> None:
     assert graph.matches(edge_index.clone(), 2)
     assert not graph.matches(edge_index.flip(0), 2)
     assert not graph.matches(edge_index, 3)
+
+
+def test_pygs_edge_index_becomes_a_plain_tensor() -> None:
+    edge_index = EdgeIndex([[0, 1, 1], [1, 1, 0]], sparse_size=(3, 3), sort_order="row")
+    graph = LoopedGraph(edge_index, 3)
+    for tensor in (graph.edge_index, graph.original_edge_index, graph.position, graph.entering.items):
+        assert type(tensor) is Tensor
+    assert graph.matches(edge_index, 3)
+    assert graph.matches(edge_index.as_tensor(), 3)
+    assert torch.equal(graph.edge_index, LoopedGraph(edge_index.as_tensor(), 3).edge_index)

@@ -172,7 +172,7 @@ def test_graph_level(graph: tuple[Tensor, Tensor], readout: str, pool: Any) -> N
     torch.testing.assert_close(alone, first[:40])
     each = explainer.algorithm.attribute(model, x2, edges2, batch=batch)
     torch.testing.assert_close(each.edge_mask(1), second)
-    with pytest.raises(ValueError, match="ids of graphs"):
+    with pytest.raises(ValueError, match="graph ids in"):
         explainer(x2, edges2, batch=batch, index=2)
 
 

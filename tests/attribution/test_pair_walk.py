@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attree.attention import Attention, LoopedGraph
-from attree.attribution import METHODS, AttributionMethod, GAtt, Pairs, make_methods, subgraph_pairs
+from attree.attribution import METHODS, FlowMethod, GAtt, Pairs, make_methods, subgraph_pairs
 from attree.attribution.blocks import EdgeBlock
-from attree.attribution.flows import Frontier, Start, Walk, walk_back
+from attree.attribution.flows import Frontier, Walk, walk_back
 from attree.attribution.pair_walk import PairWalk
+from attree.attribution.start import Start
 from attree.errors import ArgumentError
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows
@@ -39,12 +40,22 @@ def scores_by_definition(case: Case, pairs: Pairs, name: str) -> list[float]:
     return [by_target[target].get(edge, 0.0) for target, edge in zip(targets, pairs.edges.tolist(), strict=True)]
 
 
-def walk_of(case: Case, targets: list[int]) -> tuple[Pairs, PairWalk]:
-    graph, num_layers = case.attention.graph, case.attention.num_layers
-    pairs = subgraph_pairs(graph, torch.tensor(targets, dtype=torch.int64), num_layers)
-    walk = PairWalk.of(graph, pairs, num_layers)
-    assert walk is not None
-    return pairs, walk
+def pairs_of(case: Case, targets: list[int]) -> Pairs:
+    pairs = subgraph_pairs(case.attention.graph, torch.tensor(targets, dtype=torch.int64), case.attention.num_layers)
+    assert pairs.walk is not None
+    return pairs
+
+
+def without_walk(pairs: Pairs) -> Pairs:
+    """The same pairs, whose walks are too large to be kept."""
+    other = replace(pairs)
+    other.__dict__["walk"] = None
+    return other
+
+
+def walk_of(pairs: Pairs, memory: int) -> PairWalk | None:
+    assert pairs.num_layers is not None
+    return PairWalk.of(pairs.graph, pairs.targets, pairs.flow, pairs.edges, pairs.num_layers, memory)
 
 
 @settings(max_examples=100, deadline=None)
@@ -52,17 +63,18 @@ def walk_of(case: Case, targets: list[int]) -> tuple[Pairs, PairWalk]:
 def test_scores_are_those_of_the_definitions_however_often_attention_changes(case: Case, data: st.DataObject) -> None:
     """The first attention may lack self-loops in some layers, which no kept walk knows of; the later ones lack none."""
     targets = data.draw(st.lists(st.integers(0, case.num_nodes - 1), unique=True))
-    pairs, walk = walk_of(case, targets)
+    pairs = pairs_of(case, targets)
     for number in range(3):
         now = with_new_weights(case, number) if number else case
         for name, method in make_methods(METHODS, seed=2).items():
-            scores = method.score_pairs(now.attention, pairs, walk)
-            torch.testing.assert_close(scores, method.score_pairs(now.attention, pairs), rtol=1e-12, atol=1e-12)
+            scores = method.score_pairs(now.attention, pairs)
+            anew = method.score_pairs(now.attention, without_walk(pairs))
+            torch.testing.assert_close(scores, anew, rtol=1e-12, atol=1e-12)
             if name in FLOW_METHODS:
                 assert scores.tolist() == pytest.approx(scores_by_definition(now, pairs, name), abs=1e-9, rel=1e-9)
 
 
-class CarriesFlow(AttributionMethod):
+class CarriesFlow(FlowMethod):
     """Scores all that it is given alike: it is given only edges that carry a flow."""
 
     name = "carries_flow"
@@ -75,7 +87,7 @@ class CarriesFlow(AttributionMethod):
 @given(cases(partial=True))
 def test_only_edges_that_carry_a_flow_are_scored(case: Case) -> None:
     """Which they are depends on the layers' own edges: pairs and walks are made for layers that have all."""
-    pairs, walk = walk_of(case, list(range(case.num_nodes)))
+    pairs = pairs_of(case, list(range(case.num_nodes)))
     known = {
         target: attribution_by_flows(case.looped, case.alpha, target, case.used) for target in pairs.targets.tolist()
     }
@@ -83,20 +95,20 @@ def test_only_edges_that_carry_a_flow_are_scored(case: Case) -> None:
         float(edge in known[target]["gatt"])
         for target, edge in zip(pairs.targets[pairs.owner].tolist(), pairs.edges.tolist(), strict=True)
     ]
-    assert CarriesFlow().score_pairs(case.attention, pairs, walk).tolist() == expected
+    assert CarriesFlow().score_pairs(case.attention, pairs).tolist() == expected
 
 
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_a_head_is_read_alone_and_single_precision_kept(case: Case) -> None:
-    pairs, walk = walk_of(case, list(range(case.num_nodes)))
+    pairs = pairs_of(case, list(range(case.num_nodes)))
     heads = [weight.shape[1] - 1 for weight in case.attention.weights]
     alone = Attention.from_weights(case.attention.graph, [weight[:, -1] for weight in case.attention.weights])
     single = Attention.from_weights(case.attention.graph, [weight.float() for weight in case.attention.weights])
     for name in FLOW_METHODS:
-        chosen = METHODS[name](heads).score_pairs(case.attention, pairs, walk)
+        chosen = METHODS[name].make(heads).score_pairs(case.attention, pairs)
         assert chosen.tolist() == pytest.approx(METHODS[name]().score_pairs(alone, pairs).tolist(), rel=1e-12)
-        scores = METHODS[name]().score_pairs(single, pairs, walk)
+        scores = METHODS[name]().score_pairs(single, pairs)
         assert scores.dtype == torch.float32
         assert scores.tolist() == pytest.approx(METHODS[name]().score_pairs(case.attention, pairs).tolist(), rel=1e-5)
 
@@ -105,32 +117,33 @@ def test_a_head_is_read_alone_and_single_precision_kept(case: Case) -> None:
 def test_no_targets(num_nodes: int) -> None:
     graph = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
-    walk = PairWalk.of(graph, pairs, 2, memory=1)
-    assert walk is not None
+    assert walk_of(pairs, memory=1) is not None
     for method in make_methods(METHODS).values():
         attention = Attention.from_weights(graph, [torch.ones(num_nodes)] * 2)
-        assert method.score_pairs(attention, pairs, walk).shape == (0,)
+        assert method.score_pairs(attention, pairs).shape == (0,)
 
 
 def test_walks_that_are_too_large_are_not_kept() -> None:
     """The bound is what the walks take, not more: a chain's three targets pass few of its nodes."""
     chain = LoopedGraph(torch.stack([torch.arange(999), torch.arange(1, 1000)]), 1000)
     pairs = subgraph_pairs(chain, torch.tensor([5, 900, 500]), 2)
-    assert PairWalk.of(chain, pairs, 2, memory=1) is None
-    walk = PairWalk.of(chain, pairs, 2, memory=10_000)
+    assert walk_of(pairs, memory=1) is None
+    walk = walk_of(pairs, memory=10_000)
     assert walk is not None
     held = [walk.entry, walk.place, walk.edges, walk.pair, walk.walk.owner, walk.walk.node, *walk.walk.places]
     held += [tensor for step in walk.walk.steps for tensor in (step.entry, step.edges, step.reached)]
     assert sum(tensor.numel() * tensor.element_size() for tensor in held) <= 10_000
 
 
-def test_walks_of_other_pairs_or_layers_are_refused() -> None:
-    graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), 3)
+def test_pairs_of_another_graph_or_depth_are_refused() -> None:
+    graph, other = (LoopedGraph(torch.tensor([[0, 1], [1, node]]), 3) for node in (2, 0))
     attention = Attention.from_weights(graph, [torch.ones(5)] * 2)
-    pairs, others, deeper = (subgraph_pairs(graph, torch.tensor([2]), layers) for layers in (2, 2, 3))
-    for asked, walk in ((pairs, PairWalk.of(graph, others, 2)), (deeper, PairWalk.of(graph, deeper, 3))):
-        with pytest.raises(ArgumentError, match="`walk` to be the walks of these pairs"):
-            GAtt().score_pairs(attention, asked, walk)
+    for depth in (1, 3):
+        with pytest.raises(ArgumentError, match="pairs of a network of 2 layers"):
+            GAtt().score_pairs(attention, subgraph_pairs(graph, 2, depth))
+    for method in make_methods(METHODS).values():
+        with pytest.raises(ArgumentError, match="pairs of the model's graph"):
+            method.score_pairs(attention, subgraph_pairs(other, 2, 2))
 
 
 def levels_by_matrices(case: Case, start: Start, weights: list[Tensor]) -> np.ndarray:

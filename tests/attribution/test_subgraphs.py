@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv, TransformerConv
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import GAT, GATConv, GATv2Conv, GPSConv, TransformerConv
 from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, attribute_subgraphs, make_methods, stream_subgraphs
-from attree.attribution.subgraphs import neighbourhood
+from attree.attribution.neighbourhood import neighbourhood
 from attree.ragged import group
 
 
@@ -43,7 +44,7 @@ def assert_same(result: Attribution, expected: Attribution) -> None:
     torch.testing.assert_close(result.scores, expected.scores, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_equal_the_full_graph(data: st.DataObject) -> None:
     num_nodes = data.draw(st.integers(1, 12))
@@ -84,6 +85,22 @@ def test_node_and_edge_arguments_are_cut_along() -> None:
     assert_same(attribute_subgraphs(method, model, x, edge_index, memory=10_000, **arguments), expected)
 
 
+def test_arguments_that_may_be_of_nodes_or_of_edges_must_say_so() -> None:
+    class Weighted(Net):
+        def forward(self, x: Tensor, edge_index: Tensor, w: Tensor | None = None, **kwargs: Any) -> Tensor:
+            return super().forward(x, edge_index, edge_attr=w, **kwargs)
+
+    x, edge_index = larger()
+    model = Weighted(GATConv, 2, edge_dim=1).double()
+    (method,) = make_methods(["gatt"]).values()
+    ring = torch.stack([torch.arange(300), torch.arange(300).roll(1)])
+    with pytest.raises(ValueError, match="`w` to say by its name whether it is of nodes or of edges"):
+        attribute_subgraphs(method, model, x, ring, w=torch.randn(300, 1).double())
+    w = torch.randn(500, 1).double()
+    expected = method.attribute(capture_attention(model, x, edge_index, w=w))
+    assert_same(attribute_subgraphs(method, model, x, edge_index, memory=10_000, w=w), expected)
+
+
 def test_batches_see_only_their_neighbourhoods() -> None:
     x, edge_index = larger()
     model = Net(GATConv, 2).double()
@@ -91,7 +108,9 @@ def test_batches_see_only_their_neighbourhoods() -> None:
     model.convs[0].register_forward_pre_hook(lambda conv, inputs: sizes.append(len(inputs[0])))
     (method,) = make_methods(["gatt"]).values()
     parts = list(stream_subgraphs(method, model, x, edge_index, memory=10_000))
-    assert len(parts) == len(sizes) > 10
+    assert len(parts) > 10
+    # One pass more to find the layers, and two to check that parts of the graph will do.
+    assert len(sizes) == len(parts) + 3
     assert max(sizes) < 300
     assert [target for part in parts for target in part.targets.tolist()] == list(range(300))
 
@@ -119,16 +138,104 @@ class Tied(nn.Module):
         return self.conv(self.conv(x, edge_index), edge_index)
 
 
-def test_calls_that_exceed_the_modules_must_be_told() -> None:
+class WithAuxiliary(Tied):
+    """A second head that the output does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.auxiliary = GATConv(3, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.auxiliary(x, edge_index)
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("model_class", [Tied, WithAuxiliary])
+def test_layers_are_counted_by_what_the_output_depends_on(model_class: type[Tied]) -> None:
     x, edge_index = larger()
-    model = Tied().double()
+    model = model_class().double()
     methods = make_methods(["gatt", "random"])
-    with pytest.raises(ValueError, match="called in a forward pass, 2, but got 1"):
-        attribute_subgraphs(methods["gatt"], model, x, edge_index)
     expected = methods["gatt"].attribute(capture_attention(model, x, edge_index))
-    assert_same(attribute_subgraphs(methods["gatt"], model, x, edge_index, num_layers=2, memory=5000), expected)
+    assert_same(attribute_subgraphs(methods["gatt"], model, x, edge_index, memory=5000), expected)
+    assert_same(attribute_subgraphs(methods["gatt"], model, x, edge_index, num_layers=2, memory=50_000), expected)
+    with pytest.raises(ValueError, match="`num_layers` to be the number of attention layers, 2, but got 1"):
+        attribute_subgraphs(methods["gatt"], model, x, edge_index, num_layers=1)
+    with pytest.raises(ValueError, match="`num_layers` to be an integer >= 1, but got 0"):
+        attribute_subgraphs(methods["gatt"], model, x, edge_index, num_layers=0)
     with pytest.raises(ValueError, match="one that reads attention"):
         attribute_subgraphs(methods["random"], model, x, edge_index)
+
+
+@pytest.mark.parametrize("memory", [1, 5000, 10**6], ids=["one by one", "few", "many"])
+@pytest.mark.parametrize("norm", ["layer_norm", "graph_norm", "pair_norm"])
+def test_norms_over_the_whole_graph_are_refused(norm: str, memory: int) -> None:
+    x, edge_index = larger()
+    torch.manual_seed(0)
+    model = GAT(3, 4, 2, 2, norm=norm).double()
+    (method,) = make_methods(["gatt"]).values()
+    with pytest.raises(TypeError, match=r"Expected GAT to attend .* paths beside attention, such as norms"):
+        attribute_subgraphs(method, model, x, edge_index, range(20), memory=memory)
+
+
+def test_global_attention_is_refused() -> None:
+    class Global(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = GPSConv(4, GATConv(4, 4), heads=2, norm=None)
+            self.second = GPSConv(4, GATConv(4, 4), heads=2, norm=None)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.second(self.first(F.pad(x, (0, 1)), edge_index), edge_index)
+
+    x, edge_index = larger()
+    (method,) = make_methods(["gatt"]).values()
+    with pytest.raises(TypeError, match="Expected Global to attend"):
+        attribute_subgraphs(method, Global().double(), x, edge_index, [1, 2, 3])
+
+
+def test_norms_of_each_node_and_of_training_are_served() -> None:
+    x, edge_index = larger()
+    model = GAT(3, 4, 3, 2, norm="batch", jk="max").double()
+    (method,) = make_methods(["gatt"]).values()
+    expected = method.attribute(capture_attention(model, x, edge_index))
+    assert_same(attribute_subgraphs(method, model, x, edge_index, memory=10_000), expected)
+
+
+def test_any_network_will_do_where_one_part_is_the_full_graph() -> None:
+    x, nodes = larger()[0], torch.arange(300)
+    ring = torch.stack([nodes, nodes.roll(1)])
+    model = GAT(3, 4, 2, 2, norm="graph_norm").double()
+    (method,) = make_methods(["gatt"]).values()
+    assert_same(attribute_subgraphs(method, model, x, ring), method.attribute(capture_attention(model, x, ring)))
+    with pytest.raises(TypeError, match="Expected GAT to attend"):
+        attribute_subgraphs(method, model, x, ring, memory=10_000)
+
+
+def test_ids_of_nodes_and_pygs_edge_index() -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.net = nn.Embedding(300, 3), Net(GATConv, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.net(self.table(x), edge_index)
+
+    _, edge_index = larger()
+    model = Table().double()
+    (method,) = make_methods(["gatt"]).values()
+    expected = method.attribute(capture_attention(model, torch.arange(300), edge_index))
+    pygs = EdgeIndex(edge_index, sparse_size=(300, 300))
+    result = attribute_subgraphs(method, model, torch.arange(300), pygs, memory=10_000)
+    assert_same(result, expected)
+    nothing = attribute_subgraphs(method, model, torch.arange(300), pygs, [])
+    assert nothing.edges.dtype == torch.int64
+    assert nothing.scores.is_floating_point()
+
+
+def test_graphs_of_several_kinds_are_refused() -> None:
+    (method,) = make_methods(["gatt"]).values()
+    with pytest.raises(TypeError, match="but got a heterogeneous one"):
+        attribute_subgraphs(method, Tied(), {"a": torch.ones(2, 3)}, {("a", "to", "a"): torch.zeros(2, 0).long()})
 
 
 def test_progress_and_empty_target_lists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader, TensorDataset
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
@@ -204,12 +205,11 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], named: str) -> None:
         ExplainCallback(**arguments)
 
 
-def test_foreign_data_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_data_that_is_no_graph_is_refused_with_the_reason(tmp_path: Path) -> None:
     data = infection()
-    with pytest.raises(ArgumentError, match=r"datamodule.*NoneType"):
-        trainer(tmp_path, [ExplainCallback()], epochs=1).fit(
-            classifier(data), train_dataloaders=data.train_dataloader(), val_dataloaders=data.val_dataloader()
-        )
+    rows = DataLoader(TensorDataset(torch.zeros(4, 2)))
+    with pytest.raises(ArgumentError, match="no loader of graphs"):
+        trainer(tmp_path, [ExplainCallback()], epochs=1).fit(classifier(data), train_dataloaders=rows)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
-from attree.evaluation.evaluation import Settings
-from attree.evaluation.graph_evaluation import GraphEvaluation
+from attree.evaluation import Evaluator
 from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
+from attree.subject import Subject
 from helpers.time_limit import time_limit
 
 pytestmark = pytest.mark.needs("tu/MUTAG/raw")
@@ -62,20 +62,17 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     model = classifier(data, readout).double().eval()
     graphs = Batch.from_data_list([data.graphs[0], data.graphs[4]])
     graphs.x = graphs.x.double()
-    evaluation = GraphEvaluation(model, graphs, torch.tensor([0, 4]), Settings(("gatt",), ("removal",)))
-    metrics = evaluation.evaluate()
-    assert set(metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
-
-    reducer = evaluation.make_reducer()
-    reduction = reducer.reduce(evaluation.pairs, PROTOCOLS["removal"])
-    scores = evaluation.score_pairs(evaluation.methods["gatt"], reducer.attention)
+    subject = Subject.of(model, graphs.x, graphs.edge_index, batch=graphs.batch, readout=readout)
+    result = Evaluator(subject, "all", ["gatt"], ["removal"]).evaluate()
+    assert set(result.metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
+    pairs, scores, reduction = result.pairs, result.pair_scores["gatt"], result.reductions["removal"]
     graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
-    trees = [ComputationTree(reducer.attention, node).gatt() for node in range(graphs.num_nodes)]
+    trees = [ComputationTree(subject.attention, node).gatt() for node in range(graphs.num_nodes)]
     sizes = graphs.batch.bincount()
     with torch.no_grad():
         before = model(graphs.x, graphs.edge_index, graphs.batch).softmax(-1)
-    for pair in range(0, len(evaluation.pairs), 7):
-        owner, edge = int(evaluation.pairs.owner[pair]), int(evaluation.pairs.edges[pair])
+    for pair in range(0, len(pairs), 7):
+        owner, edge = int(pairs.owner[pair]), int(pairs.edges[pair])
         total = sum(float(tree.get(edge, 0.0)) for node, tree in enumerate(trees) if graphs.batch[node] == owner)
         expected = total if readout == "sum" else total / int(sizes[owner])
         assert float(scores[pair]) == pytest.approx(expected, abs=1e-9)

@@ -51,22 +51,6 @@ def test_reading_allows_no_further_classes(data_root: str) -> None:
     assert set(torch.serialization.get_safe_globals()) == before
 
 
-def test_code_in_a_stored_graph_is_not_executed(tmp_path: Path) -> None:
-    class Touch:
-        def __reduce__(self) -> tuple[object, tuple[Path]]:
-            return Path.touch, (tmp_path / "executed",)
-
-    folder = tmp_path / "ogb" / "ogbn_arxiv"
-    for path in ("RELEASE_v1.txt", "raw/edge.csv.gz", "raw/node-feat.csv.gz"):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).touch()
-    (folder / "processed").mkdir()
-    torch.save((Touch(), None), folder / "processed" / "geometric_data_processed.pt")
-    with pytest.raises(MissingDataError, match="Weights only load failed"):
-        Arxiv(root=str(tmp_path)).setup()
-    assert not (tmp_path / "executed").exists()
-
-
 def test_no_files_and_no_network_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(url: str) -> bool:
         raise OSError("Name or service not known")

@@ -83,7 +83,12 @@ def test_to_moves_every_tensor() -> None:
         (torch.tensor([1, 1]), torch.zeros(2, 0).long(), None, "`targets` to be distinct"),
         (torch.tensor([-1]), torch.zeros(2, 0).long(), None, "`targets` to be node ids >= 0"),
         (torch.tensor([1]), torch.zeros(3, 2).long(), None, r"`edges` to be of shape \[2, M\]"),
-        (torch.tensor([1]), torch.zeros(2, 2).long(), torch.tensor([0]), r"`ptr` to be of shape \[2\]"),
+        (
+            torch.tensor([1]),
+            torch.zeros(2, 2).long(),
+            torch.tensor([0]),
+            "`ptr` to be non-decreasing offsets from 0 to 2, 2 of",
+        ),
         (torch.tensor([1]), torch.zeros(2, 2).long(), torch.tensor([0, 1]), "`ptr` to be non-decreasing"),
         (
             torch.tensor([1, 2]),

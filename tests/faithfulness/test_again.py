@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
-from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, Reduction
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, Reduction
 from attree.faithfulness.exact import plan, row_groups
 from attree.faithfulness.exact.plan import ReductionPlan
 from helpers.graphs import NODES, randomize
@@ -57,7 +57,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
     net, x, edge_index = setting(kind, 3, 2, seed=4)
     net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)
-    reducer = ExactReducer(net, x, graph, MEMORY[kept])
+    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=MEMORY[kept])
     first = reducer.reduce(pairs, protocol)
     chunks = len(followed)
     assert (chunks > 1) == (kept != "whole")
@@ -68,7 +68,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
     assert len(followed) == chunks * (2 if kept == "not kept" else 1)
     assert_as_brute_force(second, net, x, graph, protocol, 1e-9)
     assert float((first.delta_pc - second.delta_pc).abs().max()) > 1e-3
-    assert_same(second, ExactReducer(net, x, graph).reduce(pairs, protocol))
+    assert_same(second, ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol))
 
 
 @pytest.mark.parametrize("kept", list(MEMORY))
@@ -81,9 +81,9 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
     asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in PROTOCOLS.values()]
 
     def fresh(pairs: Pairs, protocol: Protocol) -> Reduction:
-        return ExactReducer(net, x, graph).reduce(pairs, protocol)
+        return ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
 
-    reducer = ExactReducer(net, x, graph, MEMORY[kept])
+    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=MEMORY[kept])
     for seed in range(2):
         randomize(net, seed)
         reducer.forget()
@@ -103,7 +103,7 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
     net, x, edge_index = setting(kind, 3, 2, seed=3)
     net, x, graph = net.double(), x.double() * 3, LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
-    reducer = ExactReducer(net, x, graph)
+    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph)
     reducer.reduce(pairs, protocol)
     grouped: list[Tensor] = []
     find = ReductionPlan.groups
@@ -123,11 +123,11 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
 
 
 def make_exact(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> ExactReducer:
-    return ExactReducer(net, x, graph)
+    return ExactReducer(net, x, graph.original_edge_index, graph=graph)
 
 
-def make_generic(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> GenericReducer:
-    return GenericReducer(net, x, graph.original_edge_index, graph=graph)
+def make_generic(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> CopiesReducer:
+    return CopiesReducer(net, x, graph.original_edge_index, graph=graph)
 
 
 MAKERS: dict[str, Callable] = {"exact": make_exact, "generic": make_generic}
@@ -153,7 +153,7 @@ def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
     net, x, edge_index = setting("GATv2", 2, 2, seed=9)
     net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 9, 3]), 2)
-    reducer = GenericReducer(net, x, edge_index)
+    reducer = CopiesReducer(net, x, edge_index)
     first = reducer.reduce(pairs, protocol)
     randomize(net, 10)
     reducer.forget()
@@ -169,9 +169,14 @@ def test_forgetting_frees_the_pass() -> None:
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
     exact, generic = make_exact(net, x, graph), make_generic(net, x, graph)
     results = [reducer.reduce(pairs, PROTOCOLS["removal"]) for reducer in (exact, generic)]
-    tensors = [exact.trace.logits, *exact.attention.weights, *generic.attention.weights, generic.attention.output]
-    for layer in exact.trace.layers:
-        tensors += [layer.weights, layer.log_norm, layer.aggregated, *layer.states]
+    tensors = [
+        exact.recording.call.logits,
+        *exact.attention.weights,
+        *generic.attention.weights,
+        generic.attention.output,
+    ]
+    for layer in exact.recording.layers:
+        tensors += [layer.weights, layer.log_norm, layer.aggregated, *layer.states[:3]]
     references = [weakref.ref(tensor) for tensor in tensors]
     del tensors, layer
     assert all(reference() is not None for reference in references)

@@ -12,8 +12,8 @@ from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
-from attree.errors import ArgumentError, UnsupportedModelError
-from attree.faithfulness import PROTOCOLS, ExactReducer, GenericReducer, Protocol, reduce_attention, resolve_protocol
+from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention, resolve_protocol
 from helpers.graphs import NODES, messy_graph, randomize
 
 
@@ -25,9 +25,9 @@ def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, prot
     net, x = net.double(), x.double()
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 9, 0, 4]), layers)
-    exact = ExactReducer(net, x, graph).reduce(pairs, protocol)
+    exact = ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
     for memory in (1, 5_000, 2**29):
-        generic = GenericReducer(net, x, edge_index, memory=memory).reduce(pairs, protocol, with_probability=True)
+        generic = CopiesReducer(net, x, edge_index, memory=memory).reduce(pairs, protocol, with_probability=True)
         torch.testing.assert_close(generic.delta_pc, exact.delta_pc, rtol=0, atol=1e-10)
         torch.testing.assert_close(generic.delta_ne, exact.delta_ne, rtol=0, atol=1e-10)
         assert torch.equal(generic.changed, exact.changed)
@@ -123,7 +123,7 @@ def test_user_models_as_one_forward_pass_each(number: int, protocol: Protocol, m
     model = randomize(model, 4).double().eval()
     graph = LoopedGraph(args[1], NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), 3)
-    reducer = GenericReducer(model, *args, memory=20_000, **kwargs)
+    reducer = CopiesReducer(model, *args, memory=20_000, **kwargs)
     reduction = reducer.reduce(pairs, protocol, with_probability=True)
     reduced = {
         edge: Masked(model, graph, edge, protocol)(monkeypatch, *args, **kwargs).softmax(-1).detach()
@@ -158,14 +158,14 @@ def test_models_that_see_more_than_the_neighbourhood_are_refused(bend: nn.Module
     x, edge_index = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0)), messy_graph(1)
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match=r"within 1 hops.*batch statistics or pooling"):
-        GenericReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
+        CopiesReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
 
 
 def test_a_model_that_mixes_copies_is_refused_even_if_one_subgraph_is_all() -> None:
     x, edge_index = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 2], [0, 0]])
     pairs = subgraph_pairs(LoopedGraph(edge_index, 3), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match="batch statistics"):
-        GenericReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
+        CopiesReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Returns(nn.Module):
@@ -175,20 +175,22 @@ class Returns(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> object:
         out = self.conv(x, edge_index)
-        return {"tuple": (out, out), "rows": out[1:], "one class": out[:, :1]}[str(self.what)]
+        return {"tuple": (out, out), "rows": out[1:]}[str(self.what)]
 
 
-@pytest.mark.parametrize("what", ["tuple", "rows", "one class"])
-def test_outputs_that_are_no_class_scores_are_refused(what: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="class scores"):
-        GenericReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
+@pytest.mark.parametrize(
+    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "which of the 10 graphs")]
+)
+def test_outputs_that_are_no_predictions_are_refused(what: str, sentence: str) -> None:
+    with pytest.raises(AttreeError, match=sentence):
+        CopiesReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
 
 
 def test_message_passing_without_attention_is_refused() -> None:
     model = nn.Module()
     model.conv = GCNConv(4, 3)
     with pytest.raises(UnsupportedModelError, match="GCNConv"):
-        GenericReducer(model, torch.randn(NODES, 4), messy_graph(1))
+        CopiesReducer(model, torch.randn(NODES, 4), messy_graph(1))
 
 
 class Relational(nn.Module):
@@ -206,7 +208,7 @@ def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() ->
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
-        GenericReducer(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
+        CopiesReducer(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Failing(nn.Module):
@@ -228,7 +230,7 @@ def test_the_model_is_left_as_it_was_found_even_after_an_exception() -> None:
     before = dict(model.conv.__dict__)
     x, edge_index = torch.randn(NODES, 4), messy_graph(1)
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
-    reducer = GenericReducer(model, x, edge_index)
+    reducer = CopiesReducer(model, x, edge_index)
     with pytest.raises(RuntimeError, match="third call"):
         reducer.reduce(pairs, PROTOCOLS["removal"])
     assert model.training

@@ -7,8 +7,9 @@ from torch_geometric.nn import GATConv, GATv2Conv, GraphNorm, MessagePassing, gl
 from torch_geometric.utils import softmax
 
 from attree.attention import LoopedGraph
+from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, GenericReducer, Protocol, graph_pairs, reduce_attention
+from attree.faithfulness import PROTOCOLS, CopiesReducer, Protocol, reduce_attention
 from helpers.graphs import randomize
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
@@ -66,7 +67,7 @@ def test_graphs_as_one_forward_pass_each(
         [masked(net, x, e, graph, protocol, monkeypatch)[v] for e, v in zip(pairs.edges.tolist(), target, strict=True)]
     )
     for memory in (1, 3_000, 2**29):
-        reducer = GenericReducer(net, x, EDGES, graph=graph, memory=memory, batch=BATCH)
+        reducer = CopiesReducer(net, x, EDGES, graph=graph, memory=memory, batch=BATCH)
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         assert reduction.probability is not None
         torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)

@@ -69,11 +69,12 @@ def test_sparse_features_give_what_dense_ones_do(
     net = randomize(KINDS[kind](WORDS, 3, 5, 2, 2), 1).double()
     x, graph = bags_of_words().double(), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    as_sparse = ExactReducer(net, x, graph)
+    as_sparse = ExactReducer(net, x, graph.original_edge_index, graph=graph)
     ours = as_sparse.reduce(pairs, protocol, with_probability=True)
     monkeypatch.setattr(sparse, "SPARSE_SHARE", 10**9)
-    as_dense = ExactReducer(net, x, graph)
-    assert (as_sparse._x.layout, as_dense._x.layout) == (torch.sparse_csr, torch.strided)
+    as_dense = ExactReducer(net, x, graph.original_edge_index, graph=graph)
+    layouts = [next(iter(one._recorder._features._prepared.values()))[1].layout for one in (as_sparse, as_dense)]
+    assert layouts == [torch.sparse_csr, torch.strided]
     torch.testing.assert_close(ours.delta_pc, as_dense.reduce(pairs, protocol).delta_pc, rtol=0, atol=1e-12)
     torch.testing.assert_close(as_sparse.attention.weights, as_dense.attention.weights, rtol=0, atol=1e-12)
     assert_as_brute_force(ours, net, x, graph, protocol, 1e-9)
@@ -84,7 +85,9 @@ def test_features_of_every_precision_are_taken(dtype: torch.dtype) -> None:
     net = randomize(KINDS["GATv2"](WORDS, 3, 5, 2, 1), 1, scale=0.3)
     x, graph = bags_of_words().to(dtype), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    reduction = ExactReducer(net.to(dtype), x, graph).reduce(pairs, PROTOCOLS["removal"], with_probability=True)
+    reduction = ExactReducer(net.to(dtype), x, graph.original_edge_index, graph=graph).reduce(
+        pairs, PROTOCOLS["removal"], with_probability=True
+    )
     tolerance = {torch.float16: 2e-2, torch.bfloat16: 1e-1, torch.float32: 1e-5}[dtype]
     assert_as_brute_force(reduction, net, x, graph, PROTOCOLS["removal"], tolerance)
 
@@ -94,8 +97,10 @@ def test_features_that_are_sparse_already_are_taken(layout: torch.layout) -> Non
     net = randomize(KINDS["GAT"](WORDS, 3, 5, 2, 1), 1)
     x, graph = bags_of_words(), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    given_sparse = ExactReducer(net, x.to_sparse(layout=layout), graph).reduce(pairs, PROTOCOLS["weight"])
-    expected = ExactReducer(net, x, graph).reduce(pairs, PROTOCOLS["weight"])
+    given_sparse = ExactReducer(net, x.to_sparse(layout=layout), graph.original_edge_index, graph=graph).reduce(
+        pairs, PROTOCOLS["weight"]
+    )
+    expected = ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, PROTOCOLS["weight"])
     torch.testing.assert_close(given_sparse.delta_pc, expected.delta_pc, rtol=0, atol=1e-6)
 
 
@@ -137,7 +142,9 @@ def test_no_warning_escapes(strict_warnings: None) -> None:
     sums = weighted_sums(ptr, row, torch.tensor([1, 0, 1]), torch.ones(3, 1), torch.tensor([[[1.0]], [[2.0]]]))
     assert sums.view(-1).tolist() == [3.0, 0.0, 2.0]
     net, graph = KINDS["GAT"](WORDS, 3, 5, 2, 1), LoopedGraph(messy_graph(1), NODES)
-    ExactReducer(net, bags_of_words(), graph).reduce(subgraph_pairs(graph, torch.tensor([0]), 2), PROTOCOLS["weight"])
+    ExactReducer(net, bags_of_words(), graph.original_edge_index, graph=graph).reduce(
+        subgraph_pairs(graph, torch.tensor([0]), 2), PROTOCOLS["weight"]
+    )
 
 
 @pytest.mark.slow
@@ -150,7 +157,7 @@ from attree.models import GAT
 warnings.simplefilter("error")
 x = torch.zeros(5, 50)
 x[0, 0] = 1.0
-ExactReducer(GAT(50, 2), x, LoopedGraph(torch.tensor([[0, 1], [1, 2]]), 5))
+ExactReducer(GAT(50, 2), x, torch.tensor([[0, 1], [1, 2]]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,8 +1,9 @@
-"""The shortcuts of ranks: columns of mostly zeros, plain columns, the largest group of ties, labels checked once."""
+"""Ranks of columns of mostly zeros, of integers, with NaN."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,27 +11,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import roc_auc_score
-from torch import Tensor
 
-from attree.errors import ArgumentError
-from attree.metrics import FaithfulnessComparison
-from attree.metrics.functional import Ranking, auroc, faithfulness_statistics, kendall, pearson, spearman
-
-zeros = st.sampled_from([0.0, -0.0])
-not_zero = st.one_of(
-    st.sampled_from([-math.inf, -3.5, -5e-324, 5e-324, 2.0, 2.0, math.inf]),
-    st.floats(-1e6, 1e6).filter(bool),
-)
-
-
-@st.composite
-def mostly_zeros(draw: st.DrawFn) -> list[float]:
-    """Values of which just under half, exactly half, more or all are 0, of either sign, in any order."""
-    others = draw(st.lists(not_zero, max_size=25))
-    fewest = max(len(others) - 1, 0)
-    added = draw(st.lists(zeros, min_size=fewest, max_size=fewest + 25))
-    return draw(st.permutations(others + added))
+from attree.metrics.functional import Ranking, auroc, kendall, pearson, spearman
+from helpers.statistics import mostly_zeros, same
 
 
 @given(mostly_zeros())
@@ -51,6 +34,16 @@ def test_zeros_rank_where_they_stand(values: list[float]) -> None:
     assert ranking.defined == (len(distinct) > 1)
 
 
+def test_ranking_describes_its_values() -> None:
+    values = torch.tensor([3.0, -1.0, 3.0, math.inf, 0.0, -0.0, 3.0])
+    ranking = Ranking(values)
+    assert ranking.midranks[ranking.dense].tolist() == stats.rankdata(values).tolist()
+    assert ranking.counts.tolist() == [1, 2, 3, 1]
+    assert all(a < b for a, b in pairwise(ranking.midranks))
+    assert len(ranking) == 7
+    assert len(Ranking(torch.empty(0)).counts) == 0
+
+
 @given(st.lists(st.sampled_from([-(2**62), -(2**62) + 1, -1, 0, 0, 0, 0, 1, 2**62, 2**62 + 1]), max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_integers_rank_exactly(values: list[int]) -> None:
@@ -58,6 +51,33 @@ def test_integers_rank_exactly(values: list[int]) -> None:
     distinct, counts = np.unique(np.array(values, dtype=np.int64), return_counts=True)
     assert ranking.dense.tolist() == np.searchsorted(distinct, values).tolist()
     assert ranking.counts.tolist() == counts.tolist()
+
+
+def test_integers_beyond_the_float64_mantissa_are_told_apart() -> None:
+    scores = torch.tensor([2**60, 2**60 + 1])
+    same(kendall(scores, torch.tensor([0, 1])), 1.0)
+    same(auroc(scores, torch.tensor([False, True])), 1.0)
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_unsigned_integers_beyond_int64_rank_exactly(values: list[int]) -> None:
+    array = np.array(values, dtype=np.uint64)
+    ranking = Ranking(torch.from_numpy(array))
+    distinct, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
+    assert ranking.dense.tolist() == inverse.tolist()
+    assert ranking.counts.tolist() == counts.tolist()
+    assert ranking.defined == (len(distinct) > 1)
+
+
+def test_statistics_of_unsigned_integers_beyond_int64() -> None:
+    scores = torch.from_numpy(np.array([2**63 + 5, 3, 2**64 - 1, 2**63 + 4], dtype=np.uint64))
+    order = torch.tensor([2, 0, 3, 1])
+    for function in (kendall, spearman):
+        same(function(scores, order), 1.0)
+    same(pearson(scores, order), stats.pearsonr([2.0**63 + 5, 3, 2.0**64, 2.0**63 + 4], order).statistic)
+    for column in (scores, Ranking(scores)):
+        same(auroc(column, order > 1), 1.0)
 
 
 @pytest.mark.parametrize("zeros", [0, 3, 20])
@@ -73,98 +93,3 @@ def test_nan_is_seen_among_any_number_of_zeros(zeros: int, sign: float) -> None:
         assert function(clean, Ranking(dirty)).isnan()
     for scores in (dirty, Ranking(dirty)):
         assert auroc(scores, labels).isnan()
-
-
-@given(mostly_zeros(), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
-def test_auroc_of_plain_and_of_ranked_scores_equals_scikit_learn(values: list[float], seed: int) -> None:
-    scores = torch.tensor(values, dtype=torch.float64)
-    labels = torch.rand(len(values), generator=torch.Generator().manual_seed(seed)) < 0.4
-    both = 0 < int(labels.sum()) < len(values)
-    # Ranks are in the same order, and finite, as scikit-learn wants scores to be.
-    expected = roc_auc_score(labels, stats.rankdata(values)) if both else math.nan
-    for column in (scores, Ranking(scores)):
-        assert auroc(column, labels).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float64])
-def test_labels_of_every_dtype(dtype: torch.dtype) -> None:
-    scores, labels = torch.tensor([-30.0, 2.0, 2.0, 900.0]), torch.tensor([0, 0, 1, 1]).to(dtype)
-    assert auroc(scores, labels).item() == 0.875
-
-
-GROUP = [(0.0, 0.0), (1.0, 0.0), (1.0, 0.0), (3.0, 0.0), (9.0, 0.0)]
-"""Points of which y, more than x, is one group of ties."""
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        [],
-        [(2.0, 5.0)],
-        [(2.0, -1.0), (0.5, 4.0), (7.0, 2.0), (-1.0, -3.0)],
-        [(1.0, -1.0), (1.0, 4.0), (3.0, 2.0), (5.0, -3.0)],
-        [(2.0, 4.0), (0.5, 4.0), (7.0, -1.0), (-1.0, -1.0)],
-        [(1.0, 4.0), (1.0, 4.0), (1.0, 4.0), (7.0, -1.0), (7.0, -1.0), (0.0, 4.0), (7.0, 3.0)],
-    ],
-    ids=["none", "one", "without ties", "ties in x", "ties in y", "ties in both"],
-)
-def test_kendall_beside_its_largest_group(others: list[tuple[float, float]]) -> None:
-    x, y = torch.tensor(GROUP + others, dtype=torch.float64).T
-    expected = stats.kendalltau(x, y).statistic if others else math.nan
-    for first, second in ((x, y), (y, x), (Ranking(x), Ranking(y))):
-        assert kendall(first, second).item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
-    assert kendall(-x, y).item() == pytest.approx(-expected, abs=1e-12, nan_ok=True)
-
-
-def columns(n: int = 60) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
-    good, bad, noise, delta_pc, delta_ne = torch.rand(5, n, generator=torch.Generator().manual_seed(0))
-    delta_pc = delta_pc.masked_fill(noise < 0.6, 0.0)
-    scores = {"good one": good + delta_pc, "bad": bad, "random 0": noise.round(decimals=1)}
-    return scores, delta_pc, delta_ne - delta_pc, delta_pc > 0.5
-
-
-def test_comparison_gives_each_method_its_statistics_epoch_by_epoch() -> None:
-    scores, delta_pc, delta_ne, changed = columns()
-    metric = FaithfulnessComparison(scores, fixed=["random 0"])
-    for epoch in range(2):
-        now = {name: values if name == "random 0" else values + epoch * delta_pc for name, values in scores.items()}
-        metric.reset()
-        for part in (slice(0, 25), slice(25, None)):
-            batch = {name: values[part] for name, values in now.items()}
-            metric.update(batch, delta_pc[part] + epoch, delta_ne[part], changed[part])
-        for name, values in metric.compute().items():
-            assert values == faithfulness_statistics(now[name].double(), delta_pc + epoch, delta_ne, changed)
-
-
-def test_comparison_of_undefined_labels_is_undefined() -> None:
-    scores, delta_pc, delta_ne, changed = columns()
-    metric = FaithfulnessComparison(scores)
-    metric.update(scores, delta_pc, delta_ne, changed.double().index_fill(0, torch.tensor([7]), math.nan))
-    for values in metric.compute().values():
-        assert [name for name, value in values.items() if value.isnan()] == ["p_auroc", "faithfulness"]
-
-
-def test_errors_name_the_argument_of_whoever_was_called() -> None:
-    scores, delta_pc, delta_ne, changed = columns()
-    wrong = changed.double().index_fill(0, torch.tensor([7]), 3.0)
-    metric = FaithfulnessComparison(scores)
-    metric.update(scores, delta_pc, delta_ne, wrong)
-    expected = r"`changed` to be 0 or 1 everywhere, but got \[3.0\]"
-    with pytest.raises(ArgumentError, match=expected):
-        metric.compute()
-    with pytest.raises(ArgumentError, match=expected):
-        faithfulness_statistics(scores["bad"], delta_pc, delta_ne, wrong)
-    with pytest.raises(ArgumentError, match=r"`labels` to be 0 or 1 everywhere, but got \[3.0\]"):
-        auroc(scores["bad"], wrong)
-    with pytest.raises(ArgumentError, match="`delta_ne` to be of length 60 as `delta_pc` is, but got 59"):
-        metric.update(scores, delta_pc, delta_ne[1:], changed)
-    with pytest.raises(ArgumentError, match="`bad` to be a tensor, but got 'list'"):
-        metric.update({**scores, "bad": [1.0]}, delta_pc, delta_ne, changed)
-    with pytest.raises(ArgumentError, match="`scores` to be scores of good one, bad, random 0"):
-        metric.update({"bad": scores["bad"]}, delta_pc, delta_ne, changed)
-
-
-def test_comparison_refuses_methods_named_like_its_columns() -> None:
-    with pytest.raises(ArgumentError, match=r"`methods`.*delta_ne.*\['changed'\]"):
-        FaithfulnessComparison(["gatt", "changed"])

@@ -55,6 +55,41 @@ def test_stack_equals_one_built_by_hand(kind: str, num_layers: int, heads: int, 
     assert net.conv == kind
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("heads", "last_heads"), [(3, 1), (1, 4)])
+def test_the_last_layer_may_have_heads_of_its_own(kind: str, heads: int, last_heads: int) -> None:
+    net_class, conv_class, options = KINDS[kind]
+    net = net_class(5, 3, 7, 2, heads, last_heads=last_heads, **options).eval()
+    convs = [
+        conv_class(5, 7, heads=heads, concat=True, **options),
+        conv_class(7 * heads, 3, heads=last_heads, concat=False, **options),
+    ]
+    for ours, theirs in zip(net.convs, convs, strict=True):
+        theirs.load_state_dict(ours.state_dict())
+        theirs.eval()
+    x, edge_index = graph()
+    assert torch.equal(net(x, edge_index), convs[1](F.elu(convs[0](x, edge_index)), edge_index))
+    assert (net.heads, net.last_heads) == (heads, last_heads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_dropout_of_the_first_layer_alone(kind: str) -> None:
+    net_class, conv_class, options = KINDS[kind]
+    net = net_class(5, 3, 7, 2, attention_dropout=[0.6, 0.0], **options)
+    convs = [conv_class(5, 7, dropout=0.6, **options), conv_class(7, 3, concat=False, **options)]
+    for ours, theirs in zip(net.convs, convs, strict=True):
+        theirs.load_state_dict(ours.state_dict())
+    x, edge_index = graph()
+    outputs = []
+    for run in (lambda: net(x, edge_index), lambda: convs[1](F.elu(convs[0](x, edge_index)), edge_index)):
+        torch.manual_seed(3)
+        outputs.append(run())
+    assert torch.equal(*outputs)
+    assert not torch.equal(outputs[0], net.eval()(x, edge_index))
+    assert net.attention_dropout == [0.6, 0.0]
+    assert net_class(5, 3, attention_dropout=0.6, **options).attention_dropout == 0.6
+
+
 def test_both_dropouts_act_in_training_only() -> None:
     x, edge_index = graph()
     for rates in ({"dropout": 0.5}, {"attention_dropout": 0.5}):
@@ -106,6 +141,9 @@ def test_supergat_draws_non_edges_within_each_graph() -> None:
         ({"hidden_channels": 0}, "`hidden_channels`"),
         ({"dropout": 1.0}, "`dropout`"),
         ({"attention_dropout": -0.1}, "`attention_dropout`"),
+        ({"attention_dropout": [0.5, 1.0]}, r"`attention_dropout` to be numbers in \[0, 1\), but got 1.0"),
+        ({"attention_dropout": [0.5]}, r"`attention_dropout` to be one rate, or 2, one a layer, but got \[0.5\]"),
+        ({"last_heads": 0}, "`last_heads` to be an integer >= 1, but got 0"),
         ({"attention_type": "XX"}, "`attention_type`"),
         ({"attention_loss_weight": -1}, "`attention_loss_weight`"),
         ({"edge_sample_ratio": 0}, "`edge_sample_ratio`"),

@@ -138,3 +138,13 @@ def test_nodes_of_a_sketch_do_not_overlap_and_fit() -> None:
     assert distance.min() > 2 * drawn.radius
     assert np.abs(drawn.positions).max() == pytest.approx(1.0)
     assert all(len(curve) >= 2 for curve in drawn.curves)
+
+
+def test_parts_that_do_not_hang_together_are_drawn_side_by_side() -> None:
+    """As where a large graph is cut to its highest-scored edges: no part may shrink to a point."""
+    ring = np.arange(5)
+    sources = np.concatenate([ring, ring + 5])
+    destinations = np.concatenate([np.roll(ring, 1), np.roll(ring, 1) + 5])
+    placed = sketch(sources, destinations, 10).positions
+    within = min(np.ptp(placed[part], axis=0).max() for part in (slice(0, 5), slice(5, 10)))
+    assert within > 0.25 * np.ptp(placed, axis=0).max()

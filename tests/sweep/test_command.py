@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from attree.lock import FolderLock
 from attree.sweep.command import main
 from attree.sweep.run import Processes, threads_per_job
 
@@ -149,21 +150,22 @@ def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.Captur
     assert "nothing to sum up" in capsys.readouterr().out
 
 
-def test_dry_run_prints_commands_whose_marks_count_as_finished(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_a_command_for_each_run_that_is_not_finished(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(file), "--dry_run"]) == 0
     assert not Path("logs").exists()
     printed = capsys.readouterr()
     assert printed.err == ""
     lines = printed.out.splitlines()
     assert len(lines) == len(ALL)
-    for line, run in zip(lines, ALL, strict=True):
-        words = shlex.split(line)
-        assert words[:3] == ["attree", "fit", "--config=base.yaml"]
-        assert f"--trainer.logger.init_args.version={run}" in words
-    first = Path("logs/sweeps/study", ALL[0])
-    first.mkdir(parents=True)
-    (first / "metrics.json").write_text('{"val/acc": 0.9}')
-    os.system(lines[0].partition(" && ")[2])  # what the scheduler's shell does after the fit
+    jobs = [shlex.split(line) for line in lines]
+    assert [job[:2] for job in jobs] == [["attree", "sweep"]] * len(ALL)
+    first = FakeFit()
+    for _ in range(2):  # schedulers repeat jobs
+        assert main(jobs[0][2:], launch=first) == 0
+    assert first.versions() == [ALL[0]]
+    capsys.readouterr()
     assert main([str(file), "--dry_run"]) == 0
     again = capsys.readouterr()
     assert again.out.splitlines() == lines[1:]
@@ -227,3 +229,51 @@ def test_stop_ends_a_running_process_at_once_and_starts_no_other(tmp_path: Path)
         assert status.result(timeout=60) == -signal.SIGKILL
     assert processes.launch(["fit"], tmp_path / "second", environment) == 1
     assert (tmp_path / "second").read_bytes() == b""
+
+
+@pytest.mark.parametrize("damage", ["", '{"val/acc": ', "[]", '{"val/acc": "high"}', "\udcff"])
+def test_damaged_metrics_are_left_out_said_and_mended(
+    file: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    main([str(file)], launch=FakeFit())
+    Path("logs/sweeps/study", ALL[2], "metrics.json").write_bytes(damage.encode(errors="surrogateescape"))
+    assert main([str(file), "--collect"]) == 0
+    assert f"left out: {ALL[2]}, as its metrics.json is damaged" in capsys.readouterr().out
+    assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [*ALL[:2], *ALL[3:]]
+    again = FakeFit()
+    assert main([str(file)], launch=again) == 0
+    assert again.versions() == [ALL[2]]
+
+
+def test_metrics_that_are_null_are_undefined(file: Path) -> None:
+    main([str(file)], launch=FakeFit())
+    Path("logs/sweeps/study", ALL[0], "metrics.json").write_text('{"val/acc": null}')
+    assert main([str(file), "--collect"]) == 0
+    assert pd.read_csv("logs/sweeps/study/results.csv")["val/acc"].isna().tolist() == [True] + [False] * 5
+
+
+def test_one_sweep_at_a_time_and_no_run_of_someone_else_is_removed(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("logs/sweeps/study")
+    statuses: list[int] = []
+
+    def sweep_again(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        statuses.append(main([str(file)], launch=FakeFit()))
+        return 1
+
+    assert main([str(file)], launch=sweep_again) == 1
+    assert set(statuses) == {2}
+    assert f"{folder.absolute()} is in use by" in capsys.readouterr().err
+
+    kept = folder / ALL[0] / "events"
+    kept.touch()
+    with FolderLock(folder / ALL[0]):
+        assert main([str(file)], launch=FakeFit()) == 1
+    assert f"failed: {ALL[0]}, {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
+    assert kept.exists()
+
+
+def test_a_run_that_is_not_in_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(file), "--run", "decay=0-sed=0"], launch=FakeFit()) == 2
+    assert f"but got 'decay=0-sed=0'. Did you mean `{ALL[0]}`?" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import yaml
 
 from attree.errors import ArgumentError, MissingDataError
 from attree.sweep.plan import Plan, load_plan
-from attree.sweep.run import fit_arguments, shell_command
+from attree.sweep.run import fit_arguments
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -87,19 +86,17 @@ def test_exponents_without_a_point_are_numbers(tmp_path: Path) -> None:
     assert [run.overrides["lr"] for run in load_plan(path).runs] == [1e-4, 50.0, "e5", 1]
 
 
-def test_arguments_survive_a_shell(tmp_path: Path) -> None:
+def test_values_are_written_as_the_command_line_reads_them(tmp_path: Path) -> None:
     settings = {"text": "it's $HOME; x", "list": ["gatt", "random"], "flag": True, "none": None, "lr": 1e-5}
     plan = load_plan(write_plan(tmp_path, {"runs": [{"list": [settings], "name": "odd"}]}))
-    line = shell_command(plan, plan.runs[0], Path("out folder"))
-    fit, echo = line.split(" && ")
-    assert shlex.split(fit) == ["attree", *fit_arguments(plan, plan.runs[0], Path("out folder"))]
-    parsed = dict(argument.removeprefix("--").split("=", 1) for argument in shlex.split(fit)[2:])
+    fit = fit_arguments(plan, plan.runs[0], Path("out folder"))
+    parsed = dict(argument.removeprefix("--").split("=", 1) for argument in fit[1:])
     assert parsed["text"] == settings["text"]
     for key in ("list", "flag", "none"):
         assert yaml.safe_load(parsed[key]) == settings[key]
     assert float(parsed["lr"]) == 1e-5
-    assert shlex.split(echo)[:2] == ["echo", plan.runs[0].fingerprint]
-    assert shlex.split(echo)[3] == f"out folder/study/{plan.runs[0].id}/fingerprint.txt"
+    assert parsed["trainer.logger.init_args.save_dir"] == "out folder"
+    assert parsed["trainer.logger.init_args.version"] == plan.runs[0].id
 
 
 @pytest.mark.parametrize(
@@ -124,7 +121,7 @@ def test_arguments_survive_a_shell(tmp_path: Path) -> None:
         ({"runs": [{"grid": {"a": [1]}}], "metrics": "val/acc"}, "`metrics`"),
         ({"runs": [{"grid": {"a": [1]}, "set": {"b": i}} for i in range(2)]}, "`name`"),
         ({"runs": [{"grid": {"a": ["x y", "x/y"]}}]}, "run ids to differ"),
-        ({"run": []}, "only the keys"),
+        ({"run": []}, r"only the keys .* Did you mean `runs`\?"),
         ({}, "the key `runs`"),
     ],
 )
@@ -161,3 +158,19 @@ def test_regularisation_study_is_the_papers() -> None:
         assert point.run.overrides["model.init_args.weight_decay"] == 0
     assert {point.seed for point in decay.points} == {0, 1, 2}
     assert len(plan.runs) == 27  # 30 points, of which 3 are in both blocks
+
+
+def test_files_that_are_no_text_or_never_end(tmp_path: Path) -> None:
+    path = write_plan(tmp_path, {"runs": [{"grid": {"a": [1]}}]})
+    content = path.read_bytes()
+    path.write_bytes(content + b"# \xe9\n")
+    with pytest.raises(ArgumentError, match=rf"{path} is no UTF-8 text"):
+        load_plan(path)
+    path.write_bytes(content)
+    (tmp_path / "base.yaml").write_bytes(b"# \xe9\n")
+    with pytest.raises(ArgumentError, match=r"base.yaml is no UTF-8 text"):
+        load_plan(path)
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ArgumentError, match=r"sweep.yaml is no valid YAML: more than 100000 values"):
+        load_plan(path)

@@ -1,6 +1,16 @@
 """What a network attended to: captured from any PyG attention convolution, aligned with one edge list."""
 
+from attree.attention.bypass import Bypass, measure_bypass
 from attree.attention.capture import Attention, capture_attention
+from attree.attention.locality import Locality, measure_locality
 from attree.attention.looped_graph import LoopedGraph
 
-__all__ = ["Attention", "LoopedGraph", "capture_attention"]
+__all__ = [
+    "Attention",
+    "Bypass",
+    "Locality",
+    "LoopedGraph",
+    "capture_attention",
+    "measure_bypass",
+    "measure_locality",
+]

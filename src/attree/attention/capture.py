@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
 
+from attree.attention.alignment import align_layer
+from attree.attention.chain import find_chain
+from attree.attention.chain_check import check_chain
+from attree.attention.eager import evaluating
 from attree.attention.looped_graph import LoopedGraph
-from attree.attention.softmax_tap import attention_convs, tap_softmax
+from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.errors import UnsupportedModelError, expect
+
+__all__ = [
+    "Attention",
+    "LayerRecord",
+    "align_layers",
+    "capture_attention",
+    "check_features",
+    "evaluating",
+    "record_layers",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,8 @@ class Attention:
         present: Per layer, which edges the layer uses [num_edges]; None if it uses all, as GAT-like layers do.
         output: What the model returned in the pass that was captured.
         embedding: What the last of the layers returned, [num_nodes, channels].
+        calls: Which calls of attention convolutions, in their order in the pass, the layers are; a later pass of the
+            same model need not find out again.
     """
 
     graph: LoopedGraph
@@ -33,6 +47,7 @@ class Attention:
     present: tuple[Tensor | None, ...]
     output: Any = None
     embedding: Tensor | None = None
+    calls: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
@@ -55,6 +70,14 @@ class Attention:
         """Wrap weights that are at hand: one tensor a layer, [num_edges] or [num_edges, heads], using all edges."""
         columns = tuple(weight.unsqueeze(-1) if weight.dim() == 1 else weight for weight in weights)
         return cls(graph, columns, (None,) * len(columns))
+
+    def only(self, calls: Sequence[int]) -> Attention:
+        """The attention of some of the calls that this one lists all of."""
+        if list(calls) == list(range(len(self.weights))):
+            return replace(self, calls=tuple(calls))
+        embedding = self.embedding if calls[-1] == len(self.weights) - 1 else None
+        weights, present = tuple(self.weights[call] for call in calls), tuple(self.present[call] for call in calls)
+        return Attention(self.graph, weights, present, self.output, embedding, tuple(calls))
 
     @property
     def num_layers(self) -> int:
@@ -81,144 +104,80 @@ def capture_attention(
     edge_index: Tensor,
     *args: Any,
     graph: LoopedGraph | None = None,
+    calls: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Attention:
     """Run `model(x, edge_index, *args, **kwargs)` in eval mode without gradients and return its attention.
 
     Works on any model whose message passing is done by PyG convolutions that use PyG's softmax (GATConv, GATv2Conv,
-    SuperGATConv, TransformerConv and others). The model is left as it was found: modes of all submodules, hooks,
-    gradients, also after an exception.
+    SuperGATConv, TransformerConv and others), one working on what the one before returned. Which call feeds which is
+    followed through the pass: skips are fine, calls that do not matter for the output are left out, and branches side
+    by side are refused. Compiled models run eagerly. The model is left as it was found: modes of all submodules,
+    hooks, gradients, also after an exception.
 
     Args:
         model: The model.
-        x: Node features; their number gives the number of nodes.
+        x: Node features, or ids of nodes; their number gives the number of nodes.
         edge_index: The graph's edges [2, E].
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand; saves building it again.
+        calls: `Attention.calls` of an earlier pass of the model, which saves finding them again.
         **kwargs: Further keyword arguments of the model.
+
+    Raises:
+        UnsupportedModelError: If the model's attention is not that of one computation tree on this graph.
     """
+    check_features(x, edge_index)
     num_nodes = x.shape[0]
     if graph is None:
         graph = LoopedGraph(edge_index, num_nodes)
     else:
         expect(graph.matches(edge_index, num_nodes), "graph", "the looped graph of `edge_index`", "another graph")
-    with evaluating(model), torch.no_grad(), record_layers(model) as layers:
-        output = model(x, edge_index, *args, **kwargs)
-    return align_layers(layers, graph, output)
+
+    def run() -> Any:
+        return model(x, edge_index, *args, **kwargs)
+
+    with evaluating(model), torch.no_grad():
+        with record_layers(model, follow=calls is None) as records:
+            output = run()
+        attention = align_layers(records, graph, output, calls)
+        if calls is None and attention.calls is not None:
+            check_chain(model, run, records, attention.calls, output)
+    return attention
 
 
-@dataclass
-class LayerRecord:
-    """What one call of one attention convolution used."""
+def align_layers(
+    records: Records, graph: LoopedGraph, output: Any = None, calls: Sequence[int] | None = None
+) -> Attention:
+    """Bring the recorded layers of what the model returned onto the edges of `graph`.
 
-    conv: MessagePassing
-    bipartite: bool = False
-    softmaxes: int = 0
-    scores: Tensor | None = None
-    weights: Tensor | None = None
-    edge_index: Tensor | None = None
-    output: Any = None
-
-
-@contextmanager
-def record_layers(model: nn.Module) -> Iterator[list[LayerRecord]]:
-    """While open, collect one `LayerRecord` per call of an attention convolution of `model`, in the order of calls."""
-    layers: list[LayerRecord] = []
-    open_calls: dict[MessagePassing, LayerRecord] = {}
-
-    def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        open_calls[conv] = LayerRecord(conv, bipartite=_two_node_sets(args[0] if args else kwargs.get("x")))
-        layers.append(open_calls[conv])
-
-    def see_edges(conv: MessagePassing, inputs: Any) -> None:
-        open_calls[conv].edge_index = inputs[0]
-
-    def see_weights(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        weights = softmax(scores)
-        open_calls[conv].scores, open_calls[conv].weights = scores, weights
-        open_calls[conv].softmaxes += 1
-        return weights
-
-    def end(conv: MessagePassing, inputs: Any, output: Any) -> None:
-        # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
-        open_calls[conv].output = output[0] if isinstance(output, tuple) else output
-
-    with ExitStack() as stack:
-        for conv in attention_convs(model):
-            for handle in (
-                conv.register_forward_pre_hook(begin, with_kwargs=True),
-                conv.register_propagate_forward_pre_hook(see_edges),
-                conv.register_forward_hook(end),
-            ):
-                stack.callback(handle.remove)
-        stack.enter_context(tap_softmax(model, see_weights))
-        yield layers
-
-
-def align_layers(layers: Sequence[LayerRecord], graph: LoopedGraph, output: Any = None) -> Attention:
-    """Bring recorded layers onto the edges of `graph`.
+    Args:
+        records: What `record_layers` collected in one pass.
+        graph: The looped graph that the model ran on.
+        output: What the model returned.
+        calls: Which of the records are the layers, if known; they are found if the calls were followed, and all are
+            taken otherwise.
 
     Raises:
-        UnsupportedModelError: If a layer did not run on exactly the graph's edges, or not with one weight for each.
+        UnsupportedModelError: If the layers are no chain, or one did not run on exactly the graph's nodes and edges,
+            with one weight for each edge.
     """
-    if not layers:
+    if not records:
         raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
-    aligned = [_align_layer(number, layer, graph) for number, layer in enumerate(layers, start=1)]
+    if calls is None:
+        calls = range(len(records)) if records.provenance is None else find_chain(records, output)
+    expect(len(calls) > 0 and max(calls) < len(records), "calls", f"among the {len(records)} calls made", list(calls))
+    aligned = [align_layer(records, call, graph) for call in calls]
     weights, present = zip(*aligned, strict=True)
-    return Attention(graph, weights, present, output, layers[-1].output)
+    return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls))
 
 
-def _align_layer(number: int, layer: LayerRecord, graph: LoopedGraph) -> tuple[Tensor, Tensor | None]:
-    """One layer's weights on the graph's edges, and which of those edges it used (None: all)."""
-    where = f"layer {number} ({type(layer.conv).__name__})"
-    edge_index, weights = layer.edge_index, layer.weights
-    if layer.conv.flow != "source_to_target":
-        raise UnsupportedModelError(f"Expected flow 'source_to_target' in {where}, but got {layer.conv.flow!r}.")
-    if layer.bipartite:
-        raise UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
-    if isinstance(edge_index, Tensor) and edge_index.numel() == 0 and weights is None:
-        # Without a single edge, GATConv does not even call softmax.
-        weights = torch.zeros(0, getattr(layer.conv, "heads", 1), device=graph.device)
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or weights is None:
-        raise UnsupportedModelError(f"Expected {where} to use edge_index as a [2, E] tensor and softmax attention.")
-    if layer.softmaxes > 1 or weights.shape[0] != edge_index.shape[1]:
-        # RGATConv "within-relation" does this: one softmax for each relation, over its edges alone.
-        raise UnsupportedModelError(
-            f"Expected {where} to call softmax once, with a score for each of its {edge_index.shape[1]} edges, but "
-            f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."
-        )
-    weights = weights.detach()
-    weights = weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)
-    if torch.equal(edge_index, graph.edge_index):
-        return weights, None
-
-    proper = edge_index[0] != edge_index[1]
-    if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
-        raise UnsupportedModelError(
-            f"Expected {where} to run on the edges it was called with, in their order, but it ran on others."
-        )
-    on_graph = weights.new_zeros(graph.num_edges, weights.shape[1])
-    on_graph[: graph.num_proper_edges] = weights[proper]
-    loops = graph.num_proper_edges + edge_index[0, ~proper]
-    on_graph.index_add_(0, loops, weights[~proper])
-    used = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
-    used[graph.num_proper_edges :] = False
-    used[loops] = True
-    return on_graph, None if bool(used.all()) else used
+def check_features(x: Any, edge_index: Any) -> None:
+    """Raise unless `x` and `edge_index` are those of a graph with one kind of node and edge."""
+    if isinstance(x, dict) or isinstance(edge_index, dict):
+        raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
+    expect(isinstance(x, Tensor) and x.dim() >= 1, "x", "a tensor with one row a node", _kind(x))
 
 
-def _two_node_sets(x: Any) -> bool:
-    """Whether features given to a convolution are those of sources and of other destinations."""
-    return isinstance(x, tuple) and all(isinstance(side, Tensor) for side in x) and len(x[0]) != len(x[-1])
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into eval mode; on exit give every submodule the mode it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -7,11 +7,13 @@ order (they drop self-loops, then append one per node), so their weights need no
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
-from attree.errors import expect
+from attree.edges import check_edge_index
 from attree.ragged import Rows, group
 
 
@@ -32,6 +34,7 @@ class LoopedGraph:
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         check_edge_index(edge_index, num_nodes)
+        edge_index = plain(edge_index)
         self.num_nodes = num_nodes
         self.original_edge_index = edge_index
         proper = edge_index[0] != edge_index[1]
@@ -93,22 +96,10 @@ class LoopedGraph:
         return (
             self.num_nodes == num_nodes
             and self.device == edge_index.device
-            and torch.equal(self.original_edge_index, edge_index)
+            and torch.equal(self.original_edge_index, plain(edge_index))
         )
 
 
-def check_edge_index(edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless `edge_index` is a [2, E] tensor of node ids in [0, num_nodes)."""
-    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
-    expect(dense, "edge_index", "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
-    expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
-    expect(
-        edge_index.dim() == 2 and edge_index.shape[0] == 2,
-        "edge_index",
-        "of shape [2, num_edges]",
-        tuple(edge_index.shape),
-    )
-    expect(edge_index.dtype == torch.int64, "edge_index", "of dtype torch.int64", edge_index.dtype)
-    if edge_index.numel():
-        low, high = (int(bound) for bound in edge_index.aminmax())
-        expect(low >= 0 and high < num_nodes, "edge_index", f"node ids in [0, {num_nodes})", f"[{low}, {high}]")
+def plain(edge_index: Any) -> Any:
+    """The plain tensor of PyG's `EdgeIndex`, which carries its order and caches along; all else as it is."""
+    return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index

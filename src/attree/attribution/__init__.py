@@ -1,13 +1,24 @@
 """Edge attribution: one class a method, one verb."""
 
-from attree.attribution.baselines import AvgAtt, Random
+from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
+from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
-from attree.attribution.pairs import Pairs, subgraph_pairs
-from attree.attribution.registry import METHODS, make_methods
+from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc import (
+    FastDnX,
+    GNNExplainer,
+    GraphMask,
+    GuidedBackprop,
+    IntegratedGradients,
+    PGExplainer,
+    Saliency,
+)
+from attree.attribution.registry import METHODS, make_methods, method_label
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
+from attree.attribution.subject_pairs import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.tree import ComputationTree
 
 __all__ = [
@@ -17,16 +28,28 @@ __all__ = [
     "AvgAtt",
     "AvgAttExplainer",
     "ComputationTree",
+    "FastDnX",
+    "FlowMethod",
     "GAtt",
     "GAttAvg",
     "GAttAvgExplainer",
     "GAttExplainer",
     "GAttSim",
     "GAttSimExplainer",
+    "GNNExplainer",
+    "GraphMask",
+    "GuidedBackprop",
+    "IntegratedGradients",
+    "PGExplainer",
     "Pairs",
     "Random",
+    "Saliency",
+    "Uniform",
     "attribute_subgraphs",
+    "graph_pairs",
     "make_methods",
+    "method_label",
     "stream_subgraphs",
     "subgraph_pairs",
+    "subject_pairs",
 ]

@@ -1,24 +1,29 @@
-"""The baselines that GAtt is measured against: average attention and random scores."""
+"""The baselines that GAtt is measured against: average attention, uniform attention and random scores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attribution.blocks import EdgeBlock
-from attree.attribution.method import AttributionMethod
-from attree.attribution.pair_walk import PairWalk
+from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
+from attree.attribution.flow_method import FlowMethod
+from attree.attribution.gatt import GAtt
+from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
+from attree.subject import Subject
 
 
-class AvgAtt(AttributionMethod):
+class AvgAtt(FlowMethod):
     """AvgAtt: an edge's attention averaged over layers and heads, the same for every target (Ying et al., 2019)."""
 
     name = "avgatt"
+    label = "AvgAtt"
 
     def score(self, block: EdgeBlock) -> Tensor:
         rows = block.table.alpha_rows
@@ -28,12 +33,37 @@ class AvgAtt(AttributionMethod):
         """Twice as far as flows go: this method also reads late layers at nodes that flows pass in early ones."""
         return 2 * num_layers - 1
 
-    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
+        attention = as_subject(subject).attention
+        pairs.check(attention.graph)
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
 
 
-class Random(AttributionMethod):
+class Uniform(GAtt):
+    """GAtt of attention that tells no edges apart: every edge of a softmax weighs the same.
+
+    It says how much the computation tree explains by itself. Edges that enter a node weigh 1 / their number, the
+    self-loop included where the layer uses it.
+
+    Args:
+        heads: Unused by this method; accepted so that all methods are made alike.
+    """
+
+    name = "uniform"
+    label = "Uniform"
+
+    def table(self, attention: Attention) -> LayerTable:
+        graph = attention.graph
+        weights = []
+        for weight, present in zip(attention.weights, attention.present, strict=True):
+            used = torch.ones_like(weight[:, 0]) if present is None else present.to(weight.dtype)
+            total = used.new_zeros(graph.num_nodes).index_add_(0, graph.destination, used)
+            weights.append((used / total[graph.destination].clamp(min=1)).unsqueeze(1))
+        return LayerTable.of(replace(attention, weights=tuple(weights)), None)
+
+
+class Random(FlowMethod):
     """Uniform scores in [0, 1).
 
     A score depends on the seed, the target and the edge alone, so the same pair gets the same score however targets
@@ -45,17 +75,28 @@ class Random(AttributionMethod):
     """
 
     name = "random"
+    label = "Random"
+    is_random = True
 
     def __init__(self, seed: int = 0, heads: Sequence[int] | None = None) -> None:
         super().__init__(heads)
         self.seed = seed
 
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        return cls(seed, heads)
+
+    def draws(self, count: int) -> list[Random]:
+        return [Random(self.seed + draw, self.heads) for draw in range(count)]
+
     def score(self, block: EdgeBlock) -> Tensor:
         return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
 
-    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, whether or not it carries a flow."""
-        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, attention.weights[0].dtype)
+        attention = as_subject(subject).attention
+        pairs.check(attention.graph)
+        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
 
 
 def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:

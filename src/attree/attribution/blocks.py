@@ -21,6 +21,12 @@ GPU_BLOCK = 2**23
 """Scores a block elsewhere: enough work to hide the cost of launching it."""
 
 
+def score_dtype(attention: Attention) -> torch.dtype:
+    """The type that scores are computed in: that of the attention, or float32 where it is of half precision."""
+    dtype = attention.weights[0].dtype
+    return torch.float32 if dtype.itemsize < 4 else dtype
+
+
 @dataclass(frozen=True)
 class LayerTable:
     """Attention of every layer by position among the entering edges, so that a node's row is one run of memory.
@@ -41,10 +47,10 @@ class LayerTable:
 
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
-        """Read what a method scores from; half-precision attention is widened, as scores add many of them up."""
+        """Read what a method scores from; half-precision attention is widened, as scores add up many weights."""
         order = attention.graph.entering.items
         alphas = attention.per_edge(heads)
-        alphas = [alpha.float() if alpha.dtype.itemsize < 4 else alpha for alpha in alphas]
+        alphas = [alpha.to(score_dtype(attention)) for alpha in alphas]
         used = [
             torch.ones_like(alpha) if present is None else present.to(alpha.dtype)
             for alpha, present in zip(alphas, attention.present, strict=True)

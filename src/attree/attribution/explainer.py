@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +14,15 @@ from torch_geometric.explain import Explanation
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType, ModelTaskLevel
 
-from attree.attention.capture import Attention, capture_attention
 from attree.attribution.baselines import AvgAtt
-from attree.attribution.flows import Start
+from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
-from attree.attribution.method import AttributionMethod, as_targets
-from attree.attribution.readout import Readout, readout_start
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError
+from attree.subject import Subject
+from attree.subject.beside import bypass_of, what_attention_misses
+from attree.subject.readout import Readout, check_readout
+from attree.subject.subject import Level
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +49,15 @@ class TreeExplainer(ExplainerAlgorithm):
             (`fidelity`, `unfaithfulness`) and hard thresholds need.
     """
 
-    method_class: ClassVar[type[AttributionMethod]]
+    method_class: ClassVar[type[FlowMethod]]
 
     def __init__(self, heads: Sequence[int] | None = None, readout: Readout = "sum", normalize: bool = False) -> None:
         super().__init__()
+        check_readout(readout)
         self.method = self.method_class(heads)
         self.readout = readout
         self.normalize = normalize
+        self._said: WeakSet[nn.Module] = WeakSet()
 
     def forward(
         self,
@@ -65,10 +70,14 @@ class TreeExplainer(ExplainerAlgorithm):
         **kwargs: Any,
     ) -> Explanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
-        attention, start = self._start(model, x, edge_index, index, kwargs)
-        graph, dtype = attention.graph, attention.weights[0].dtype
+        subject = self._subject(model, x, edge_index, kwargs)
+        if model not in self._said:
+            self._said.add(model)
+            for sentence in what_attention_misses(subject, bypass_of(subject)):
+                warnings.warn(sentence, stacklevel=2)
+        graph, dtype = subject.graph, subject.attention.weights[0].dtype
         scores = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
-        for part in self.method.stream_from(attention, start):
+        for part in self.method.stream(subject, "all" if index is None else index):
             scores.index_add_(0, part.edges, part.scores.double())
         mask = graph.to_original(scores).to(dtype)
         if self.normalize and mask.numel():
@@ -80,6 +89,8 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> Attribution:
         """Explain several nodes or graphs in one pass, one mask each: `result.edge_mask(i)` is the mask of `i`.
 
+        Works by itself too, without a `torch_geometric.explain.Explainer` around it.
+
         Args:
             model: The model to explain.
             x: Node features.
@@ -87,18 +98,15 @@ class TreeExplainer(ExplainerAlgorithm):
             index: Nodes, or graphs of the batch, to explain; None for all.
             **kwargs: Further arguments of the model; graph-level models take `batch` from here.
         """
-        return self.method.attribute_from(*self._start(model, x, edge_index, index, kwargs))
+        return self.method.attribute(self._subject(model, x, edge_index, kwargs), "all" if index is None else index)
 
-    def _start(
-        self, model: nn.Module, x: Features, edge_index: Edges, index: int | Tensor | None, kwargs: dict[str, Any]
-    ) -> tuple[Attention, Start]:
-        """What the model attended to, and where the walks for `index` begin."""
+    def _subject(self, model: nn.Module, x: Features, edge_index: Edges, kwargs: dict[str, Any]) -> Subject:
         if isinstance(x, dict) or isinstance(edge_index, dict):
             raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
-        attention = capture_attention(model, x, edge_index, **kwargs)
-        if self.model_config.task_level == ModelTaskLevel.graph:
-            return attention, readout_start(attention, kwargs.get("batch"), self.readout, index)
-        return attention, Start.at_nodes(as_targets("all" if index is None else index, attention.graph))
+        level: Level | None = None
+        if (config := getattr(self, "_model_config", None)) is not None:
+            level = "graph" if config.task_level == ModelTaskLevel.graph else "node"
+        return Subject.of(model, x, edge_index, level=level, readout=self.readout, **kwargs)
 
     def supports(self) -> bool:
         """Whether the settings can be served; the reason why not is logged."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.start import Start
 from attree.errors import expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import expand
@@ -27,41 +28,6 @@ BYTES_PER_SCORE = 32
 
 BYTES_PER_ENTRY = 96
 """What one frontier entry costs while it is expanded and coalesced."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where walks begin: r_L as (target, node, weight) entries, sorted by target.
-
-    A node is explained by one entry of weight 1; a graph by one entry per node, weighted as the readout weighs it.
-
-    Attributes:
-        targets: Ids of what is explained (nodes or graphs), [T].
-        owner: For each entry the position in `targets`, ascending.
-        node: The node of each entry.
-        weight: The weight of each entry.
-    """
-
-    targets: Tensor
-    owner: Tensor
-    node: Tensor
-    weight: Tensor
-
-    @classmethod
-    def at_nodes(cls, targets: Tensor, dtype: torch.dtype = torch.float64) -> Start:
-        """One-hot starts: each target is a node."""
-        positions = torch.arange(targets.numel(), device=targets.device)
-        return cls(targets, positions, targets, torch.ones(targets.numel(), dtype=dtype, device=targets.device))
-
-    def slice(self, begin: int, end: int) -> Start:
-        """The starts of targets `begin` to `end`."""
-        first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
-        return Start(
-            self.targets[begin:end],
-            self.owner[first:last] - begin,
-            self.node[first:last],
-            self.weight[first:last],
-        )
 
 
 @dataclass(frozen=True)

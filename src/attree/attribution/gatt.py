@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from attree.attribution.blocks import EdgeBlock
-from attree.attribution.method import AttributionMethod
+from attree.attribution.flow_method import FlowMethod
 
 
-class GAtt(AttributionMethod):
+class GAtt(FlowMethod):
     r"""GAtt: attention summed over an edge's occurrences in the computation tree, each weighted by the way to the root.
 
     .. math:: \phi^v_{i,j} = \sum_{m=1}^{L} [\mathbf{A}(L) \cdots \mathbf{A}(m+1)]_{v,j} \, [\mathbf{A}(m)]_{j,i}
@@ -32,12 +32,13 @@ class GAtt(AttributionMethod):
     """
 
     name = "gatt"
+    label = "GAtt"
 
     def score(self, block: EdgeBlock) -> Tensor:
         return block.weighted()
 
 
-class GAttSim(AttributionMethod):
+class GAttSim(FlowMethod):
     r"""GAtt without contribution adjustment: the attention of an edge's occurrences in the tree, simply added.
 
     .. math:: \sum_{m=1}^{L} n_m(j) \, [\mathbf{A}(m)]_{j,i}
@@ -46,6 +47,7 @@ class GAttSim(AttributionMethod):
     """
 
     name = "gatt_sim"
+    label = "GAtt-sim"
 
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         return used
@@ -54,10 +56,11 @@ class GAttSim(AttributionMethod):
         return block.weighted()
 
 
-class GAttAvg(AttributionMethod):
+class GAttAvg(FlowMethod):
     r"""GAtt without the proximity effect: GAtt divided by the number of flows that start with the edge."""
 
     name = "gatt_avg"
+    label = "GAtt-avg"
     counts_flows = True
 
     def score(self, block: EdgeBlock) -> Tensor:

@@ -1,178 +1,78 @@
-"""The one verb of every attribution method: `attribute`."""
+"""The one interface of every attribution method: `attribute` and `score_pairs`, of a subject."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
-from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
-from attree.attribution.flows import Frontier, Start, stream_frontiers
-from attree.attribution.pair_walk import PairWalk
 from attree.attribution.pairs import Pairs
-from attree.attribution.readout import Readout, readout_start
 from attree.attribution.result import Attribution
-from attree.errors import expect
-from attree.memory import WALK_MEMORY
-from attree.ragged import pointers
-
-Targets = int | Sequence[int] | Tensor | Literal["all"]
-"""What can be explained: one node, several, or every node of the graph."""
+from attree.subject import Subject
+from attree.subject.subject import Targets
 
 
 class AttributionMethod(ABC):
-    """Scores edges from captured attention.
+    """Scores edges of a subject for its targets.
 
-    A method says how a walk is weighted (`walk_weights`) and what an edge that carries a flow scores (`score`); the
-    walk over all targets, the memory bound and the result are the same for all.
+    A subclass implements `attribute`; a method that can score pairs without listing all edges overrides `score_pairs`
+    too. What others need to know of a method it says itself.
 
-    Args:
-        heads: The head to read in each layer; None averages all heads.
+    Attributes:
+        name: What users type, and results are named by.
+        label: What tables and figures call it.
+        is_random: Whether its scores come from a seed alone: its statistics are averaged over several draws.
+        needs_training: Whether it fits something of its own to the model first; it does so once per subject.
     """
 
     name: ClassVar[str]
-    counts_flows: ClassVar[bool] = False
+    label: ClassVar[str]
+    is_random: ClassVar[bool] = False
+    needs_training: ClassVar[bool] = False
 
-    def __init__(self, heads: Sequence[int] | None = None) -> None:
-        self.heads = None if heads is None else tuple(heads)
+    def __init_subclass__(cls) -> None:
+        """A method without a label of its own is called by its name."""
+        super().__init_subclass__()
+        if "name" in vars(cls) and "label" not in vars(cls):
+            cls.label = cls.name
 
-    def attribute(self, attention: Attention, targets: Targets = "all", memory: int = WALK_MEMORY) -> Attribution:
-        """Score, for every target, all edges that carry a flow to it.
-
-        Args:
-            attention: What the network attended to.
-            targets: Nodes to explain.
-            memory: Bytes of working memory; the result itself comes on top.
-        """
-        return self.attribute_from(attention, Start.at_nodes(as_targets(targets, attention.graph)), memory)
-
-    def attribute_graphs(
-        self,
-        attention: Attention,
-        batch: Tensor | None = None,
-        readout: Readout = "sum",
-        graphs: int | Sequence[int] | Tensor | None = None,
-        memory: int = WALK_MEMORY,
-    ) -> Attribution:
-        """Score, for every graph of a batch, all its edges: the readout is the last step of the computation tree.
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        """Make the method with its defaults, where it is asked for by name.
 
         Args:
-            attention: What the network attended to.
-            batch: The graph that each node belongs to, [num_nodes], as PyG batches graphs; None for a single graph.
-            readout: How nodes become a graph: `sum` weighs each by 1, `mean` by 1 / n, `max` by the share of channels
-                that it wins in `attention.embedding`; or any weights, [num_nodes].
-            graphs: Ids of the graphs to explain; None explains all that have nodes.
-            memory: Bytes of working memory; the result itself comes on top.
-
-        Returns:
-            A result whose targets are ids of graphs.
+            heads: The head to read in each layer, for methods that read attention; None averages all.
+            seed: Seed, for methods that draw.
         """
-        return self.attribute_from(attention, readout_start(attention, batch, readout, graphs), memory)
-
-    def score_pairs(self, attention: Attention, pairs: Pairs, walk: PairWalk | None = None) -> Tensor:
-        """Score the pairs that explanations are judged on, [P]; pairs without a flow score 0.
-
-        Args:
-            attention: What the network attended to.
-            pairs: The pairs.
-            walk: The walks behind the pairs, if they were kept from an earlier time.
-        """
-        if walk is None or any(present is not None for present in attention.present):
-            return pairs.scores(self.attribute(attention, pairs.targets))
-        fits = walk.pairs is pairs and len(walk.walk.places) == attention.num_layers
-        expect(fits, "walk", "the walks of these pairs through as many layers", "others")
-        table = LayerTable.of(attention, self.heads)
-        weights = self.walk_weights(table.alphas, table.used)
-        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None)
-        score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
-        return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
-
-    def stream(
-        self, attention: Attention, targets: Targets = "all", memory: int = WALK_MEMORY
-    ) -> Iterator[Attribution]:
-        """As `attribute`, but yields the result in parts of consecutive targets that fit into `memory` bytes."""
-        yield from self.stream_from(attention, Start.at_nodes(as_targets(targets, attention.graph)), memory)
-
-    def attribute_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Attribution:
-        """As `attribute`, from any start of the walk, such as a readout over the nodes of a graph."""
-        table = LayerTable.of(attention, self.heads)
-        return self._score(table, start.targets, list(self._walk(table, start, memory)))
-
-    def stream_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
-        """As `stream`, from any start of the walk, such as a readout over the nodes of a graph."""
-        table = LayerTable.of(attention, self.heads)
-        for frontier in self._walk(table, start, memory):
-            yield self._score(table, frontier.targets, [frontier])
-
-    def _walk(self, table: LayerTable, start: Start, memory: int) -> Iterator[Frontier]:
-        counted = self.counts_flows or table.used_rows is not None
-        weights = self.walk_weights(table.alphas, table.used)
-        return stream_frontiers(table.graph, start, weights, table.used if counted else None, memory)
-
-    def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
-        """Score the walks of consecutive targets into one result."""
-        degree = table.graph.entering.sizes
-        sizes = [
-            degree.new_zeros(frontier.targets.numel()).index_add_(
-                0, frontier.owner, degree.index_select(0, frontier.node)
-            )
-            for frontier in frontiers
-        ]
-        total = sum(int(size.sum()) for size in sizes)
-        edges = degree.new_empty(total)
-        scores = table.alpha_rows.new_empty(total)
-        end = 0
-        for frontier, size in zip(frontiers, sizes, strict=True):
-            for block in edge_blocks(table, frontier):
-                found, score = block.edges, self.score(block)
-                if table.used_rows is not None:
-                    idle = block.flows() == 0
-                    size.index_add_(0, block.frontier.owner.index_select(0, block.owner[idle]), -idle[idle].long())
-                    found, score = found[~idle], score[~idle]
-                begin, end = end, end + found.numel()
-                edges[begin:end] = found
-                scores[begin:end] = score
-        if end < total:
-            edges, scores = edges[:end].clone(), scores[:end].clone()
-        ptr = pointers(torch.cat(sizes) if sizes else degree[:0])
-        return Attribution(self.name, table.graph, targets, ptr, edges, scores)
-
-    def hops(self, num_layers: int) -> int:
-        """How far around a target the network must see the graph for scores to be those of the full graph."""
-        return num_layers
-
-    def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
-        """The factor that a flow takes on each edge of each layer; by default its attention."""
-        return alphas
+        return cls()
 
     @abstractmethod
-    def score(self, block: EdgeBlock) -> Tensor:
-        """Scores of the listed edges."""
+    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+        """Score the edges around each target.
+
+        Args:
+            subject: What is explained; attention alone serves the methods that read nothing else.
+            targets: Nodes, or graphs of a graph-level subject: one id, several, a mask of nodes, or 'all'.
+        """
+
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
+        """Score the pairs that explanations are judged on, [P]; edges that `attribute` does not list score 0."""
+        subject = as_subject(subject)
+        pairs.check(subject.graph)
+        return pairs.scores(self.attribute(subject, pairs.targets))
+
+    def draws(self, count: int) -> Sequence[AttributionMethod]:
+        """The method as often as its statistics are averaged over: itself, or several draws of a random one."""
+        return [self]
+
+    def settings(self) -> dict[str, Any]:
+        """What the method was made with, as plain values, for results to name it by."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
-def as_targets(targets: Targets, graph: LoopedGraph) -> Tensor:
-    """Node ids to explain as a tensor on the graph's device, checked."""
-    if isinstance(targets, str):
-        expect(targets == "all", "targets", "'all', an integer or several", targets)
-        return torch.arange(graph.num_nodes, device=graph.device)
-    nodes = torch.as_tensor(targets, device=graph.device)
-    if nodes.dtype == torch.bool:
-        expect(
-            nodes.shape == (graph.num_nodes,),
-            "targets",
-            f"a mask of {graph.num_nodes} nodes",
-            tuple(nodes.shape),
-        )
-        return nodes.nonzero().view(-1)
-    nodes = nodes.reshape(-1)
-    expect(nodes.numel() == 0 or not nodes.is_floating_point(), "targets", "integers", nodes.dtype)
-    nodes = nodes.long()
-    outside = nodes[(nodes < 0) | (nodes >= graph.num_nodes)]
-    expect(outside.numel() == 0, "targets", f"node ids in [0, {graph.num_nodes})", outside[:3].tolist())
-    expect(nodes.unique().numel() == nodes.numel(), "targets", "distinct node ids", "some more than once")
-    return nodes
+def as_subject(subject: Subject | Attention) -> Subject:
+    """A subject, also where only attention was given."""
+    return subject if isinstance(subject, Subject) else Subject.of_attention(subject)

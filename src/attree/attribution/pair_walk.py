@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
-from attree.attribution.flows import BYTES_PER_ENTRY, Start, Walk, frontier_bound
-from attree.attribution.pairs import Pairs
+from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
+from attree.attribution.start import Start
 from attree.memory import KEPT_WALK_MEMORY
 from attree.ragged import expand
 
@@ -24,7 +24,6 @@ class PairWalk:
     """The walks from the targets of some pairs, and the edges that their flows start with.
 
     Attributes:
-        pairs: The pairs.
         walk: The walks.
         entry: For each listed edge, the entry of the walk whose node it enters.
         place: For each listed edge, its position in `graph.entering.items`.
@@ -32,7 +31,6 @@ class PairWalk:
         pair: For each listed edge, the pair that it is.
     """
 
-    pairs: Pairs
     walk: Walk
     entry: Tensor
     place: Tensor
@@ -40,14 +38,30 @@ class PairWalk:
     pair: Tensor
 
     @classmethod
-    def of(cls, graph: LoopedGraph, pairs: Pairs, num_layers: int, memory: int = KEPT_WALK_MEMORY) -> PairWalk | None:
-        """Find the walks of pairs made by `subgraph_pairs`; None if keeping them may take more than `memory` bytes."""
-        if float(frontier_bound(graph, num_layers + 1)[pairs.targets].sum()) * BYTES_PER_ENTRY > memory:
+    def of(
+        cls,
+        graph: LoopedGraph,
+        targets: Tensor,
+        flow: Tensor,
+        edges: Tensor,
+        num_layers: int,
+        memory: int = KEPT_WALK_MEMORY,
+    ) -> PairWalk | None:
+        """Find the walks of pairs; None if keeping them may take more than `memory` bytes, or if pairs were left out.
+
+        Args:
+            graph: The graph.
+            targets: The pairs' targets.
+            flow: For each pair whether its edge carries a flow.
+            edges: The edge of each pair.
+            num_layers: Depth of the network.
+            memory: Bytes that walks may take.
+        """
+        if float(frontier_bound(graph, num_layers + 1)[targets].sum()) * BYTES_PER_ENTRY > memory:
             return None
-        walk = Walk.of(graph, Start.at_nodes(pairs.targets), num_layers)
+        walk = Walk.of(graph, Start.at_nodes(targets), num_layers)
         entry, place = expand(graph.entering.ptr, walk.node)
-        edges = graph.entering.items[place]
+        listed = graph.entering.items[place]
         # Pairs list the edges that carry a flow target by target, in the order of these rows.
-        pair = pairs.flow.nonzero().view(-1)
-        assert torch.equal(pairs.edges[pair], edges)
-        return cls(pairs, walk, entry, place, edges, pair)
+        pair = flow.nonzero().view(-1)
+        return cls(walk, entry, place, listed, pair) if torch.equal(edges[pair], listed) else None

@@ -1,22 +1,17 @@
-"""Which (target, edge) pairs an explanation is judged on.
-
-The pairs of a target are all edges, self-loops included, of the subgraph induced by the nodes within L hops of it,
-also those that carry no flow to the target (edges that enter nodes exactly L hops away).
-"""
+"""The (target, edge) pairs that explanations are judged on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
-from attree.attribution.flows import Start, frontier_bound, walk_back
+from attree.attribution.pair_walk import PairWalk
 from attree.attribution.result import Attribution
 from attree.errors import expect
-from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import expand, pointers, row_of
 
 
@@ -24,17 +19,23 @@ from attree.ragged import expand, pointers, row_of
 class Pairs:
     """Pairs of several targets, target by target; within one, first those that carry a flow.
 
+    Pairs belong to the graph and the depth that they were made for, and are refused elsewhere.
+
     Attributes:
         targets: Ids of the targets, [T].
         ptr: Target k's pairs are `ptr[k]:ptr[k + 1]`, [T + 1].
         edges: Edge ids in the looped graph's `edge_index`, [P].
         flow: Whether the edge carries a flow to the target, [P]; the listed order of these is an `Attribution`'s own.
+        graph: The looped graph.
+        num_layers: Depth of the networks that the pairs are for; None where the targets are whole graphs.
     """
 
     targets: Tensor
     ptr: Tensor
     edges: Tensor
     flow: Tensor
+    graph: LoopedGraph
+    num_layers: int | None
 
     def __len__(self) -> int:
         return self.edges.numel()
@@ -44,52 +45,43 @@ class Pairs:
         """For each pair the position of its target in `targets`."""
         return row_of(self.ptr.diff())
 
+    @cached_property
+    def walk(self) -> PairWalk | None:
+        """The walks behind the pairs, kept once found; None where they would take too much memory."""
+        if self.num_layers is None:
+            return None
+        return PairWalk.of(self.graph, self.targets, self.flow, self.edges, self.num_layers)
+
+    def check(self, graph: LoopedGraph, num_layers: int | None = None) -> None:
+        """Raise unless the pairs are of this graph and, if given, of this depth."""
+        same = self.graph is graph or self.graph.matches(graph.original_edge_index, graph.num_nodes)
+        expect(same, "pairs", "pairs of the model's graph", "those of another graph")
+        if num_layers is not None and self.num_layers is not None:
+            expected = f"pairs of a network of {num_layers} layers"
+            expect(self.num_layers == num_layers, "pairs", expected, f"those of {self.num_layers}")
+
+    def of_targets(self, positions: Tensor) -> Pairs:
+        """The pairs of some of the targets, given as positions in `targets`."""
+        _, place = expand(self.ptr, positions)
+        ptr = pointers(self.ptr.diff()[positions])
+        return replace(self, targets=self.targets[positions], ptr=ptr, edges=self.edges[place], flow=self.flow[place])
+
+    def only(self, kept: Tensor) -> Pairs:
+        """Some of the pairs, given as a mask; targets stay, even those that are left without any."""
+        ptr = pointers(self.owner[kept].bincount(minlength=self.targets.numel()))
+        return replace(self, ptr=ptr, edges=self.edges[kept], flow=self.flow[kept])
+
     def scores(self, attribution: Attribution) -> Tensor:
-        """An attribution's score of every pair: 0 where the edge carries no flow."""
+        """An attribution's score of every pair: 0 where it does not list the edge."""
         expect(
             torch.equal(attribution.targets, self.targets),
             "attribution",
             "an attribution of the same targets in the same order",
             f"{len(attribution)} targets",
         )
-        scores = attribution.scores.new_zeros(len(self))
-        scores[self.flow] = attribution.at(self.owner[self.flow], self.edges[self.flow])
-        return scores
-
-
-def subgraph_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
-    """All pairs of the targets' L-hop subgraphs."""
-    expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
-    parts = list(_stream_pairs(graph, targets, num_layers, memory))
-    if not parts:
-        none = targets.new_zeros(0)
-        return Pairs(targets, targets.new_zeros(1), none, none.bool())
-    sizes = torch.cat([part.ptr.diff() for part in parts])
-    ptr = pointers(sizes)
-    return Pairs(targets, ptr, torch.cat([part.edges for part in parts]), torch.cat([part.flow for part in parts]))
-
-
-def _stream_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int) -> Iterator[Pairs]:
-    """Pairs of consecutive targets whose node maps and edge lists fit into `memory` bytes."""
-    ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (num_layers + 1)
-    # A chunk needs one mark per target and node, and the edges that enter every node of the balls.
-    cost = frontier_bound(graph, num_layers + 1)[targets] * 48.0 + graph.num_nodes
-    for begin, end in chunk_bounds(cost, memory):
-        yield _pairs_of(graph, targets[begin:end], num_layers, ones)
-
-
-def _pairs_of(graph: LoopedGraph, targets: Tensor, num_layers: int, ones: list[Tensor]) -> Pairs:
-    # One more layer than the model has: its frontier is every node within L hops, and the levels tell the distance.
-    ball = walk_back(graph, Start.at_nodes(targets, torch.float32), ones)
-    inner = ball.weight[1:].sum(dim=0) > 0
-    inside = torch.zeros(targets.numel() * graph.num_nodes, dtype=torch.bool, device=graph.device)
-    inside[ball.owner * graph.num_nodes + ball.node] = True
-
-    order = torch.argsort(ball.owner * 2 + (~inner).long(), stable=True)
-    entry_owner, entry_inner = ball.owner[order], inner[order]
-    owner, place = expand(graph.entering.ptr, ball.node[order])
-    target, flow = entry_owner[owner], entry_inner[owner]
-    keep = flow | inside[target * graph.num_nodes + graph.entering_source[place]]
-    target, flow, edges = target[keep], flow[keep], graph.entering.items[place[keep]]
-    ptr = pointers(target.bincount(minlength=targets.numel()))
-    return Pairs(targets, ptr, edges, flow)
+        owner = self.owner
+        if attribution.lists(owner[self.flow], self.edges[self.flow]):
+            scores = attribution.scores.new_zeros(len(self))
+            scores[self.flow] = attribution.scores
+            return scores
+        return attribution.at(owner, self.edges)

@@ -4,28 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attree.attribution.baselines import AvgAtt, Random
+from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
+from attree.attribution.posthoc import (
+    FastDnX,
+    GNNExplainer,
+    GraphMask,
+    GuidedBackprop,
+    IntegratedGradients,
+    PGExplainer,
+    Saliency,
+)
 from attree.errors import expect
 
 METHODS: dict[str, type[AttributionMethod]] = {
-    method.name: method for method in (GAtt, GAttSim, GAttAvg, AvgAtt, Random)
+    method.name: method
+    for method in (
+        *(GAtt, GAttSim, GAttAvg, AvgAtt, Uniform),
+        *(Saliency, GuidedBackprop, IntegratedGradients, GNNExplainer, PGExplainer, GraphMask, FastDnX),
+        Random,
+    )
 }
+"""The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 
 
 def make_methods(
-    names: Iterable[str], heads: Sequence[int] | None = None, seed: int = 0
+    methods: Iterable[str | AttributionMethod], heads: Sequence[int] | None = None, seed: int = 0
 ) -> dict[str, AttributionMethod]:
-    """Build methods by name.
+    """Build methods by name; instances are taken as they are.
 
     Args:
-        names: Any of `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
+        methods: Names among `METHODS`, or methods.
         heads: The head to read in each layer; None averages all heads.
-        seed: Seed of `random`.
+        seed: Seed of methods that draw.
     """
-    methods: dict[str, AttributionMethod] = {}
-    for name in names:
-        expect(name in METHODS, "methods", f"names among {', '.join(METHODS)}", name)
-        methods[name] = Random(seed, heads) if name == "random" else METHODS[name](heads)
-    return methods
+    made: dict[str, AttributionMethod] = {}
+    for given in methods:
+        if isinstance(given, str):
+            expect(given in METHODS, "methods", f"names among {', '.join(METHODS)}, or methods", given)
+        method = METHODS[given].make(heads, seed) if isinstance(given, str) else given
+        expect(isinstance(method, AttributionMethod), "methods", "names or methods", type(method).__name__)
+        name = getattr(method, "name", "")
+        expect(isinstance(name, str) and name != "" and "/" not in name, "methods", "methods with a plain `name`", name)
+        expect(name not in made, "methods", "methods of different names", name)
+        made[name] = method
+    expect(len(made) > 0, "methods", "at least one method", "none")
+    return made
+
+
+def method_label(name: str) -> str:
+    """What tables and figures call a method: its label, or its name if it is not among `METHODS`."""
+    return METHODS[name].label if name in METHODS else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +15,10 @@ from torch import Tensor
 from torch_geometric.explain import Explanation
 
 from attree.attention.looped_graph import LoopedGraph
-from attree.errors import ArgumentError, MissingDataError, expect
+from attree.attribution.stored import FILE_FORMAT, read_attribution
+from attree.errors import ArgumentError, expect
 from attree.files import write_npz
 from attree.ragged import find, pointers, row_of
-
-FILE_FORMAT = "attree-attribution-1"
 
 
 class TargetAttribution(NamedTuple):
@@ -106,15 +104,14 @@ class Attribution:
             {"target": owners, "source": ends[0], "destination": ends[1], "score": self.scores.cpu().numpy()}
         )
 
-    def at(self, owner: Tensor, edges: Tensor) -> Tensor:
-        """Scores of (target position, edge) pairs; 0 where the edge carries no flow to the target.
+    def lists(self, owner: Tensor, edges: Tensor) -> bool:
+        """Whether this result lists exactly these (target position, edge) pairs, in their order."""
+        return torch.equal(self.edges, edges) and torch.equal(row_of(self.ptr.diff()), owner)
 
-        Pairs that list the flow edges in this result's own order, as `subgraph_pairs` does, are read without a search.
-        """
+    def at(self, owner: Tensor, edges: Tensor) -> Tensor:
+        """Scores of (target position, edge) pairs; 0 where this result does not list the edge."""
         own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
         asked = owner * self.graph.num_edges + edges
-        if torch.equal(own, asked):
-            return self.scores
         order = own.argsort()
         place, known = find(own[order], asked)
         scores = self.scores.new_zeros(asked.numel())
@@ -149,8 +146,10 @@ class Attribution:
 
         Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (the graph as it was given), `targets` [T],
         `ptr` [T + 1], `edges` [M] (positions in the self-looped edge list: the graph's edges without self-loops in
-        their order, then one self-loop per node), `scores` [M].
+        their order, then one self-loop per node), `scores` [M] (bfloat16 becomes float32).
         """
+        # NumPy has no bfloat16.
+        scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
         return write_npz(
             Path(path),
             format=np.array(FILE_FORMAT),
@@ -160,20 +159,16 @@ class Attribution:
             targets=self.targets.cpu().numpy(),
             ptr=self.ptr.cpu().numpy(),
             edges=self.edges.cpu().numpy(),
-            scores=self.scores.cpu().numpy(),
+            scores=scores.cpu().numpy(),
         )
 
     @classmethod
-    def load(cls, path: str | Path) -> Attribution:
-        """Read what `save` wrote."""
-        if not Path(path).is_file():
-            raise MissingDataError(
-                f"Expected argument `path` to be a saved attribution, but got {str(path)!r}, no file."
-            )
-        expect(zipfile.is_zipfile(path), "path", f"a file of format {FILE_FORMAT}", "no .npz archive")
-        with np.load(path, allow_pickle=False) as arrays:
-            found = str(arrays["format"]) if "format" in arrays else "none"
-            expect(found == FILE_FORMAT, "path", f"a file of format {FILE_FORMAT}", found)
-            graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
-            tensors = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
-            return cls(str(arrays["method"]), graph, *tensors)
+    def load(cls, path: str | Path, max_nodes: int | None = None) -> Attribution:
+        """Read what `save` wrote, checking it all: a damaged or forged file raises an `ArgumentError`, nothing else.
+
+        Args:
+            path: The file.
+            max_nodes: The most nodes to accept, as each takes memory even if the file holds no edge of it. None
+                accepts 4 million, and one more for each byte of the file.
+        """
+        return cls(*read_attribution(Path(path), max_nodes))

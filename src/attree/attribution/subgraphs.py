@@ -5,34 +5,36 @@ nodes within L - 1 hops. The layers need even less of it: layer m is read only a
 network runs on the union of such neighbourhoods of a batch of targets, where the attention on every flow is that of
 the full graph, and the scores are handed back with the full graph's edge ids.
 
-This holds for networks whose layers see neighbours alone; one that normalises over all nodes of its input in eval mode,
-or pools them, computes something else on a part of the graph.
+This holds for networks whose layers see neighbours alone. One that normalises over all nodes of its input in eval mode,
+or pools them, computes something else on a part of the graph: the first scores are computed on two different parts, and
+the network is refused where they differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
-from attree.attention.capture import capture_attention
+from attree.attention.capture import Attention, capture_attention, check_features
 from attree.attention.looped_graph import LoopedGraph
-from attree.attention.softmax_tap import attention_convs
-from attree.attribution.baselines import Random
-from attree.attribution.flows import Start, frontier_bound
-from attree.attribution.method import AttributionMethod, Targets, as_targets
+from attree.attribution.flow_method import FlowMethod
+from attree.attribution.flows import frontier_bound
+from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
+from attree.attribution.start import Start
 from attree.attribution.track import track
-from attree.errors import expect
+from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.ragged import Rows, expand, group
+from attree.ragged import group
+from attree.subject.arguments import Kind, argument_kind
+from attree.subject.subject import Targets, as_targets
 
 
 def attribute_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -51,11 +53,14 @@ def attribute_subgraphs(
         x: Node features of the full graph.
         edge_index: Edges of the full graph [2, E].
         targets: Nodes to explain.
-        num_layers: Calls of attention convolutions in one forward pass; None takes the model to call each once.
+        num_layers: Number of attention layers, the calls of convolutions that the output depends on; None finds out.
         memory: Bytes that a batch may take in the forward pass, by a rough estimate, and again in the attribution.
         progress: Show a progress bar.
-        **kwargs: Further arguments of the model; those that PyG's naming rules call node or edge attributes are cut
-            to the neighbourhood.
+        **kwargs: Further arguments of the model; those of nodes and of edges (see `argument_kind`) are cut to the
+            neighbourhood.
+
+    Raises:
+        UnsupportedModelError: If the model attends otherwise on a part of the graph than on more of it.
     """
     parts = list(
         stream_subgraphs(
@@ -63,13 +68,14 @@ def attribute_subgraphs(
         )
     )
     if not parts:
-        graph, none = LoopedGraph(edge_index, x.shape[0]), edge_index.new_zeros(0)
-        return Attribution(method.name, graph, none, edge_index.new_zeros(1), none, x.new_zeros(0))
+        graph = LoopedGraph(edge_index, x.shape[0])
+        none = graph.source[:0]
+        return Attribution(method.name, graph, none, graph.source.new_zeros(1), none, torch.zeros(0, device=x.device))
     return Attribution.concat(parts)
 
 
 def stream_subgraphs(
-    method: AttributionMethod,
+    method: FlowMethod,
     model: nn.Module,
     x: Tensor,
     edge_index: Tensor,
@@ -81,101 +87,136 @@ def stream_subgraphs(
     **kwargs: Any,
 ) -> Iterator[Attribution]:
     """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
-    expect(not isinstance(method, Random), "method", "one that reads attention", method.name)
+    check_features(x, edge_index)
+    expect(not method.is_random, "method", "one that reads attention", method.name)
     expect(memory > 0, "memory", "a number of bytes > 0", memory)
+    expect(num_layers is None or num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
     graph = LoopedGraph(edge_index, x.shape[0])
-    nodes = as_targets(targets, graph)
-    layers = len(attention_convs(model)) if num_layers is None else num_layers
-    expect(layers >= 1, "num_layers", "an integer >= 1", layers)
-    data = Data(x=x, edge_index=edge_index, num_nodes=graph.num_nodes, **kwargs)
-    parts = _stream(method, model, data, graph, nodes, layers, memory, kwargs)
+    nodes = as_targets(targets, graph.num_nodes, graph.device)
+    if nodes.numel() == 0:
+        return iter(())
+    passes = _Passes(method, model, x, graph, kwargs)
+    found = passes.num_layers_at(nodes[:1])
+    expect(num_layers in (None, found), "num_layers", f"the number of attention layers, {found}", num_layers)
+    parts = _stream(passes, nodes, memory)
     return track(parts, nodes.numel()) if progress else parts
 
 
-def _stream(
-    method: AttributionMethod,
-    model: nn.Module,
-    data: Data,
-    graph: LoopedGraph,
-    targets: Tensor,
-    num_layers: int,
-    memory: int,
-    kwargs: dict[str, Any],
-) -> Iterator[Attribution]:
-    hops = method.hops(num_layers)
-    device = next((parameter.device for parameter in model.parameters()), graph.device)
-    rows = group(graph.original_edge_index[1], graph.num_nodes)
-    local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
+def _stream(passes: _Passes, targets: Tensor, memory: int) -> Iterator[Attribution]:
     # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
-    size = frontier_bound(graph, hops + 1)[targets].clamp(max=float(graph.num_edges))
-    for begin, end in chunk_bounds(size * _bytes_per_edge(model, data.x), memory):
-        part = targets[begin:end]
-        ball = neighbourhood(graph.original_edge_index, rows, part, hops)
-        local[ball.nodes] = torch.arange(ball.nodes.numel(), device=graph.device)
-        arguments = {name: _cut(data, name, value, ball, device) for name, value in kwargs.items()}
-        edges = local[graph.original_edge_index[:, ball.edges]].to(device)
-        attention = capture_attention(model, data.x[ball.nodes].to(device), edges, **arguments)
-        expect(
-            attention.num_layers == num_layers,
-            "num_layers",
-            f"the number of attention convolutions called in a forward pass, {attention.num_layers}",
-            num_layers,
-        )
+    size = frontier_bound(passes.graph, passes.hops + 1)[targets].clamp(max=float(passes.graph.num_edges))
+    checked = False
+    for begin, end in chunk_bounds(size * passes.bytes_per_edge, memory):
+        checked = checked or passes.check(targets[begin:end], memory)
+        yield from passes.score(targets[begin:end], targets[begin:end], memory)
+
+
+class _Passes:
+    """Forward passes of a model on parts of a graph, and the scores of targets there on the full graph's edges."""
+
+    def __init__(
+        self, method: FlowMethod, model: nn.Module, x: Tensor, graph: LoopedGraph, kwargs: dict[str, Any]
+    ) -> None:
+        self.graph = graph
+        self.hops = 1
+        self._method = method
+        self._model = model
+        self._x = x
+        num_edges = graph.original_edge_index.shape[1]
+        self._kwargs = {
+            name: (value, argument_kind(name, value, graph.num_nodes, num_edges)) for name, value in kwargs.items()
+        }
+        self._entering = group(graph.original_edge_index[1], graph.num_nodes)
+        self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
+        self._device = next((parameter.device for parameter in model.parameters()), graph.device)
+        self._calls: tuple[int, ...] | None = None
+
+    @property
+    def bytes_per_edge(self) -> float:
+        """What a forward pass takes for an edge, roughly: a node's features and three messages of the widest layer."""
+        widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
+        return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
+
+    def num_layers_at(self, node: Tensor) -> int:
+        """The number of layers that the model has around a node; all further passes take it to have the same."""
+        attention = self._attend(self._around(node))
+        self._calls, self.hops = attention.calls, self._method.hops(attention.num_layers)
+        return attention.num_layers
+
+    def score(self, targets: Tensor, centres: Tensor, memory: int) -> Iterator[Attribution]:
+        """The scores of targets from a pass on the neighbourhoods of `centres`, which they are among."""
+        ball = self._around(centres)
+        attention = self._attend(ball)
         # Where the edges of the part, self-looped, are among those of the full graph.
+        device = self.graph.device
         proper = attention.graph.original_edge_index[0] != attention.graph.original_edge_index[1]
-        kept = ball.edges[proper.to(graph.device)]
-        place = torch.cat([graph.position[kept], graph.num_proper_edges + ball.nodes])
-        for scored in method.stream_from(attention, Start.at_nodes(local[part].to(device)), memory):
+        kept = ball.edges[proper.to(device)]
+        place = torch.cat([self.graph.position[kept], self.graph.num_proper_edges + ball.nodes])
+        start = Start.at_nodes(self._local[targets].to(self._device))
+        for scored in self._method.stream_from(attention, start, memory):
             yield Attribution(
-                method.name,
-                graph,
-                ball.nodes[scored.targets.to(graph.device)],
-                scored.ptr.to(graph.device),
-                place[scored.edges.to(graph.device)],
-                scored.scores.to(graph.device),
+                self._method.name,
+                self.graph,
+                ball.nodes[scored.targets.to(device)],
+                scored.ptr.to(device),
+                place[scored.edges.to(device)],
+                scored.scores.to(device),
             )
 
+    def check(self, targets: Tensor, memory: int) -> bool:
+        """Refuse a model whose scores of targets change when it runs on more of the graph.
 
-class Neighbourhood(NamedTuple):
-    """A part of a graph: its nodes and the given edges it keeps, both ascending."""
+        Returns:
+            Whether that settles it: a target with a single edge has the same scores in any model.
+        """
+        if self._beyond(targets).numel() == 0:  # then it runs on the full graph
+            return False
+        few = targets[: (targets.numel() + 1) // 2]
+        more = self._beyond(few)
+        # Evenly from all over the graph.
+        more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
+        alone = Attribution.concat(list(self.score(few, few, memory)))
+        among = Attribution.concat(list(self.score(few, torch.cat([few, more]).unique(), memory)))
+        if alone.scores.numel() == 0:
+            return False
+        tolerance = torch.finfo(alone.scores.dtype).eps ** 0.5 * max(float(alone.scores.nan_to_num().abs().max()), 1.0)
+        differ = ~torch.isclose(alone.scores, among.scores, rtol=0.0, atol=tolerance, equal_nan=True)
+        if differ.any():
+            most = float((alone.scores - among.scores)[differ].abs().max())
+            raise UnsupportedModelError(
+                f"Expected {type(self._model).__name__} to attend to a target's neighbourhood as it does in the full "
+                f"graph, but on parts of the graph its scores differ by {most:.2g}: it has paths beside attention, "
+                "such as norms or pooling over all nodes, and needs one pass over the full graph."
+            )
+        return bool((alone.scores != alone.scores.round()).any())
 
-    nodes: Tensor
-    edges: Tensor
+    def _beyond(self, centres: Tensor) -> Tensor:
+        """The nodes that are not in the neighbourhood of `centres`, or not with all edges that enter them."""
+        ball = self._around(centres)
+        nodes = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
+        nodes[ball.nodes] = False
+        edges = torch.ones_like(self.graph.position, dtype=torch.bool)
+        edges[ball.edges] = False
+        nodes[self.graph.original_edge_index[1, edges]] = True
+        return nodes.nonzero().view(-1)
 
+    def _around(self, centres: Tensor) -> Neighbourhood:
+        return neighbourhood(self.graph.original_edge_index, self._entering, centres, self.hops)
 
-def neighbourhood(edge_index: Tensor, entering: Rows, targets: Tensor, hops: int) -> Neighbourhood:
-    """All nodes within `hops` of some target, and all edges that enter the nodes within `hops` - 1.
+    def _attend(self, ball: Neighbourhood) -> Attention:
+        """What the model attends to in a neighbourhood."""
+        self._local[ball.nodes] = torch.arange(ball.nodes.numel(), device=self.graph.device)
+        arguments = {name: self._cut(value, kind, ball) for name, (value, kind) in self._kwargs.items()}
+        edges = self._local[self.graph.original_edge_index[:, ball.edges]].to(self._device)
+        x = self._x[ball.nodes].to(self._device)
+        return capture_attention(self._model, x, edges, calls=self._calls, **arguments)
 
-    Args:
-        edge_index: Edges of the full graph [2, E].
-        entering: These edges grouped by destination.
-        targets: Where the neighbourhoods are centred.
-        hops: Their radius.
-    """
-    seen = torch.zeros(entering.ptr.numel() - 1, dtype=torch.bool, device=edge_index.device)
-    seen[targets] = True
-    outermost, edges = targets, []
-    for _ in range(hops):
-        _, place = expand(entering.ptr, outermost)
-        edges.append(entering.items[place])
-        reached = edge_index[0, edges[-1]]
-        outermost = reached[~seen[reached]].unique()
-        seen[outermost] = True
-    return Neighbourhood(seen.nonzero().view(-1), torch.cat(edges).sort().values)
-
-
-def _cut(data: Data, name: str, value: Any, ball: Neighbourhood, device: torch.device) -> Any:
-    """The part of a model argument that belongs to a neighbourhood."""
-    if not isinstance(value, Tensor):
-        return value
-    if data.is_edge_attr(name):
-        value = value[ball.edges]
-    elif data.is_node_attr(name):
-        value = value[ball.nodes]
-    return value.to(device)
-
-
-def _bytes_per_edge(model: nn.Module, x: Tensor) -> float:
-    """What a forward pass takes for each edge, roughly: a node's features and three messages of the widest layer."""
-    widest = max((parameter.shape[0] for parameter in model.parameters() if parameter.dim() >= 2), default=0)
-    return float(x.element_size() * (x.shape[-1] + 3 * widest))
+    def _cut(self, value: Any, kind: Kind, ball: Neighbourhood) -> Any:
+        """The part of a model argument that belongs to a neighbourhood."""
+        if not isinstance(value, Tensor):
+            return value
+        if kind is Kind.EDGE:
+            value = value[ball.edges]
+        elif kind in (Kind.NODE, Kind.BATCH):
+            value = value[ball.nodes]
+        return value.to(self._device)

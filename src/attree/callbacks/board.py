@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.evaluation.evaluation import Evaluation
-from attree.evaluation.make_evaluation import network_of
+from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
 
 HYPERPARAMETERS = (
@@ -31,58 +31,76 @@ HYPERPARAMETERS = (
 class Board:
     """Writes to the TensorBoard logger of a trainer, in the process that owns it."""
 
-    def __init__(self, writer: SummaryWriter) -> None:
+    def __init__(self, writer: SummaryWriter, name: str = PREFIX) -> None:
         self.writer = writer
+        self.name = name
 
     @classmethod
-    def of(cls, trainer: Trainer) -> Board | None:
+    def of(cls, trainer: Trainer, name: str = PREFIX) -> Board | None:
         """The board of a trainer; None without a TensorBoard logger and in all processes but the first."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        return cls(loggers[0].experiment) if loggers and trainer.is_global_zero else None
+        return cls(loggers[0].experiment, name) if loggers and trainer.is_global_zero else None
 
-    def write_layout(self, methods: Iterable[str], protocols: Iterable[str]) -> None:
-        """Charts of the Custom Scalars page: accuracy beside faithfulness, and all methods on one chart a statistic."""
-        methods = list(methods)
-        charts: dict[str, dict[str, list[Any]]] = {
-            "attree": {
-                "accuracy": ["Multiline", ["val/acc"]],
-                "ground-truth AUROC": ["Multiline", [f"explain/{method}/truth_auroc" for method in methods]],
-            }
-        }
-        for protocol in protocols:
-            for statistic in ("faithfulness", *STATISTICS):
-                tags = [f"explain/{method}/{protocol}/{statistic}" for method in methods]
-                group = "attree" if statistic == "faithfulness" else f"statistics ({protocol})"
+    def write_layout(self, evaluator: Evaluator, metrics: Iterable[str]) -> None:
+        """Charts of the Custom Scalars page: accuracy beside faithfulness, and all methods on one chart a statistic.
+
+        Args:
+            evaluator: Says which methods and protocols there are, and whether there is ground truth.
+            metrics: Names of what the run logs; those that look like a validation accuracy get a chart.
+        """
+        charts: dict[str, dict[str, list[Any]]] = {"attree": {}}
+        if accuracy := accuracy_names(metrics):
+            charts["attree"]["accuracy"] = ["Multiline", accuracy]
+        if evaluator.truth is not None:
+            charts["attree"]["ground-truth AUROC"] = ["Multiline", self._tags(evaluator, TRUTH)]
+        for protocol in evaluator.protocols:
+            for statistic in (FAITHFULNESS, *STATISTICS):
+                group = "attree" if statistic == FAITHFULNESS else f"statistics ({protocol})"
+                tags = self._tags(evaluator, statistic, protocol.name)
                 charts.setdefault(group, {})[f"{statistic} ({protocol})"] = ["Multiline", tags]
         self.writer.add_custom_scalars(charts)
+
+    def _tags(self, evaluator: Evaluator, statistic: str, protocol: str | None = None) -> list[str]:
+        return [MetricName(method, statistic, protocol).under(self.name) for method in evaluator.methods]
 
     def write_scores(self, evaluation: Evaluation, step: int) -> None:
         """Histograms of each method's scores where the prediction changed and where it did not.
 
         In a distributed run these are the pairs of the first process: a sample of all.
         """
-        for protocol, last in evaluation.last.items():
-            for method, scores in last.scores.items():
-                for label, chosen in (("changed", last.changed), ("unchanged", ~last.changed)):
+        for protocol, reduction in evaluation.reductions.items():
+            for method, scores in evaluation.pair_scores.items():
+                for label, chosen in (("changed", reduction.changed), ("unchanged", ~reduction.changed)):
                     known = scores[chosen & scores.isfinite()]
                     if known.numel() > 0:  # TensorBoard refuses an empty histogram
                         self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", known, step)
-        self.write_figures(evaluation.draw_histograms(), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""
         for name, figure in figures.items():
-            self.writer.add_figure(f"explain/{name}", figure, step)
+            self.writer.add_figure(f"{self.name}/{name}", figure, step)
 
     def write_hyperparameters(self, pl_module: LightningModule, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """One line of the HParams page: what the run was, and the metrics to compare runs by.
 
         The metrics' values are those of the curves of the same name; none is written again.
         """
-        shown = [name for name in metrics if name == "val/acc" or name.endswith(("/faithfulness", "/truth_auroc"))]
+        shown = accuracy_names(metrics)
+        shown += [name for name in metrics if name.endswith((f"/{FAITHFULNESS}", f"/{TRUTH}"))]
         for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
+
+
+def accuracy_names(metrics: Iterable[str]) -> list[str]:
+    """Which metrics are validation accuracies, whatever a module calls them; or else any accuracies.
+
+    >>> accuracy_names(["train/loss", "val_acc", "train_acc"]), accuracy_names(["val/loss", "Accuracy"])
+    (['val_acc'], ['Accuracy'])
+    """
+    found = [name for name in metrics if "acc" in name.lower() and not name.startswith(PREFIX)]
+    validated = [name for name in found if "val" in name.lower()]
+    return validated or found
 
 
 def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, Any]:
@@ -91,7 +109,7 @@ def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, A
     A network's attribute may be something else than its argument was: PyG keeps a dropout rate as a `Dropout` module,
     whose rate is shown.
     """
-    net, data = network_of(pl_module), getattr(trainer, "datamodule", None)
+    net, data = getattr(pl_module, "net", pl_module), getattr(trainer, "datamodule", None)
     values = {name: getattr(net, name) for name in HYPERPARAMETERS if hasattr(net, name)}
     values |= {name: getattr(pl_module, name) for name in ("lr", "weight_decay", "readout") if hasattr(pl_module, name)}
     values = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -14,18 +16,26 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.attribution import METHODS
+from attree.attribution import AttributionMethod, make_methods
 from attree.callbacks.board import Board
+from attree.callbacks.explained_data import Subset
 from attree.callbacks.final_report import FinalReport
+from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
+from attree.callbacks.network import Call
 from attree.callbacks.order import AfterTraining, place
+from attree.callbacks.pictures import Pictures
 from attree.callbacks.run_folder import stage_folder
 from attree.callbacks.scalars import log_explanation
 from attree.callbacks.warn_only import warn_only
 from attree.callbacks.weights import Weights, any_process, copy_weights, has_diverged, is_same, validate_again
+from attree.data import GroundTruth
 from attree.errors import expect
-from attree.evaluation.evaluation import Evaluation, Settings, Shard
-from attree.evaluation.make_evaluation import make_evaluation, network_of
-from attree.faithfulness import protocol_names, resolve_protocol
+from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.names import PREFIX, SECONDS
+from attree.faithfulness import Protocol, protocol_names
+from attree.subject import Head
+from attree.subject.head import Mode, ReturnType
+from attree.subject.readout import Readout
 
 
 class ExplainCallback(Callback):
@@ -56,7 +66,8 @@ class ExplainCallback(Callback):
     is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
 
     Args:
-        methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`.
+        methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`, or methods of one's
+            own.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
             `coefficient` otherwise. Empty: no faithfulness, ground truth only.
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
@@ -66,12 +77,26 @@ class ExplainCallback(Callback):
         save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
+        subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
+        data: What is explained: a PyG `Data`, or a list or dataset of them; None takes the trainer's data module
+            (attree's, or PyG's `LightningNodeData` and `LightningDataset`) or loaders.
+        truth: True edges of nodes; None takes those of attree's data modules.
+        network: Where the network is inside the module, such as `model.backbone`; None takes the first whose outputs
+            fit the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
+        call: How to call the module instead: `call(module, data)` returns one row of outputs per node or graph.
+        mode: What is predicted, in PyG's words: `multiclass_classification`, `binary_classification` or `regression`;
+            None tells it from the outputs.
+        return_type: What the outputs are: `raw`, `probs` or `log_probs`; None tells it from them.
+        readout: Graph-level modules: how nodes become a graph, `sum`, `mean` or `max`; None takes the module's own
+            `readout`, or else a sum.
+        name: Tells several of these callbacks apart: metrics are logged as `<name>/...` instead of `explain/...`, files
+            go to a folder of that name.
     """
 
     def __init__(
         self,
-        methods: Sequence[str] = ("gatt", "avgatt", "random"),
-        protocols: Sequence[str] = ("authors",),
+        methods: Sequence[str | AttributionMethod] = ("gatt", "avgatt", "random"),
+        protocols: Sequence[str | Protocol] = ("authors",),
         num_targets: int = 100,
         every_n_epochs: int = 1,
         ground_truth: bool = True,
@@ -79,31 +104,61 @@ class ExplainCallback(Callback):
         save: bool = True,
         random_draws: int = 3,
         seed: int = 0,
+        subset: Subset = "all",
+        data: Any = None,
+        truth: GroundTruth | None = None,
+        network: str | None = None,
+        call: Call | None = None,
+        mode: Mode | None = None,
+        return_type: ReturnType | None = None,
+        readout: Readout | None = None,
+        name: str = PREFIX,
     ) -> None:
-        expect(len(methods) > 0, "methods", "at least one method", list(methods))
-        for name in methods:
-            expect(name in METHODS, "methods", f"names among {', '.join(METHODS)}", name)
-        for name in protocols:
-            expect(name in protocol_names(), "protocols", f"names among {', '.join(protocol_names())}", name)
+        made = make_methods(methods, seed=seed)
+        for protocol in protocols:
+            known = isinstance(protocol, Protocol) or protocol in protocol_names()
+            expect(known, "protocols", f"names among {', '.join(protocol_names())}", protocol)
         expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
         expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
         expect(figures >= 0, "figures", "an integer >= 0", figures)
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
-        self.settings = Settings(
-            tuple(methods), tuple(protocols), num_targets, ground_truth, random_draws=random_draws, seed=seed
+        expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
+        expect(network is None or call is None, "call", "None where `network` is given", call)
+        self.settings = ExplainSettings(
+            tuple(made.values()),
+            tuple(protocols),
+            num_targets,
+            ground_truth,
+            random_draws,
+            seed,
+            subset,
+            data,
+            truth,
+            network,
+            call,
+            Head(mode, return_type),
+            readout,
         )
         self.every_n_epochs = every_n_epochs
         self.figures = figures
         self.save = save
+        self.name = name
         self.targets: Tensor | None = None
         self._after_training = AfterTraining(self._finish_fit)
+        self._has_layout = False
         self._has_ended = False
         self._has_diverged = False
         self._said_diverged = False
         self._evaluated_weights: Weights | None = None
         self._validated_weights: Weights | None = None
-        self._evaluation: Evaluation | None = None
+        self._evaluator: Evaluator | None = None
+        self._latest: Evaluation | None = None
         self._board: Board | None = None
+        self._pictures = Pictures(figures, every_n_epochs, name)
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(name=self.name)
 
     # Which targets were chosen is part of a run: a resumed one keeps them whatever the arguments say now.
 
@@ -115,8 +170,9 @@ class ExplainCallback(Callback):
             self.targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._evaluation = None
+        self._evaluator = self._latest = None
         self._board = None
+        self._pictures.forget()
         self._has_ended = self._has_diverged = self._said_diverged = False
         self._evaluated_weights = self._validated_weights = None
         if stage == "fit":  # a checkpoint that is resumed from is read after this
@@ -124,13 +180,10 @@ class ExplainCallback(Callback):
         place(trainer, self, self._after_training)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._evaluation_of(trainer, pl_module)
+        self._evaluator_of(trainer, pl_module)
         self._try_out(trainer, pl_module)
-        self._board = Board.of(trainer)
-        if self._board is not None:
-            protocols = [resolve_protocol(name, network_of(pl_module)) for name in self.settings.protocols]
-            with warn_only("TensorBoard's page of custom scalars"):
-                self._board.write_layout(self.settings.methods, dict.fromkeys(protocol.name for protocol in protocols))
+        self._board = Board.of(trainer, self.name)
+        self._has_layout = False
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
@@ -142,7 +195,7 @@ class ExplainCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
-            # As a progress bar may have done in the first process alone: see `LastCheckpoint`.
+            # As a progress bar may have done in the first process alone: see LastCheckpoint.
             _ = trainer.callback_metrics
             self._evaluate(trainer, pl_module)
 
@@ -165,6 +218,9 @@ class ExplainCallback(Callback):
                 validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
+        elif self._latest is not None and not self._has_diverged and self._pictures.are_due(trainer, has_ended=True):
+            evaluator = self._evaluator_of(trainer, pl_module)
+            self._pictures.draw(trainer, self._board, evaluator, self._latest, self._ids, trainer.global_step - 1)
         self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
@@ -173,20 +229,23 @@ class ExplainCallback(Callback):
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began = perf_counter()
-        evaluation = self._evaluation_of(trainer, pl_module)
-        metrics = {name: value.item() for name, value in evaluation.evaluate().items()}
-        metrics["explain/seconds"] = perf_counter() - began
+        evaluator = self._evaluator_of(trainer, pl_module)
+        self._latest = latest = evaluator.evaluate()
+        metrics = latest.metrics | {SECONDS: perf_counter() - began}
         self._evaluated_weights = copy_weights(pl_module.state_dict())
-        self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, evaluation)
+        self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if self._has_diverged:
             self._say_diverged()
         # What is measured after training has ended is beside what was validated last, or where validated again.
         step = trainer.global_step - (0 if self._has_ended and trainer.validating else 1)
-        log_explanation(trainer, pl_module, metrics, step, in_bar=not self._has_ended)
-        if self._board is not None and self.figures and self._is_drawn(trainer) and not self._has_diverged:
-            with warn_only("TensorBoard's pictures"):
-                self._board.write_scores(evaluation, step)
-                self._board.write_figures(evaluation.draw_case_studies(self.figures), step)
+        log_explanation(trainer, pl_module, self._named(metrics), step, in_bar=not self._has_ended)
+        if self._board is not None and not self._has_layout:
+            with warn_only("TensorBoard's page of custom scalars"):
+                self._board.write_layout(evaluator, trainer.callback_metrics)
+            self._has_layout = True
+        in_fit = trainer.state.fn == TrainerFn.FITTING and not self._has_diverged
+        if in_fit and self._pictures.are_due(trainer, self._has_ended):
+            self._pictures.draw(trainer, self._board, evaluator, latest, self._ids, step)
 
     def _say_diverged(self) -> None:
         if not self._said_diverged:
@@ -196,32 +255,46 @@ class ExplainCallback(Callback):
             )
         self._said_diverged = True
 
-    def _is_drawn(self, trainer: Trainer) -> bool:
-        """Pictures cost more than an epoch: about five times in a run, and at the last epoch."""
-        epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
-        return last is not None and last > 0 and (epoch == last or epoch * 5 // last > (epoch - step) * 5 // last)
+    def _named(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Metrics under this callback's own name."""
+        return {self.name + name.removeprefix(PREFIX): value for name, value in metrics.items()}
 
-    def _evaluation_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluation:
-        if self._evaluation is None:
-            self._evaluation = make_evaluation(trainer, pl_module, self._share(trainer), self.targets)
-            self.targets = self._evaluation.targets.cpu()
-        return self._evaluation
+    def _own(self, metrics: dict[str, float], trainer: Any) -> dict[str, float]:
+        """The run's metrics with this callback's under their usual names, and without those of others of its kind."""
+        kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
+        others = tuple(f"{one.name}/" for one in kin)
+        return {
+            name.replace(f"{self.name}/", f"{PREFIX}/", 1) if name.startswith(f"{self.name}/") else name: value
+            for name, value in metrics.items()
+            if not name.startswith(others)
+        }
+
+    def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
+        if self._evaluator is None:
+            self._evaluator, self.targets = make_evaluator(trainer, pl_module, self.settings, self.targets)
+        return self._evaluator
+
+    @property
+    def _ids(self) -> Tensor | None:
+        """What graphs are called in their dataset, where targets are positions in a batch."""
+        graphs = self._evaluator is not None and self._evaluator.subject.batch is not None
+        return self.targets if graphs else None
 
     def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
-        alone = replace(self._share(trainer), num_targets=1, ground_truth=False, random_draws=1)
-        make_evaluation(trainer, pl_module, alone).evaluate()
-
-    def _share(self, trainer: Trainer) -> Settings:
-        return replace(self.settings, shard=Shard(trainer.global_rank, trainer.world_size))
+        alone = replace(self.settings, num_targets=1, ground_truth=False, random_draws=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            make_evaluator(trainer, pl_module, alone)[0].evaluate()
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what this call of the trainer came to, then show it."""
         folder = stage_folder(trainer)  # this and the next ask all processes
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if not trainer.is_global_zero:
+        metrics = self._own({name: float(value) for name, value in trainer.callback_metrics.items()}, trainer)
+        if not trainer.is_global_zero or self._latest is None:
             return
-        report = FinalReport(self._evaluation_of(trainer, pl_module), metrics, folder)
+        folder = folder if folder is None or self.name == PREFIX else folder / self.name
+        report = FinalReport(self._evaluator_of(trainer, pl_module), self._latest, metrics, folder, self._ids)
         report.save(explanations=self.save)
         report.draw(self.figures if self.save and not self._has_diverged else 0)
         # Lightning prints a table of its own after `validate` and `test`.

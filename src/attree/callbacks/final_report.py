@@ -8,12 +8,15 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
+from torch import Tensor
 
+from attree.attribution import GAtt
 from attree.callbacks.board import Board
 from attree.callbacks.warn_only import warn_only
-from attree.evaluation.evaluation import Evaluation
+from attree.evaluation import Evaluation, Evaluator
 from attree.files import replacing
 from attree.metrics_file import write_metrics
+from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.table import metrics_table
 
 
@@ -22,14 +25,18 @@ class FinalReport:
     """Saves and shows the last metrics and explanations; in the first process alone, without collectives.
 
     Attributes:
-        evaluation: What explained the network last.
+        evaluator: What explained the network.
+        evaluation: What it said last.
         metrics: The last metrics, by name.
         folder: Where to save; None saves nothing.
+        ids: Where targets are graphs: their positions in the dataset.
     """
 
+    evaluator: Evaluator
     evaluation: Evaluation
     metrics: dict[str, float]
     folder: Path | None
+    ids: Tensor | None = None
 
     def __post_init__(self) -> None:
         self._written: list[str] = []
@@ -40,7 +47,8 @@ class FinalReport:
             return
         write_metrics(self.folder / "metrics.json", self.metrics)
         if explanations:
-            saved = self.evaluation.attribute("gatt").save(self.folder / "explanations" / "gatt.npz")
+            scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
+            saved = scores.save(self.folder / "explanations" / "gatt.npz")
             self._written.append(f"GAtt of all targets: {saved}")
 
     def draw(self, count: int) -> None:
@@ -48,7 +56,8 @@ class FinalReport:
         if self.folder is None or count == 0:
             return
         with warn_only("Figures"):
-            for name, figure in self.evaluation.draw(count).items():
+            figures = draw_case_studies(self.evaluator, count, self.ids) | draw_score_histograms(self.evaluation)
+            for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
             self._written.append(f"Figures: {self.folder / 'figures'}")

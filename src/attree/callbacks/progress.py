@@ -9,7 +9,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from attree.report.table import METHOD_LABELS
+from attree.attribution import method_label
+from attree.evaluation.names import TRUTH, MetricName
 
 
 class EpochProgress(ProgressBar):
@@ -91,8 +92,7 @@ class EpochProgress(ProgressBar):
 
 def _label(name: str) -> str:
     """A short name for the bar: `explain/gatt/truth_auroc` is shown as GAtt AUROC."""
-    group, _, rest = name.partition("/")
-    if group != "explain":
+    metric = MetricName.parse(name)
+    if metric is None:
         return name
-    method, _, metric = rest.partition("/")
-    return f"{METHOD_LABELS.get(method, method)} {metric.rpartition('/')[2].replace('truth_auroc', 'AUROC')}"
+    return f"{method_label(metric.method)} {metric.statistic.replace(TRUTH, 'AUROC')}"

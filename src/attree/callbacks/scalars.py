@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
-from tensorboard.compat.proto.summary_pb2 import Summary
+
+from attree.evaluation.names import FAITHFULNESS, TRUTH
+from attree.models.scalars import log_scalars
 
 
 def log_explanation(
@@ -35,26 +36,11 @@ def log_explanation(
     if in_bar and shown is not None:
         pl_module.log(shown, metrics[shown], prog_bar=True, logger=False, batch_size=1, sync_dist=together)
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
-    log_scalars(trainer, metrics, step)
+    log_scalars(trainer, {**metrics, "epoch": trainer.current_epoch}, step)
 
 
 def headline(metrics: Mapping[str, float]) -> str | None:
     """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-    wanted = [name for name in metrics if name.startswith("explain/gatt/")]
-    ranked = sorted(wanted, key=lambda name: (not name.endswith("truth_auroc"), not name.endswith("faithfulness")))
+    wanted = [name for name in metrics if "/gatt/" in name]
+    ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
     return ranked[0] if ranked else None
-
-
-def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
-    """Log scalars to all loggers of a trainer.
-
-    TensorBoard gets them as one event: dozens of single ones, as its logger writes them, cost a fifth of an epoch.
-    A logger that derives from its one, and may write them otherwise, is left to do so.
-    """
-    for logger in trainer.loggers:
-        if type(logger) is TensorBoardLogger and not logger._prefix:
-            if trainer.is_global_zero:
-                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-                logger.experiment._get_file_writer().add_summary(summary, step)
-        else:
-            logger.log_metrics(dict(values), step)

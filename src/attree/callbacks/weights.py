@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from attree.callbacks.order import exchange_callbacks
-from attree.evaluation.evaluation import Evaluation
+from attree.evaluation import Evaluation
 
 Weights = dict[str, Tensor]
 """A copy of all tensors of a network, by name."""
@@ -37,7 +37,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:
     """Whether some weight, or some score that the attention gave an edge at the last evaluation, is not finite."""
-    scores = (score for last in evaluation.last.values() for score in last.scores.values())
+    scores = evaluation.pair_scores.values()
     return not all(bool(values.isfinite().all()) for values in (*pl_module.parameters(), *scores))
 
 

@@ -1,5 +1,5 @@
 """The `attree` command."""
 
-from attree.cli.command import main
+from attree.cli.dispatch import main
 
 __all__ = ["main"]

@@ -1,93 +1,76 @@
-"""The `attree` command: LightningCLI's fit, validate, test and predict, with the wiring done for the user."""
+"""LightningCLI's fit, validate, test and predict, with the wiring done for the user."""
 
 from __future__ import annotations
 
-import inspect
 import logging
-import re
-import sys
 import warnings
 from pathlib import Path
-from pickle import UnpicklingError
-from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
 
-import attree.data
-import attree.models
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
-from attree.errors import ArgumentError, AttreeError
-from attree.sweep.command import main as sweep
+from attree.cli.checkpoint import mismatch, read_checkpoint
+from attree.cli.choices import expand_arguments
+from attree.cli.failure import raised_on_purpose, sentence_of
+from attree.cli.parser import AttreeParser
+from attree.cli.predictions import save_predictions
+from attree.cli.resume import check_same_run, resume_logger
+from attree.cli.run_folder import RunFolder
+from attree.cli.save_config import SaveConfig
+from attree.cli.stop import KeepListening, StopSignal, end_by, is_first_process, was_interrupted
+from attree.errors import ArgumentError, expect
+from attree.report.table import metrics_table
 
-DESCRIPTION = """Train attention GNNs and measure, while they train, how well their attention explains them.
-
-Start with:  attree fit --config configs/infection.yaml
-Then look:   tensorboard --logdir logs
-Grids:       attree sweep configs/sweeps/regularization.yaml   (attree sweep --help)"""
-
-
-def subclasses(module: ModuleType, base: type) -> list[str]:
-    """Names of the classes that a module offers to be chosen from: subclasses of `base` that have none of their own."""
-    classes = [getattr(module, name) for name in sorted(module.__all__)]
-    found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
-    return [one.__name__ for one in found if not any(issubclass(other, one) and other is not one for other in found)]
-
-
-class AttreeParser(LightningArgumentParser):
-    """A parser whose errors are one sentence."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print what is wrong, then exit with status 2."""
-        ours = None if ex is None else own_error(ex)
-        fail(str(ours) if ours is not None else one_sentence(message))
-
-
-CHOICES: dict[str, tuple[str, list[str]]] = {
-    "data": ("a dataset", subclasses(attree.data, LightningDataModule)),
-    "net": ("a network", subclasses(attree.models, attree.models.AttentionNet)),
-    "model": ("a LightningModule", subclasses(attree.models, LightningModule)),
+DESCRIPTIONS = {
+    "fit": "Train a network, and follow how well its attention explains it.",
+    "validate": "Measure a trained network on the validation data.",
+    "test": "Measure a trained network on the test data.",
+    "predict": "Write a trained network's class probabilities to predictions.npz.",
 }
-"""For the keys that take a class: what it is, and the names of attree's own."""
-
-
-def one_sentence(message: str) -> str:
-    r"""Reduce a parser's message to one line that names the argument, what it takes and what came.
-
-    >>> one_sentence('Parser key "lr":\n  Expected a number. Got value: fast')
-    "Expected argument `lr` to be a number, but got 'fast'."
-    """
-    text = " ".join(line.strip(" -") for line in message.splitlines() if line.strip(" -"))
-    if found := re.match(r'Parser key "(?:\w+\.)*(data|net|model)": Expected a path but (\S+) either', text):
-        what, names = CHOICES[found[1]]
-        return f"Expected argument `{found[1]}` to be {what} ({', '.join(names)} or your own), but got {found[2]!r}."
-    if found := re.match(r'Parser key "([\w.]+)": (Expected .*?)\.? Got value: (.*)', text):
-        return f"{found[2].replace('Expected', f'Expected argument `{found[1]}` to be', 1)}, but got {found[3]!r}."
-    if found := re.match(r'Parser key "config": File does not exist: (.*)', text):
-        return f"Expected argument `config` to be a YAML file, but got {found[1]}, which does not exist."
-    return text
-
-
-def own_error(error: BaseException) -> AttreeError | None:
-    """The attree error that an exception is, or that other libraries have wrapped; None if there is none."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, AttreeError):
-        cause = cause.__cause__ or cause.__context__
-    return cause
-
-
-def fail(message: str) -> NoReturn:
-    """End the command with one line on standard error."""
-    print(f"attree: error: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 class AttreeCLI(LightningCLI):
-    """LightningCLI with attree's links, default callbacks and default logger."""
+    """LightningCLI with attree's links, callbacks and logger, a folder for each run, and checks of checkpoints.
+
+    Args:
+        arguments: What follows `attree` on the command line.
+        stop: What was told to stop the command.
+    """
+
+    def __init__(self, arguments: list[str], stop: StopSignal) -> None:
+        self.arguments = arguments
+        self.stop = stop
+        self.config_text = ""
+        self.resumed = False
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            parser_class=AttreeParser,
+            parser_kwargs={
+                "prog": "attree",
+                **{
+                    name: {"description": what, "usage": f"attree {name} --config FILE [options]"}
+                    for name, what in DESCRIPTIONS.items()
+                },
+            },
+            trainer_defaults={"logger": default_logger(), "log_every_n_steps": 1, "enable_model_summary": False},
+            save_config_callback=None,
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """The commands, and the arguments of the trainer's methods that are no options."""
+        commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
+        commands["predict"].add("return_predictions")
+        return commands
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ExplainCallback, "explain")
@@ -95,30 +78,67 @@ class AttreeCLI(LightningCLI):
         for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
             parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
 
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        """Leave out Lightning's table of results: `ExplainCallback` or this class shows them."""
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        if subcommand in ("validate", "test"):
+            parser.set_defaults(verbose=False)
+        return parser
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        self.config = parser.parse_args(expand_arguments(self.arguments))
+
     def _parse_ckpt_path(self) -> None:
-        """Refuse, in one sentence, a checkpoint that holds objects which could run code when read."""
-        try:
-            super()._parse_ckpt_path()
-        except UnpicklingError as error:
-            path = str(self.config[self.config.subcommand].ckpt_path)
-            raise ArgumentError(
-                f"Expected argument `ckpt_path` to be a checkpoint of tensors and plain values alone, but got {path!r}."
-            ) from error
+        """Check a checkpoint before anything is built. Nothing of it goes into the config, class names least of all."""
+        command = self.config.subcommand
+        config = self.config[command]
+        if config.ckpt_path is None:
+            what = f"the trained network to {command} (--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
+            expect(command == "fit", "ckpt_path", what, None)
+            return
+        checkpoint = read_checkpoint(config.ckpt_path)
+        if command == "fit":
+            path = Path(config.ckpt_path)
+            check_same_run(config.as_dict(), path, checkpoint)
+            self.config_text = self._parser(command).dump(config, skip_none=False)
+            self.resumed = resume_logger(config.trainer.logger, path, int(checkpoint["global_step"]))
+
+    def _set_seed(self) -> None:
+        seed = self._get(self.config, "seed_everything")
+        expect(isinstance(seed, bool) or 0 <= seed < 2**32, "seed_everything", "an integer in [0, 2**32) or true", seed)
+        super()._set_seed()
 
     def before_instantiate_classes(self) -> None:
-        """A resumed fit goes on in its own folder, and TensorBoard forgets what came after its checkpoint."""
-        config = self.config if self.subcommand is None else self.config[self.subcommand]
-        if self.subcommand == "fit" and config.ckpt_path and config.ckpt_path not in ("last", "best", "hpc"):
-            resume_logger(config.trainer.logger, Path(config.ckpt_path))
+        if not self.resumed:
+            self.config_text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
+
+    def instantiate_classes(self) -> None:
+        """Whatever a class refuses of its arguments is said as its own words."""
+        try:
+            super().instantiate_classes()
+        except Exception as error:
+            if sentence_of(error) is None and raised_on_purpose(error):
+                raise ArgumentError(f"{type(error).__name__}: {error}") from error
+            raise
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        config = self.config if self.subcommand is None else self.config[self.subcommand]
-        callbacks: list[Callback] = list(kwargs.pop("callbacks", None) or [])
-        shows_progress = config.trainer.enable_progress_bar is not False
-        given = self._get(self.config_init, "trainer.callbacks", default=[]) or []
-        if shows_progress and not any(isinstance(callback, ProgressBar) for callback in given):
+        config = self._get(self.config_init, "trainer")
+        given = config.get("callbacks") or []
+        callbacks: list[Callback] = list(given) if isinstance(given, list) else [given]
+        if config.get("enable_progress_bar") is not False and not any(
+            isinstance(one, ProgressBar) for one in callbacks
+        ):
             callbacks.append(EpochProgress())
-        return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+        callbacks.append(KeepListening(self.stop))
+        if not config.get("fast_dev_run"):
+            callbacks.append(SaveConfig(self.config_text))
+        try:
+            return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+        except Exception as error:
+            if sentence_of(error) is None:
+                raise
+            asked = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
+            raise ArgumentError(f"The trainer cannot be set up ({asked}): {sentence_of(error)}") from error
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
         """Leave out `LastCheckpoint` where checkpoints are switched off: Lightning refuses both at once."""
@@ -126,37 +146,47 @@ class AttreeCLI(LightningCLI):
             callbacks = [one for one in callbacks if not isinstance(one, LastCheckpoint)]
         return super()._instantiate_trainer(config, callbacks)
 
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run a command in a folder of its own; only the first of several processes claims it."""
+        if not is_first_process():
+            super()._run_subcommand(subcommand)
+            return
+        folder = RunFolder(self.trainer.loggers, subcommand, self.resumed)
+        refused = False
+        try:
+            super()._run_subcommand(subcommand)
+        except Exception as error:
+            does_not_fit = "Error(s) in loading state_dict" in str(error)
+            refused = self.trainer.global_step == 0 and (does_not_fit or sentence_of(error) is not None)
+            if does_not_fit:
+                raise mismatch(error, str(self._get(self.config, "ckpt_path"))) from error
+            raise
+        except BaseException as error:
+            if not was_interrupted(error):
+                raise
+            last = None if folder.path is None else folder.path / "checkpoints" / "last.ckpt"
+            end_by(self.stop.received, self.arguments, last)
+        finally:
+            folder.release(discard=refused)
 
-class SaveConfig(SaveConfigCallback):
-    """Saves the resolved config beside the run, and shows it as a text card in TensorBoard."""
+    def after_validate(self) -> None:
+        """Show what was measured; after a fit and a test `ExplainCallback` does."""
+        if self.trainer.is_global_zero:
+            metrics = {name.removeprefix("validate/"): one for name, one in self.trainer.callback_metrics.items()}
+            Console().print(metrics_table(metrics))
 
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger) and stage == "fit":
-                text = self.parser.dump(self.config, skip_none=False)
-                logger.experiment.add_text("config", "\n".join(f"    {line}" for line in text.splitlines()))
+    def before_predict(self) -> None:
+        """Refuse what could not be saved before it is computed."""
+        expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
+        expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
 
-
-def resume_logger(logger: Any, checkpoint: Path) -> None:
-    """Point a TensorBoard logger's config at the run that a checkpoint `.../checkpoints/*.ckpt` belongs to."""
-    if not checkpoint.is_file():
-        raise ArgumentError(f"Expected argument `ckpt_path` to be a checkpoint file, but got {str(checkpoint)!r}.")
-    run = checkpoint.resolve().parent.parent
-    if checkpoint.parent.name != "checkpoints" or not str(getattr(logger, "class_path", "")).endswith(
-        "TensorBoardLogger"
-    ):
-        return
-    step = int(torch.load(checkpoint, map_location="cpu", weights_only=True)["global_step"])
-    logger.init_args.save_dir, logger.init_args.name = str(run.parent.parent), run.parent.name
-    logger.init_args.version = run.name
-    logger["dict_kwargs"] = {"purge_step": step}
-
-
-def hush() -> None:
-    """Keep advertisements and other libraries' internal deprecations out of a user's terminal."""
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
-        logging.getLogger(name).addFilter(lambda record: "Tip:" not in record.getMessage())
-    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
+    def predict(self, **kwargs: Any) -> None:
+        """Predict all nodes or graphs, and save what was predicted."""
+        predictions = self.trainer.predict(**kwargs)
+        assert predictions is not None
+        log_dir = self.trainer.log_dir
+        assert log_dir is not None
+        print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
 
 
 def default_logger() -> dict[str, Any]:
@@ -165,28 +195,23 @@ def default_logger() -> dict[str, Any]:
     return {"class_path": path, "init_args": {"save_dir": "logs", "name": "runs", "default_hp_metric": False}}
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the command line."""
+def hush() -> None:
+    """Keep advertisements, what attree says itself, and libraries' internal deprecations out of a user's terminal."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return not any(words in record.getMessage() for words in ("Tip:", "Detected KeyboardInterrupt"))
+
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
+        logging.getLogger(name).addFilter(is_wanted)
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
+
+
+def run(arguments: list[str]) -> None:
+    """Run fit, validate, test or predict."""
     hush()
-    given = sys.argv[1:] if args is None else args
-    if given[:1] == ["sweep"]:
-        raise SystemExit(sweep(given[1:]))
-    try:
-        AttreeCLI(
-            LightningModule,
-            LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
-            parser_class=AttreeParser,
-            parser_kwargs={"description": DESCRIPTION},
-            trainer_defaults={"logger": default_logger(), "log_every_n_steps": 1, "enable_model_summary": False},
-            save_config_callback=SaveConfig,
-            save_config_kwargs={"overwrite": True},
-            args=args,
-        )
-    except Exception as error:
-        ours = own_error(error)
-        if ours is None:
-            raise
-        fail(str(ours))
+    stop = StopSignal()
+    with stop.listening():
+        try:
+            AttreeCLI(arguments, stop)
+        except KeyboardInterrupt:
+            end_by(stop.received, arguments, None)

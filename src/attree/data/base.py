@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from lightning.pytorch import LightningDataModule
 
 from attree.data.counts import Counts
@@ -13,16 +15,18 @@ class DatasetModule(LightningDataModule):
     Attributes:
         name: Name of the dataset as the paper prints it.
         counts: What the data must contain.
+        unrecorded: Names of arguments that are data rather than settings, and so belong in no checkpoint.
     """
 
     name: str
     counts: Counts
+    unrecorded: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         super().__init__()
         # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
         # Lightning refuses two different values under one name.
-        self.save_hyperparameters(logger=False)
+        self.save_hyperparameters(ignore=self.unrecorded, logger=False)
 
     @property
     def num_features(self) -> int:

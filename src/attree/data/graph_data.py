@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
+from attree.data.checks import check_graph, check_graph_labels
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, epoch_of, process_of
 from attree.errors import expect
 
@@ -20,8 +22,10 @@ class GraphDataModule(DatasetModule):
     """Many small graphs, split at random with the classes in equal proportion, in mini-batches.
 
     Training, validation and test graphs are disjoint. In a distributed run each process gets its share of them: for
-    training equally many, shuffled (see `TrainingShard`), for validation and test each graph exactly once. A subclass
-    sets `name` and `counts` and implements `load`, which is called once, when the graphs are first needed.
+    training equally many, shuffled (see `TrainingShard`), for validation and test each graph exactly once.
+
+    `GraphDataModule.from_graphs` makes one of graphs at hand. A subclass sets `name` and `counts` and implements
+    `load`, which is called once, when the graphs are first needed.
 
     Args:
         val_fraction: Share of the graphs that validate.
@@ -43,6 +47,15 @@ class GraphDataModule(DatasetModule):
         self.batch_size = batch_size
         self.seed = seed
 
+    @staticmethod
+    def from_graphs(
+        graphs: Sequence[Data], num_classes: int | None = None, name: str = "Graphs", **split: Any
+    ) -> GraphDataModule:
+        """Make a data module of graphs at hand: see `attree.data.given.GivenGraphs`, which this returns."""
+        from attree.data.given import GivenGraphs  # which is a subclass of this class
+
+        return GivenGraphs(graphs, num_classes, name, **split)
+
     @abstractmethod
     def load(self) -> list[Data]:
         """Read the graphs, each with x, edge_index and y of shape [1]."""
@@ -51,7 +64,10 @@ class GraphDataModule(DatasetModule):
     def graphs(self) -> list[Data]:
         """All graphs, in the order of the dataset."""
         graphs = self.load()
+        for position, graph in enumerate(graphs):
+            check_graph(graph, f"graphs[{position}]")
         self.counts.check(self.name, graphs)
+        check_graph_labels(graphs, self.num_classes)
         return graphs
 
     @cached_property

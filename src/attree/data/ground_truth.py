@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import ArgumentError, expect
-from attree.ragged import find
+from attree.ragged import are_pointers, find, row_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,8 @@ class GroundTruth:
         distinct = self.targets.unique().numel()
         expect(distinct == num_targets, "targets", "distinct nodes", f"{num_targets - distinct} repeated")
         if self.ptr is not None:
-            expect(self.ptr.shape == (num_targets + 1,), "ptr", f"of shape [{num_targets + 1}]", self.ptr.shape)
-            rising = int(self.ptr[0]) == 0 and int(self.ptr[-1]) == num_edges and bool((self.ptr.diff() >= 0).all())
-            expect(rising, "ptr", f"non-decreasing offsets from 0 to {num_edges}", self.ptr)
+            expected = f"non-decreasing offsets from 0 to {num_edges}, {num_targets + 1} of them"
+            expect(are_pointers(self.ptr, num_targets, num_edges), "ptr", expected, self.ptr.tolist()[:9])
 
     @property
     def num_targets(self) -> int:
@@ -115,6 +114,6 @@ class GroundTruth:
         """Sorted keys position * number of pairs + rank of the pair: small even for millions of nodes."""
         if self.ptr is None:
             return self.edges.new_empty(0)
-        position = torch.arange(self.num_targets, device=self.edges.device).repeat_interleave(self.ptr.diff())
+        position = row_of(self.ptr.diff())
         rank, _ = find(self._pair_keys, self.edges[0] * self._base + self.edges[1])
         return (position * max(self._pair_keys.numel(), 1) + rank).unique()

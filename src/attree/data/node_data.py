@@ -6,12 +6,17 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 
 from attree.data.base import DatasetModule
+from attree.data.checks import check_graph, check_masks, check_node_labels
+from attree.data.depth import num_convolutions, stated_depth
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.neighbor_sampler import check_num_neighbors
@@ -44,12 +49,12 @@ class NodeDataModule(DatasetModule):
     nodes (see `TrainingShard`). Validation and test always run the whole graph through the network, with full
     neighbourhoods; in a distributed run each process counts its share of the nodes, each node exactly once.
 
-    A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which is called
-    once, when the graph is first needed.
+    `NodeDataModule.from_data` makes one of a graph at hand. A subclass validates its arguments in `__init__`, sets
+    `name` and `counts`, and implements `load`, which is called once, when the graph is first needed.
 
     Args:
         num_neighbors: Edges to sample per node in each hop, such as [15, 10] for two layers, -1 for all; None trains
-            full-batch.
+            full-batch. A network that has more layers than hops is refused, as it would be trained on cut trees.
         batch_size: Training nodes per step and process where neighbours are sampled.
         num_workers: Processes that sample ahead of the training; worth it where the training runs on a GPU.
         sampling_seed: Seed of the order of training nodes and of the sampled neighbours.
@@ -75,6 +80,26 @@ class NodeDataModule(DatasetModule):
         self._moved: dict[torch.device, Data] = {}
         self._shares: dict[torch.device, Data] = {}
 
+    @staticmethod
+    def from_data(
+        data: Data,
+        truth: GroundTruth | None = None,
+        num_classes: int | None = None,
+        name: str = "Data",
+        split_seed: int | None = None,
+        **sampling: Any,
+    ) -> NodeDataModule:
+        """Make a data module of a graph at hand: see `attree.data.given.GivenGraph`, which this returns.
+
+        .. code-block:: python
+
+            data = NodeDataModule.from_data(Data(x=x, edge_index=edge_index, y=y), split_seed=0)
+            trainer.fit(NodeClassifier(GAT(data.num_features, data.num_classes)), datamodule=data)
+        """
+        from attree.data.given import GivenGraph  # which is a subclass of this class
+
+        return GivenGraph(data, truth, num_classes, name, split_seed, **sampling)
+
     @abstractmethod
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read or generate the graph (x, edge_index, y and the three masks) and its ground truth."""
@@ -82,7 +107,10 @@ class NodeDataModule(DatasetModule):
     @cached_property
     def _loaded(self) -> tuple[Data, GroundTruth | None]:
         graph, truth = self.load()
+        check_graph(graph)
         self.counts.check(self.name, [graph])
+        check_masks(graph)
+        check_node_labels(graph, self.num_classes)
         return graph, truth
 
     @property
@@ -100,10 +128,26 @@ class NodeDataModule(DatasetModule):
         _ = self.graph
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graph in every process."""
+        """Load the graph in every process, and refuse a network that it does not suit."""
+        module = None if self.trainer is None else self.trainer.lightning_module
+        if module is not None:
+            self.check_network(module)
         _ = self.graph
         # The next run may have another number of processes.
         self._shares.clear()
+
+    def check_network(self, module: nn.Module) -> None:
+        """Raise if a network is known to look farther than neighbours are sampled; warn if it may."""
+        if self.num_neighbors is None:
+            return
+        hops, layers = len(self.num_neighbors), stated_depth(module)
+        if layers is not None:
+            expect(hops >= layers, "num_neighbors", f"{layers} numbers, one a layer of the network", self.num_neighbors)
+        elif hops < num_convolutions(module):
+            rank_zero_warn(
+                f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "
+                "may need: if they stand one after the other, it is trained on neighbourhoods that are cut short."
+            )
 
     def _graph_on(self, device: torch.device) -> Data:
         """The whole graph on a device, moved there once."""

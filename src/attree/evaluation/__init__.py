@@ -1,1 +1,12 @@
-"""How well do these methods explain this model on these targets?"""
+"""How well do these methods explain this model on these targets?
+
+`evaluate` is one call; `Evaluator` is the same for a model that trains, with all kept that does not change. Both know
+neither Lightning nor Matplotlib.
+"""
+
+from attree.evaluation.evaluate import evaluate
+from attree.evaluation.evaluator import Evaluator
+from attree.evaluation.names import MetricName
+from attree.evaluation.result import Evaluation
+
+__all__ = ["Evaluation", "Evaluator", "MetricName", "evaluate"]

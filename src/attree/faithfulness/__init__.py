@@ -1,19 +1,17 @@
 """What a network's output does when an edge's attention is reduced."""
 
 from attree.faithfulness.choose import make_reducer, reduce_attention
-from attree.faithfulness.copies.reducer import GenericReducer
+from attree.faithfulness.copies.reducer import CopiesReducer
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.graph_pairs import graph_pairs
 from attree.faithfulness.protocol import PROTOCOLS, Protocol, protocol_names, resolve_protocol
 from attree.faithfulness.reduction import Reduction
 
 __all__ = [
     "PROTOCOLS",
+    "CopiesReducer",
     "ExactReducer",
-    "GenericReducer",
     "Protocol",
     "Reduction",
-    "graph_pairs",
     "make_reducer",
     "protocol_names",
     "reduce_attention",

@@ -1,23 +1,24 @@
-"""Choose how to reduce attention: by exact row updates where a network can be taken apart, generically elsewhere."""
+"""Choose how to reduce attention: by exact updates of rows where a model can be run on rows, else by copies."""
 
 from __future__ import annotations
 
 import typing
+import warnings
 from typing import Any
 
 from torch import Tensor, nn
+from torch_geometric import EdgeIndex
 
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
-from attree.errors import expect
-from attree.faithfulness.copies.reducer import GenericReducer
+from attree.faithfulness.copies.reducer import CopiesReducer
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.exact.trace import can_trace
+from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.protocol import Protocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.memory import REDUCTION_MEMORY
-from attree.models.attention_net import AttentionNet
+from attree.subject.head import Head
 
 
 class Reducer(typing.Protocol):
@@ -43,6 +44,7 @@ def make_reducer(
     *args: Any,
     graph: LoopedGraph | None = None,
     memory: int = REDUCTION_MEMORY,
+    head: Head | None = None,
     **kwargs: Any,
 ) -> Reducer:
     """Run `model(x, edge_index, *args, **kwargs)` once and prepare it for reductions.
@@ -54,15 +56,22 @@ def make_reducer(
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory.
+        head: What the outputs mean; by default logits of classes, or the logit of one.
         **kwargs: Further keyword arguments of the model.
     """
-    if isinstance(model, AttentionNet) and can_trace(model) and not args and not kwargs:
-        if graph is None:
-            graph = LoopedGraph(edge_index, x.shape[0])
-        matches = graph.matches(edge_index, x.shape[0])
-        expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
-        return ExactReducer(model, x, graph, memory)
-    return GenericReducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+    if isinstance(edge_index, EdgeIndex):
+        edge_index = edge_index.as_tensor()
+    try:
+        return ExactReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
+    except CannotTakeApartError as error:
+        reason = error.reason
+    reducer = CopiesReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
+    warnings.warn(
+        f"Attention of {type(model).__name__} is reduced by forward passes over copies of subgraphs, which takes "
+        f"many times as long as exact updates, because {reason}.",
+        stacklevel=2,
+    )
+    return reducer
 
 
 def reduce_attention(
@@ -74,6 +83,7 @@ def reduce_attention(
     *args: Any,
     graph: LoopedGraph | None = None,
     memory: int = REDUCTION_MEMORY,
+    head: Head | None = None,
     with_probability: bool = False,
     progress: Progress | None = None,
     **kwargs: Any,
@@ -81,7 +91,8 @@ def reduce_attention(
     """Reduce each pair's edge, one at a time, in every layer and head at once, and measure the effect on its target.
 
     Args:
-        model: An attention model; `attree.models` by exact row updates, any other by batched copies of subgraphs.
+        model: An attention model; by exact updates of rows where its forward can be run on rows, which is checked, else
+            by batched copies of subgraphs.
         x: Node features.
         edge_index: The graph's edges.
         pairs: Which edge to reduce for which target, see `subgraph_pairs` and, for graph-level models, `graph_pairs`.
@@ -89,10 +100,11 @@ def reduce_attention(
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory.
+        head: What the outputs mean; by default logits of classes, or the logit of one.
         with_probability: Also return the class probabilities after each reduction.
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         **kwargs: Further keyword arguments of the model.
     """
     chosen = resolve_protocol(protocol, model)
-    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, **kwargs)
+    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
     return reducer.reduce(pairs, chosen, with_probability, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution.pairs import Pairs
+from attree.subject.head import Head
 
 Progress = Callable[[int, int], None]
 """Called as `progress(done, total)` with numbers of pairs each time some have been reduced."""
@@ -20,10 +22,10 @@ class Reduction:
 
     Attributes:
         pairs: The pairs.
-        probability: Class probabilities after the reduction, [P, classes]; None if they were not asked for.
-        delta_pc: Decline of the predicted class's probability, p[k] - p'[k], [P].
-        delta_ne: Change of negative entropy, -sum p' log p' + sum p log p, [P].
+        delta_pc: Decline of the predicted class's probability, p[k] - p'[k], [P]; of a number, its decline.
+        delta_ne: Change of negative entropy, -sum p' log p' + sum p log p, [P]; of a number, NaN.
         changed: Whether the predicted class changed, [P].
+        probability: Class probabilities after the reduction, [P, classes]; None if they were not asked for.
     """
 
     pairs: Pairs
@@ -32,34 +34,47 @@ class Reduction:
     changed: Tensor
     probability: Tensor | None = None
 
-    @classmethod
-    def unchanged(cls, pairs: Pairs, logits: Tensor, with_probability: bool = False) -> Reduction:
-        """The effect of reducing nothing: where pairs start, and where those whose edge carries no flow stay.
 
-        Args:
-            pairs: The pairs.
-            logits: Class scores of all targets before a reduction, one row per target id.
-            with_probability: Also hold class probabilities.
-        """
-        delta = torch.zeros(len(pairs), dtype=logits.dtype, device=logits.device)
-        probability = logits.softmax(dim=-1)[pairs.targets[pairs.owner]] if with_probability else None
-        return cls(pairs, delta, delta.clone(), torch.zeros_like(delta, dtype=torch.bool), probability)
+class ReductionWriter:
+    """Fills in a `Reduction`, some pairs at a time.
 
-    def fill(self, chosen: Tensor, logits: Tensor, reduced_logits: Tensor) -> None:
-        """Set the effect on the chosen pairs from the class scores before and after, one row per pair."""
-        self.delta_pc[chosen], self.delta_ne[chosen], self.changed[chosen], probability = measure(
-            logits, reduced_logits.to(logits.dtype)
-        )
-        if self.probability is not None:
-            self.probability[chosen] = probability
+    Args:
+        pairs: The pairs; those that are never filled in, whose edge carries no flow, change nothing.
+        output: What the model returned before any reduction, one row per target id, in the type to measure in.
+        head: What the outputs mean.
+        with_probability: Also hold class probabilities.
+    """
+
+    def __init__(self, pairs: Pairs, output: Tensor, head: Head, with_probability: bool = False) -> None:
+        self._head = head if head.is_settled else head.resolve(output)
+        self._measured = self._head.measured(output)
+        self._logits = self._head.logits(output, self._measured)
+        self._target = pairs.targets[pairs.owner]
+        zeros = torch.zeros(len(pairs), dtype=output.dtype, device=output.device)
+        is_number = self._head.mode == "regression"
+        entropy = torch.full_like(zeros, math.nan) if is_number else zeros.clone()
+        probability = self._logits.softmax(dim=-1)[self._target] if with_probability and not is_number else None
+        self.result = Reduction(pairs, zeros, entropy, torch.zeros_like(zeros, dtype=torch.bool), probability)
+
+    def fill(self, chosen: Tensor, output: Tensor) -> None:
+        """Set the effect on the chosen pairs from the outputs of their targets after the reduction, one row a pair."""
+        target, result = self._target[chosen], self.result
+        measured = None if self._measured is None else self._measured[target]
+        before, after = self._logits[target], self._head.logits(output.to(self._logits.dtype), measured)
+        if self._head.mode == "regression":
+            result.delta_pc[chosen] = (before - after).squeeze(1)
+            return
+        result.delta_pc[chosen], result.delta_ne[chosen], result.changed[chosen], probability = measure(before, after)
+        if result.probability is not None:
+            result.probability[chosen] = probability
 
 
 def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compare predictions before and after a reduction, row by row.
 
     Args:
-        logits: Class scores before, [n, classes].
-        reduced_logits: Class scores after, [n, classes].
+        logits: Logits before, [n, classes].
+        reduced_logits: Logits after, [n, classes].
 
     Returns:
         dPC, dNE, dP (bool), and the class probabilities after.

@@ -1,11 +1,12 @@
 """Statistics of scores against what they should foretell: pure functions, and `torchmetrics` classes over them."""
 
 from attree.metrics import functional
+from attree.metrics.auroc import AUROC, TruthAUROC
 from attree.metrics.comparison import FaithfulnessComparison
-from attree.metrics.correlation import AUROC, Kendall, Pearson, Spearman
+from attree.metrics.correlation import Pearson, Spearman
 from attree.metrics.faithfulness import Faithfulness
 from attree.metrics.functional import Ranking, faithfulness_statistics
-from attree.metrics.truth import TruthAUROC
+from attree.metrics.kendall import Kendall
 
 __all__ = [
     "AUROC",

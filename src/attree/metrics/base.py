@@ -16,7 +16,8 @@ class ColumnMetric(Metric):
     """A metric over columns with one entry per pair: `update` appends to them, `compute` reads them whole.
 
     Ranks exist only once all pairs are known, so the columns themselves are the state. They are float64 whatever
-    comes in: a process that saw no pairs must still offer the others a column of their dtype to gather.
+    comes in: a process that saw no pairs must still offer the others a column of their dtype to gather. Integers that
+    float64 would round, and so might tie, are refused.
 
     Args:
         kwargs: what every `torchmetrics.Metric` accepts.
@@ -43,7 +44,7 @@ class ColumnMetric(Metric):
             expect(isinstance(column, Tensor), name, "a tensor", type(column).__name__)
         check_columns(**columns)
         for name, column in columns.items():
-            getattr(self, f"{prefix}{name}").append(column.detach().to(torch.float64))
+            getattr(self, f"{prefix}{name}").append(_as_float64(column.detach(), name))
 
     def column(self, name: str) -> Tensor:
         """Return a column whole; empty if nothing came yet."""
@@ -72,6 +73,16 @@ class ColumnMetric(Metric):
             The figure and its axes.
         """
         return self._plot(val, ax)
+
+
+def _as_float64(column: Tensor, name: str) -> Tensor:
+    """The column in float64; integers of 2**53 and beyond are refused, as some of them would be rounded."""
+    values = column.to(torch.float64)
+    if column.dtype in (torch.int64, torch.uint64):
+        beyond = column[values.abs() >= 2**53]
+        if beyond.numel():
+            expect(False, name, "integers below 2**53 in magnitude, or floats", beyond[0].item())
+    return values
 
 
 class PairMetric(ColumnMetric):

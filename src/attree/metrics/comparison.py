@@ -26,7 +26,8 @@ class FaithfulnessComparison(ColumnMetric):
 
     Args:
         methods: Names of the methods.
-        fixed: Those of them whose scores are the same in every epoch (random ones): they are sorted only once.
+        fixed: Those of them whose scores are the same in every epoch (random ones). Their order is kept, over `reset`
+            too, and made again only for other scores than it was made of: comparing is far quicker than sorting.
         kwargs: what every `torchmetrics.Metric` accepts.
 
     >>> import torch
@@ -45,6 +46,8 @@ class FaithfulnessComparison(ColumnMetric):
         taken = [name for name in self.methods if name in DELTAS]
         expect(not taken, "methods", f"names other than {', '.join(DELTAS)}", taken)
         self.fixed = frozenset(fixed)
+        unknown = sorted(self.fixed.difference(self.methods))
+        expect(not unknown, "fixed", f"names among {', '.join(self.methods)}", unknown)
         self._kept: dict[str, Ranking] = {}
         for name in (*DELTAS, *self.methods):
             self.add_state(_state(name), default=[], dist_reduce_fx="cat")
@@ -69,11 +72,14 @@ class FaithfulnessComparison(ColumnMetric):
         return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
 
     def _ranking(self, method: str) -> Ranking:
+        column = self.column(_state(method))
         if method not in self.fixed:
-            return Ranking(self.column(_state(method)))
-        if method not in self._kept:
-            self._kept[method] = Ranking(self.column(_state(method)))
-        return self._kept[method]
+            return Ranking(column)
+        kept = self._kept.get(method)
+        if kept is None or kept.values.device != column.device or not kept.values.equal(column):
+            # A copy: the caller's own tensor may be changed in place, and would then always equal itself.
+            self._kept[method] = kept = Ranking(column.clone())
+        return kept
 
 
 def _state(name: str) -> str:

@@ -1,11 +1,9 @@
-"""Pearson, Spearman, Kendall and AUROC as `torchmetrics.Metric` classes over the functions of the same name."""
+"""Pearson's and Spearman's correlation as `torchmetrics.Metric` classes."""
 
 from __future__ import annotations
 
 from attree.metrics.base import PairMetric
-from attree.metrics.functional.auroc import auroc
 from attree.metrics.functional.correlation import pearson, spearman
-from attree.metrics.functional.kendall import kendall
 
 
 class Pearson(PairMetric):
@@ -34,30 +32,4 @@ class Spearman(PairMetric):
 
     function = staticmethod(spearman)
     plot_lower_bound = -1.0
-    plot_upper_bound = 1.0
-
-
-class Kendall(PairMetric):
-    """Kendall's tau-b in O(n log n); see `attree.metrics.functional.kendall`.
-
-    >>> import torch
-    >>> Kendall()(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.0, 0.0, 0.0, 5.0]))
-    tensor(0.7071, dtype=torch.float64)
-    """
-
-    function = staticmethod(kendall)
-    plot_lower_bound = -1.0
-    plot_upper_bound = 1.0
-
-
-class AUROC(PairMetric):
-    """Area under the ROC curve of scores of any range, target being 0 or 1; see `attree.metrics.functional.auroc`.
-
-    >>> import torch
-    >>> AUROC()(torch.tensor([-30.0, 2.0, 2.0, 900.0]), torch.tensor([0, 0, 1, 1]))
-    tensor(0.8750, dtype=torch.float64)
-    """
-
-    function = staticmethod(auroc)
-    plot_lower_bound = 0.0
     plot_upper_bound = 1.0

@@ -19,18 +19,19 @@ from attree.errors import expect
 
 
 class AttentionNet(nn.Module):
-    """A stack of attention convolutions that maps node features to class scores.
+    """A stack of attention convolutions that maps node features to logits.
 
     Args:
         in_channels: Width of the node features.
         out_channels: Number of classes.
         hidden_channels: Width of each head in the hidden layers.
         num_layers: Number of convolutions, at least 1.
-        heads: Attention heads in every layer.
+        heads: Attention heads in every layer, but for the last if `last_heads` is given.
         concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
         dropout: Dropout on the features that enter each layer.
-        attention_dropout: Dropout on the attention weights of each layer.
+        attention_dropout: Dropout on the attention weights: one rate for all layers, or a list with one for each.
         bias: Add a learned bias after each layer.
+        last_heads: Attention heads in the last layer, where they are averaged; None for as many as in the others.
     """
 
     conv_class: ClassVar[type[MessagePassing]]
@@ -44,8 +45,9 @@ class AttentionNet(nn.Module):
         heads: int = 1,
         concat: bool = True,
         dropout: float = 0.0,
-        attention_dropout: float = 0.0,
+        attention_dropout: float | list[float] = 0.0,
         bias: bool = True,
+        last_heads: int | None = None,
     ) -> None:
         super().__init__()
         sizes = {
@@ -54,11 +56,15 @@ class AttentionNet(nn.Module):
             "hidden_channels": hidden_channels,
             "num_layers": num_layers,
             "heads": heads,
+            "last_heads": heads if last_heads is None else last_heads,
         }
         for name, value in sizes.items():
             expect(value >= 1, name, "an integer >= 1", value)
-        for name, rate in {"dropout": dropout, "attention_dropout": attention_dropout}.items():
-            expect(0.0 <= rate < 1.0, name, "a number in [0, 1)", rate)
+        expect(0.0 <= dropout < 1.0, "dropout", "a number in [0, 1)", dropout)
+        rates = [attention_dropout] * num_layers if isinstance(attention_dropout, float | int) else attention_dropout
+        expect(len(rates) == num_layers, "attention_dropout", f"one rate, or {num_layers}, one a layer", rates)
+        for rate in rates:
+            expect(0.0 <= rate < 1.0, "attention_dropout", "numbers in [0, 1)", rate)
 
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -69,6 +75,7 @@ class AttentionNet(nn.Module):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.bias = bias
+        self.last_heads = last_heads
 
         hidden_width = hidden_channels * heads if concat else hidden_channels
         self.convs = nn.ModuleList()
@@ -78,9 +85,9 @@ class AttentionNet(nn.Module):
                 self.conv_class(
                     in_channels if layer == 0 else hidden_width,
                     out_channels if last else hidden_channels,
-                    heads=heads,
+                    heads=sizes["last_heads" if last else "heads"],
                     concat=concat and not last,
-                    dropout=attention_dropout,
+                    dropout=rates[layer],
                     bias=bias,
                     **self.conv_options(),
                 )
@@ -100,7 +107,7 @@ class AttentionNet(nn.Module):
         return type(self).__name__
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Class scores (logits) of every node, [num_nodes, out_channels].
+        """Logits of every node, [num_nodes, out_channels].
 
         Args:
             x: Node features [num_nodes, in_channels].
@@ -150,15 +157,17 @@ class SuperGAT(AttentionNet):
         out_channels: Number of classes.
         hidden_channels: Width of each head in the hidden layers.
         num_layers: Number of convolutions, at least 1.
-        heads: Attention heads in every layer.
+        heads: Attention heads in every layer, but for the last if `last_heads` is given.
         concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
         dropout: Dropout on the features that enter each layer.
-        attention_dropout: Dropout on the attention weights of each layer.
+        attention_dropout: Dropout on the attention weights: one rate for all layers, or a list with one for each.
         bias: Add a learned bias after each layer.
-        attention_type: `MX` (GAT's score times the sigmoid of the dot product) or `SD` (scaled dot product).
+        attention_type: `MX` (GAT's attention logit times the sigmoid of the dot product) or `SD` (scaled dot
+            product).
         attention_loss_weight: Weight of the edge-prediction loss.
         edge_sample_ratio: Share of the edges that the edge-prediction loss sees in each step.
         neg_sample_ratio: Sampled non-edges per edge in that loss.
+        last_heads: Attention heads in the last layer, where they are averaged; None for as many as in the others.
     """
 
     conv_class = SuperGATConv
@@ -172,12 +181,13 @@ class SuperGAT(AttentionNet):
         heads: int = 1,
         concat: bool = True,
         dropout: float = 0.0,
-        attention_dropout: float = 0.0,
+        attention_dropout: float | list[float] = 0.0,
         bias: bool = True,
         attention_type: Literal["MX", "SD"] = "MX",
         attention_loss_weight: float = 4.0,
         edge_sample_ratio: float = 1.0,
         neg_sample_ratio: float = 0.5,
+        last_heads: int | None = None,
     ) -> None:
         expect(attention_type in ("MX", "SD"), "attention_type", "'MX' or 'SD'", attention_type)
         expect(attention_loss_weight >= 0, "attention_loss_weight", "a number >= 0", attention_loss_weight)
@@ -198,6 +208,7 @@ class SuperGAT(AttentionNet):
             dropout,
             attention_dropout,
             bias,
+            last_heads,
         )
 
     @property

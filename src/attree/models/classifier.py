@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torchmetrics import Metric
 
+from attree.data.base import DatasetModule
 from attree.errors import expect
+from attree.models.data_check import check_data
+from attree.models.scalars import publish
+from attree.models.totals import Totals
 
 Stage = Literal["train", "val", "test"]
 
@@ -21,7 +25,8 @@ class Classifier(LightningModule):
     """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
 
     The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
-    it has one (SuperGAT). The optimiser is Adam. A subclass says what the examples of a batch are.
+    it has one (SuperGAT). The optimiser is Adam. A subclass says what the examples of a batch are, what they are called
+    (`classified`) and which of attree's data modules have them (`data_class`).
 
     In a distributed run every process evaluates its share of the examples; the logged metrics are those of all
     examples together, also if the shares differ in size or some are empty.
@@ -31,6 +36,9 @@ class Classifier(LightningModule):
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
     """
+
+    data_class: ClassVar[type[DatasetModule]]
+    classified: ClassVar[str]
 
     def __init__(self, net: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
         super().__init__()
@@ -44,68 +52,79 @@ class Classifier(LightningModule):
         self.num_classes = num_classes
         self.lr = lr
         self.weight_decay = weight_decay
-        self.val_totals = ClassificationTotals()
-        self.test_totals = ClassificationTotals()
+        self.train_totals = Totals()
+        self.evaluation_totals = Totals()
+
+    def setup(self, stage: str) -> None:
+        """Refuse data of attree's that this model cannot classify, before anything runs."""
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, DatasetModule):
+            fits = isinstance(data, self.data_class)
+            expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
+            check_data(data, self.net, self.num_classes)
 
     @abstractmethod
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
-        """Class scores [n, classes] and labels [n] of what this stage classifies in the batch."""
+        """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
+
+    def on_train_epoch_start(self) -> None:
+        self.train_totals.reset()
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
-        scores, y = self.examples(batch, "train")
-        loss = F.cross_entropy(scores, y)
+        logits, y = self.examples(batch, "train")
+        loss = F.cross_entropy(logits, y)
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
         if attention_loss is not None:
             loss = loss + attention_loss
-        self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=y.numel(), sync_dist=True)
+        self.train_totals.add(y.numel() * loss.detach(), y.numel())
         return loss
 
+    def on_train_batch_end(self, outputs: Any, batch: Data, batch_idx: int) -> None:
+        # Now, so that callbacks find it when the epoch ends: their hooks come before this module's.
+        if self.trainer.is_last_batch:
+            self._publish_train_loss()
+
+    def on_train_epoch_end(self) -> None:
+        if self.train_totals.batches and not self.trainer.is_last_batch:  # the fit stops within an epoch
+            self._publish_train_loss()
+        for logger in self.trainer.loggers:
+            logger.save()
+
+    def _publish_train_loss(self) -> None:
+        loss, _ = self.train_totals.means(self)
+        publish(self.trainer, {"train/loss": loss})
+
+    def on_validation_epoch_start(self) -> None:
+        self.evaluation_totals.reset()
+
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        self.val_totals.update(*self.examples(batch, "val"))
+        self._evaluation_step(batch, "val")
 
     def on_validation_epoch_end(self) -> None:
-        self._log_totals("val", self.val_totals)
+        self._log_evaluation("val")
+
+    def on_test_epoch_start(self) -> None:
+        self.evaluation_totals.reset()
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
-        self.test_totals.update(*self.examples(batch, "test"))
+        self._evaluation_step(batch, "test")
 
     def on_test_epoch_end(self) -> None:
-        self._log_totals("test", self.test_totals)
+        self._log_evaluation("test")
 
-    def _log_totals(self, stage: Stage, totals: ClassificationTotals) -> None:
-        loss, accuracy = totals.compute()
-        totals.reset()
-        self.log(f"{stage}/loss", loss, sync_dist=True)
-        self.log(f"{stage}/acc", accuracy, sync_dist=True, prog_bar=True)
+    def _evaluation_step(self, batch: Data, stage: Stage) -> None:
+        logits, y = self.examples(batch, stage)
+        correct = (logits.argmax(dim=-1) == y).sum()
+        self.evaluation_totals.add(F.cross_entropy(logits, y, reduction="sum"), y.numel(), correct)
+
+    def _log_evaluation(self, stage: Stage) -> None:
+        loss, accuracy = self.evaluation_totals.means(self)
+        values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            # `validate` and `test` return and print what is logged; it is the same in all processes.
+            self.log_dict(values, sync_dist=True)
+        elif not self.trainer.sanity_checking:
+            publish(self.trainer, values, in_bar={f"{stage}/acc"})
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-
-
-class ClassificationTotals(Metric):
-    """Mean cross-entropy and accuracy over all examples of all processes, however many each has, even none.
-
-    One metric with two states rather than two metrics, as what is measured in every epoch must cost little beside a
-    full-batch epoch on a small graph. (Lightning's own mean of logged losses would not do: it divides by the
-    processes' mean number of examples, rounded down.)
-    """
-
-    full_state_update = False
-    loss: Tensor
-    counts: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("loss", default=torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("counts", default=torch.zeros(2, dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, y: Tensor) -> None:
-        """Add examples: class scores [n, classes] and labels [n]."""
-        self.loss = self.loss + F.cross_entropy(scores, y, reduction="sum")
-        correct = (scores.argmax(dim=-1) == y).sum()
-        self.counts = self.counts + torch.stack([correct, torch.full_like(correct, y.numel())])
-
-    def compute(self) -> tuple[Tensor, Tensor]:
-        """Return mean loss and accuracy; NaN if there was no example at all."""
-        correct, examples = self.counts
-        return self.loss / examples, correct / examples

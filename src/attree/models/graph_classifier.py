@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
+from attree.data import GraphDataModule
 from attree.errors import expect
 from attree.models.classifier import Classifier, Stage
 
@@ -21,13 +22,13 @@ READOUTS: dict[str, Callable[..., Tensor]] = {
 
 
 class GraphClassifier(Classifier):
-    """Trains a network to classify graphs: the scores of a graph are a readout of the scores of its nodes.
+    """Trains a network to classify graphs: the logits of a graph are a readout of the logits of its nodes.
 
-    The network gives every node one score a class, and the readout (sum, mean or elementwise maximum) of a graph's
-    nodes, plus one learned bias a class, is the graph's class scores. The bias is what a sum lacks: without it the
-    scores of a graph grow in proportion to its size, and no threshold such as "more than three nitrogen atoms" can be
-    expressed. It is the same for all graphs, so the computation tree of a graph is its nodes' trees joined by the
-    readout, which is what GAtt follows.
+    The network gives every node one logit a class, and the readout (sum, mean or elementwise maximum) of a graph's
+    nodes, plus one learned bias a class, is the graph's logits. The bias is what a sum lacks: without it the logits of
+    a graph grow in proportion to its size, and no threshold such as "more than three nitrogen atoms" can be expressed.
+    It is the same for all graphs, so the computation tree of a graph is its nodes' trees joined by the readout, which
+    is what GAtt follows.
 
     Args:
         net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
@@ -35,7 +36,12 @@ class GraphClassifier(Classifier):
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         readout: `sum` (the paper's), `mean` or `max` over the nodes of a graph.
+        bias: Add the learned bias to the readout.
     """
+
+    data_class = GraphDataModule
+    classified = "graphs"
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -43,16 +49,17 @@ class GraphClassifier(Classifier):
         lr: float = 0.005,
         weight_decay: float = 0.0,
         readout: Literal["sum", "mean", "max"] = "sum",
+        bias: bool = True,
     ) -> None:
         super().__init__(net, lr, weight_decay)
         expect(readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
         self.readout = readout
-        self.bias = nn.Parameter(torch.zeros(self.num_classes))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(self.num_classes)) if bias else None)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, num_graphs: int | None = None
     ) -> Tensor:
-        """Class scores of every graph, [num_graphs, classes].
+        """Logits of every graph, [num_graphs, classes].
 
         Args:
             x: Features of the nodes of all graphs.
@@ -60,10 +67,12 @@ class GraphClassifier(Classifier):
             batch: The graph of each node, ascending; None if there is one graph.
             num_graphs: Number of graphs; by default the highest one in `batch` is the last.
         """
-        return READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs) + self.bias
+        logits = READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs)
+        return logits if self.bias is None else logits + self.bias
 
     def examples(self, batch: Batch, stage: Stage) -> tuple[Tensor, Tensor]:
-        """Class scores and labels of the graphs of the batch."""
+        """Logits and labels of the graphs of the batch."""
+        expect(isinstance(batch, Batch), "data", "of graphs, in batches", type(batch).__name__)
         return self(batch.x, batch.edge_index, batch.batch, batch.num_graphs), batch.y
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:

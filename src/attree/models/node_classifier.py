@@ -1,10 +1,12 @@
-"""Node classification as a LightningModule, around any network that maps `(x, edge_index)` to class scores."""
+"""Node classification as a LightningModule, around any network that maps `(x, edge_index)` to logits."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch_geometric.data import Data
 
+from attree.data import NodeDataModule
+from attree.errors import expect
 from attree.models.classifier import Classifier, Stage
 
 
@@ -21,17 +23,20 @@ class NodeClassifier(Classifier):
         weight_decay: Adam's L2 penalty.
     """
 
+    data_class = NodeDataModule
+    classified = "nodes"
+
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Class scores of every node."""
+        """Logits of every node."""
         return self.net(x, edge_index)
 
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
-        """Class scores and labels of the nodes of the step."""
-        scores = self(batch.x, batch.edge_index)
-        if "batch_size" in batch:
-            return scores[: batch.batch_size], batch.y[: batch.batch_size]
-        nodes = batch[f"{stage}_mask"]
-        return scores[nodes], batch.y[nodes]
+        """Logits and labels of the nodes of the step."""
+        sampled, mask = "batch_size" in batch, f"{stage}_mask"
+        expect(sampled or mask in batch, "data", f"of nodes, with a `{mask}`", type(batch).__name__)
+        logits = self(batch.x, batch.edge_index)
+        nodes = slice(batch.batch_size) if sampled else batch[mask]
+        return logits[nodes], batch.y[nodes]
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Class probabilities of every node."""

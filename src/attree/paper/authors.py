@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from attree.data.datasets.arrays import load_arrays
-from attree.errors import expect
+from attree.errors import MissingDataError, expect
 from attree.models.attention_net import GAT
 
 
@@ -18,9 +19,16 @@ def load_authors_gat(path: str | Path) -> GAT:
     `layer{k}.bias` [out] if it has a bias.
     """
     remedy = "Set `path` to one of the files `gatt_paper/gat_*.npz`, which hold the paper authors' weights."
-    arrays = {name: torch.from_numpy(array) for name, array in load_arrays(Path(path), remedy).items()}
-    num_layers = sum(name.endswith(".weight") for name in arrays)
-    expect(num_layers >= 1, "path", "a file with arrays named layer0.weight, ...", sorted(arrays))
+    stored = load_arrays(Path(path), remedy)
+    num_layers = sum(name.endswith(".weight") for name in stored)
+    expect(num_layers >= 1, "path", "a file with arrays named layer0.weight, ...", sorted(stored))
+    try:
+        return _build({name: torch.from_numpy(array) for name, array in stored.items()}, num_layers).eval()
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise MissingDataError(f"The file {path} does not hold the weights of a GAT. {remedy}") from error
+
+
+def _build(arrays: dict[str, Tensor], num_layers: int) -> GAT:
     first, last = arrays["layer0.weight"], arrays[f"layer{num_layers - 1}.weight"]
     net = GAT(
         in_channels=first.shape[1],
@@ -35,4 +43,4 @@ def load_authors_gat(path: str | Path) -> GAT:
             for name, array in arrays.items()
         }
     )
-    return net.eval()
+    return net

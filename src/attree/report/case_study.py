@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,14 +12,13 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import breadth_first_order
 from torch import Tensor
 
 from attree.attention import LoopedGraph
-from attree.attribution import subgraph_pairs
+from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
+from attree.report.neighbourhood import Neighbourhood, left_out, strength_of
 from attree.report.style import (
     BLUE,
     INK,
@@ -34,7 +32,6 @@ from attree.report.style import (
     panel_grid,
     picture_axes,
 )
-from attree.report.table import METHOD_LABELS
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
@@ -74,9 +71,9 @@ def case_study(
     expect(max_edges >= 1, "max_edges", "an integer >= 1", max_edges)
     for method, dense in scores.items():
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
-    part = _Neighbourhood.of(graph, target, num_layers, truth)
-    values = {method: part.read(dense) for method, dense in scores.items()}
-    kept = part.choose(np.stack([_strength(one) for one in values.values()]), max_edges)
+    part = _neighbourhood(graph, target, num_layers, truth)
+    values = {method: dense.detach().double().cpu().numpy()[part.edges] for method, dense in scores.items()}
+    kept = part.choose(np.stack([strength_of(one) for one in values.values()]), max_edges)
     shown = part.only(kept)
 
     drawn = sketch(shown.source, shown.destination, len(shown.nodes))
@@ -90,8 +87,8 @@ def case_study(
     named = len(shown.nodes) <= MOST_NAMED_NODES
     names = [str(node) if named or position == shown.target else "" for position, node in enumerate(shown.nodes)]
     for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
-        picture_axes(axes, METHOD_LABELS.get(method, method), half_width, half_height)
-        strength = _strength(own)[kept]
+        picture_axes(axes, method_label(method), half_width, half_height)
+        strength = strength_of(own)[kept]
         draw_edges(axes, drawn, strength, SCORE_COLORS(strength), shown.is_true)
         draw_nodes(axes, drawn, shown.target, truth_nodes, names)
         _color_bar(figure, axes, own)
@@ -99,88 +96,15 @@ def case_study(
     return figure
 
 
-@dataclass(frozen=True)
-class _Neighbourhood:
-    """A target's subgraph with its own numbering of nodes.
-
-    Attributes:
-        edges: Ids of its edges in the whole graph, [m].
-        nodes: Ids of its nodes in the whole graph, ascending, [n].
-        source: Where each edge starts, as a position in `nodes`, [m].
-        destination: Where each edge ends, as a position in `nodes`, [m].
-        is_true: Whether each edge truly explains the target, [m].
-        target: The target, as a position in `nodes`; None if that is the whole graph.
-    """
-
-    edges: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    source: NDArray[np.int64]
-    destination: NDArray[np.int64]
-    is_true: NDArray[np.bool_]
-    target: int | None
-
-    @classmethod
-    def of(cls, graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> _Neighbourhood:
-        if target is None:
-            edges = torch.arange(graph.num_edges, device=graph.device)
-        else:
-            edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges
-        ends = graph.edge_index[:, edges].cpu().numpy()
-        true_pairs = set() if truth is None else set(zip(*truth.tolist(), strict=True))
-        is_true = np.array([pair in true_pairs for pair in zip(*ends.tolist(), strict=True)], dtype=bool)
-        return cls._numbered(edges.cpu().numpy(), ends, is_true, target)
-
-    @classmethod
-    def _numbered(
-        cls, edges: NDArray[np.int64], ends: NDArray[np.int64], is_true: NDArray[np.bool_], target: int | None
-    ) -> _Neighbourhood:
-        named = ends.ravel() if target is None else np.append(ends.ravel(), target)
-        nodes, local = np.unique(named, return_inverse=True)
-        source, destination = local[: ends.size].reshape(2, -1)
-        return cls(edges, nodes, source, destination, is_true, None if target is None else int(local[-1]))
-
-    def read(self, dense: Tensor) -> NDArray[np.float64]:
-        """The scores of these edges."""
-        return dense.detach().double().cpu().numpy()[self.edges]
-
-    def only(self, kept: NDArray[np.int64]) -> _Neighbourhood:
-        """The part that has only some of the edges."""
-        ends = self.nodes[np.stack([self.source, self.destination])[:, kept]]
-        target = None if self.target is None else int(self.nodes[self.target])
-        return self._numbered(self.edges[kept], ends, self.is_true[kept], target)
-
-    def choose(self, strength: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-        """Positions of at most `most` edges that hang together: the true ones first, then the highest scored ones."""
-        if len(self.edges) <= most:
-            return np.arange(len(self.edges))
-        ranked = np.lexsort((self.edges, -strength.max(axis=0), ~self.is_true))
-        if self.target is None:
-            return np.sort(ranked[:most])
-        onward = self._edges_onward(self.target)
-        kept: set[int] = set()
-        for edge in ranked.tolist():
-            way = {edge}
-            node = int(self.destination[edge])
-            while node != self.target:
-                way.add(onward[node])
-                node = int(self.destination[onward[node]])
-            if len(kept | way) <= most:
-                kept |= way
-        return np.array(sorted(kept), dtype=np.int64)
-
-    def _edges_onward(self, target: int) -> dict[int, int]:
-        """For each node but the target the first edge of a shortest way to it."""
-        size = len(self.nodes)
-        backward = csr_matrix((np.ones(len(self.edges)), (self.destination, self.source)), shape=(size, size))
-        _, towards = breadth_first_order(backward, target, directed=True, return_predecessors=True)
-        steps = np.flatnonzero(towards[self.source] == self.destination)
-        return dict(zip(self.source[steps].tolist(), steps.tolist(), strict=True))
-
-
-def _strength(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores between 0 and 1: 0 stays 0 and the highest becomes 1; what is negative or undefined counts as 0."""
-    known = np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0.0)
-    return known / known.max() if known.size and known.max() > 0 else known
+def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> Neighbourhood:
+    if target is None:
+        edges = torch.arange(graph.num_edges, device=graph.device)
+    else:
+        edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges
+    ends = graph.edge_index[:, edges].tolist()
+    true_pairs = set() if truth is None else set(zip(*truth.tolist(), strict=True))
+    is_true = np.array([pair in true_pairs for pair in zip(*ends, strict=True)], dtype=bool)
+    return Neighbourhood.of(graph, edges.cpu().numpy(), is_true, target)
 
 
 def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64]) -> None:
@@ -195,12 +119,12 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64]) -> None:
     bar.set_label(f"score ({undefined} undefined)" if undefined else "score", fontsize=SMALL_SIZE, color=INK)
 
 
-def _title(part: _Neighbourhood, shown: _Neighbourhood, num_layers: int) -> str:
+def _title(part: Neighbourhood, shown: Neighbourhood, num_layers: int) -> str:
     whole = part.target is None
     name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
     title = f"{name}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
-    hidden = len(part.edges) - len(shown.edges)
-    return f"{title}\n({hidden:,} lower-scored edges not shown)" if hidden else title
+    note = left_out(part, shown)
+    return f"{title}\n({note})" if note else title
 
 
 def _legend(figure: Figure, has_target: bool, has_truth: bool) -> None:

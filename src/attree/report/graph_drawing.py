@@ -47,7 +47,7 @@ class Sketch:
 
 
 def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int) -> Sketch:
-    """Place a connected graph of nodes 0 to n - 1: distances on paper follow distances in the graph.
+    """Place a graph of nodes 0 to n - 1, in one part or several: distances on paper follow distances in the graph.
 
     The layout is Kamada and Kawai's from a fixed start, so the same graph always looks the same. Two edges in opposite
     directions bend apart; a self-loop points to the widest gap between its node's other edges.
@@ -72,12 +72,19 @@ def _layout(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nod
         return np.zeros((1, 2))
     skeleton = nx.empty_graph(num_nodes)
     skeleton.add_edges_from(zip(sources.tolist(), destinations.tolist(), strict=True))
-    placed = nx.kamada_kawai_layout(skeleton)
+    placed = nx.kamada_kawai_layout(skeleton, dist=_distances(skeleton))
     positions = _centred(np.array([placed[node] for node in range(num_nodes)], dtype=np.float64))
     positions = _pushed_apart(positions / np.abs(positions).max(), least=3.2 * radius)
     axes = np.linalg.svd(positions - positions.mean(axis=0), full_matrices=False)[2]
     positions = _centred(positions @ axes.T)
     return positions / np.abs(positions).max()
+
+
+def _distances(skeleton: nx.Graph) -> dict[int, dict[int, float]]:
+    """Steps between any two nodes; parts that do not hang together stand two steps beyond the longest way apart."""
+    steps = dict(nx.all_pairs_shortest_path_length(skeleton))
+    apart = max(max(reached.values()) for reached in steps.values()) + 2.0
+    return {node: {other: reached.get(other, apart) for other in skeleton} for node, reached in steps.items()}
 
 
 def _centred(positions: Floats) -> Floats:

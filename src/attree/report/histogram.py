@@ -12,10 +12,10 @@ from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attree.attribution import method_label
 from attree.errors import expect
 from attree.metrics.functional import auroc
 from attree.report.style import BLUE, SMALL_SIZE, VERMILION, grid_shape, new_figure, panel_grid, plain_axes
-from attree.report.table import METHOD_LABELS
 
 NUM_BINS = 30
 MOST_COLUMNS = 4
@@ -42,7 +42,7 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor) -> Figure:
     panels = panel_grid(figure, len(scores), MOST_COLUMNS)
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
-        axes.set_title(f"{METHOD_LABELS.get(method, method)}, {_auroc_label(values, changed)}", fontsize=9)
+        axes.set_title(f"{method_label(method)}, {_auroc_label(values, changed)}", fontsize=9)
         _draw(axes, values.detach().double().cpu().numpy(), is_changed)
     num_changed = int(is_changed.sum())
     entries = [

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from attree.attribution import method_label
 from attree.errors import expect
 from attree.report.style import MARKERS, SERIES, SMALL_SIZE, new_figure, plain_axes
-from attree.report.table import METHOD_LABELS
 
 ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground-truth AUROC"}
 """What the axis of each kind of metric says; others say the metric's own last word."""
@@ -80,7 +80,7 @@ def series_labels(metrics: Sequence[str]) -> dict[str, str]:
         telling = [0] if words[0][0] != "explain" else [1]
     labels = {}
     for metric, own in zip(metrics, padded, strict=True):
-        parts = [METHOD_LABELS.get(own[position], own[position]) for position in telling]
+        parts = [method_label(own[position]) for position in telling]
         labels[metric] = ", ".join(part for part in parts if part)
     return labels
 

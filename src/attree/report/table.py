@@ -8,15 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-METHOD_LABELS = {
-    "gatt": "GAtt",
-    "gatt_sim": "GAtt-sim",
-    "gatt_avg": "GAtt-avg",
-    "avgatt": "AvgAtt",
-    "random": "Random",
-}
-"""How the paper writes each method's name."""
-
+from attree.attribution import method_label
+from attree.evaluation.names import MetricName
 
 METRIC_LABELS = {
     "truth_auroc": "ground truth, AUROC",
@@ -32,21 +25,16 @@ METRIC_LABELS = {
 """What each metric compares scores with, and how."""
 
 
-def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Part logged scalars into explanation metrics by method, and the rest.
-
-    >>> split_metrics({"explain/gatt/weight/pc_pearson": 0.8, "explain/gatt/truth_auroc": 0.9, "val/acc": 0.7})
-    ({'gatt': {'weight/pc_pearson': 0.8, 'truth_auroc': 0.9}}, {'val/acc': 0.7})
-    """
-    by_method: dict[str, dict[str, float]] = {}
+def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[MetricName, float]], dict[str, float]]:
+    """Part logged scalars into explanation metrics by method, and the rest."""
+    by_method: dict[str, dict[MetricName, float]] = {}
     others: dict[str, float] = {}
     for name, value in metrics.items():
-        group, _, rest = name.partition("/")
-        method, _, metric = rest.partition("/")
-        if group == "explain" and metric:
-            by_method.setdefault(method, {})[metric] = float(value)
-        else:
+        metric = MetricName.parse(name)
+        if metric is None:
             others[name] = float(value)
+        else:
+            by_method.setdefault(metric.method, {})[metric] = float(value)
     return by_method, others
 
 
@@ -62,15 +50,13 @@ def metrics_table(metrics: Mapping[str, Any], title: str = "How well attention e
     table = Table(title=title, caption=caption, title_style="bold", caption_justify="left")
     table.add_column("metric")
     for method in by_method:
-        table.add_column(METHOD_LABELS.get(method, method), justify="right")
-    names = dict.fromkeys(name for values in by_method.values() for name in values)
-    sections = dict.fromkeys(name.rpartition("/")[0] for name in names)
-    for protocol in sections:
-        for name in names:
-            section, _, metric = name.rpartition("/")
-            if section == protocol:
-                label = METRIC_LABELS.get(metric, metric) + (f"  ({protocol})" if protocol else "")
-                table.add_row(label, *(_cell(values.get(name)) for values in by_method.values()))
+        table.add_column(method_label(method), justify="right")
+    rows = dict.fromkeys((metric.protocol, metric.statistic) for values in by_method.values() for metric in values)
+    for protocol in dict.fromkeys(protocol for protocol, _ in rows):
+        for statistic in (statistic for other, statistic in rows if other == protocol):
+            label = METRIC_LABELS.get(statistic, statistic) + (f"  ({protocol})" if protocol else "")
+            cells = (values.get(MetricName(method, statistic, protocol)) for method, values in by_method.items())
+            table.add_row(label, *map(_cell, cells))
         table.add_section()
     return table
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from attree.errors import AttreeError
+from attree.errors import ArgumentError, AttreeError
+from attree.hints import did_you_mean
+from attree.lock import FolderLock
 from attree.report.style import count
-from attree.sweep.plan import Plan, load_plan
-from attree.sweep.run import Launch, Outcome, Processes, do_runs, is_finished, run_folder, shell_command
+from attree.sweep.plan import Plan, Run, load_plan
+from attree.sweep.run import (
+    METRICS_FILE,
+    Launch,
+    Outcome,
+    Processes,
+    damaged_runs,
+    do_runs,
+    is_finished,
+    run_folder,
+)
 from attree.sweep.summary import summarise, summary_table
 
 DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
@@ -42,27 +54,43 @@ def main(argv: Sequence[str] | None = None, launch: Launch | None = None) -> int
     """
     arguments = _parser().parse_args(argv)
     try:
-        plan = load_plan(arguments.file)
+        return _sweep(load_plan(arguments.file), arguments, launch)
     except AttreeError as error:
         print(f"attree: error: {error}", file=sys.stderr)
         return 2
+
+
+def _sweep(plan: Plan, arguments: argparse.Namespace, launch: Launch | None) -> int:
     if arguments.dry_run:
-        _show_commands(plan, arguments.folder)
+        _show_commands(plan, arguments.file, arguments.folder)
         return 0
     console = Console()
     outcomes: list[Outcome] = []
     if not arguments.collect:
+        runs = plan.runs if arguments.run is None else [_chosen_run(plan, arguments.run)]
+        # Jobs of a scheduler do their runs side by side; a whole sweep is alone.
+        alone = FolderLock(arguments.folder / plan.name) if arguments.run is None else nullcontext()
         processes = Processes()
         try:
-            with _terminate_as_interrupt():
-                outcomes = _do_runs(plan, arguments.folder, arguments.jobs, launch or processes.launch, console)
+            with alone, _terminate_as_interrupt():
+                outcomes = _do_runs(plan, runs, arguments.folder, arguments.jobs, launch or processes.launch, console)
         except KeyboardInterrupt:
             console.print("Stopped. The same command goes on with the runs that are not finished.")
             return 130
         finally:
             processes.stop()
-    _show_summary(plan, arguments.folder, console)
+    if arguments.run is None:
+        _show_summary(plan, arguments.folder, console)
     return _show_failures(outcomes, console)
+
+
+def _chosen_run(plan: Plan, run_id: str) -> Run:
+    by_id = {run.id: run for run in plan.runs}
+    if run_id not in by_id:
+        raise ArgumentError(
+            f"Expected argument `run` to be a run of {plan.name}, but got {run_id!r}.{did_you_mean(run_id, by_id)}"
+        )
+    return by_id[run_id]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
+    only.add_argument("--run", metavar="ID", help="do one run alone, which is what those commands do")
     only.add_argument("--collect", action="store_true", help="only sum up the runs that are finished")
     return parser
 
@@ -99,17 +128,17 @@ def _terminate_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _show_commands(plan: Plan, folder: Path) -> None:
+def _show_commands(plan: Plan, file: Path, folder: Path) -> None:
     """Print what is still to run, for a shell or a scheduler to read; what is finished is counted on standard error."""
     waiting = [run for run in plan.runs if not is_finished(run, run_folder(plan, run, folder))]
     for run in waiting:
-        print(shell_command(plan, run, folder))
+        print(shlex.join(["attree", "sweep", str(file), "--folder", str(folder), "--run", run.id]))
     finished = len(plan.runs) - len(waiting)
     if finished:
         print(f"{count(finished, 'run')} finished before, not printed", file=sys.stderr)
 
 
-def _do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
+def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
     outcomes = []
     progress = Progress(
         TextColumn("[bold]{task.description}"),
@@ -120,8 +149,8 @@ def _do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch, console: Conso
         console=console,
     )
     with progress:
-        task = progress.add_task("runs", total=len(plan.runs))
-        for outcome in do_runs(plan, folder, jobs, launch):
+        task = progress.add_task("runs", total=len(runs))
+        for outcome in do_runs(plan, runs, folder, jobs, launch):
             outcomes.append(outcome)
             progress.advance(task)
             if outcome.status != "skipped":
@@ -133,6 +162,12 @@ def _do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch, console: Conso
 
 
 def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
+    for run in damaged_runs(plan, folder):
+        console.print(
+            f"left out: {escape(run.id)}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
+            highlight=False,
+            soft_wrap=True,
+        )
     summary = summarise(plan, folder)
     if summary is None:
         console.print("No run has finished: there is nothing to sum up.")
@@ -150,6 +185,6 @@ def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     for outcome in failed:
         console.print(
-            f"[red]failed[/red]: {escape(outcome.run.id)}, see {outcome.log}", highlight=False, soft_wrap=True
+            f"[red]failed[/red]: {escape(outcome.run.id)}, {escape(outcome.reason)}", highlight=False, soft_wrap=True
         )
     return 1 if failed else 0

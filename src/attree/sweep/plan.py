@@ -32,7 +32,9 @@ from typing import Any
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
+from attree.hints import did_you_mean
 from attree.sweep.names import COLUMNS, SEED, short_names, value_text
+from attree.yaml_files import read_yaml
 
 DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
 """What a fit logs by itself, the last where the data has ground truth; a sweep file may name any others."""
@@ -110,11 +112,7 @@ def load_plan(path: str | Path) -> Plan:
     path = Path(path)
     if not path.is_file():
         raise MissingDataError(f"Expected a sweep file, but {str(path)!r} does not exist.")
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except yaml.YAMLError as error:
-        raise ArgumentError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from error
-    return _Reader(path).plan(content)
+    return _Reader(path).plan(read_yaml(path, _Loader))
 
 
 class _Reader:
@@ -132,6 +130,7 @@ class _Reader:
         config = self.path.parent / str(fields["config"])
         if not config.is_file():
             raise MissingDataError(f"{self.path}: `config` is {fields['config']!r}, but {config} does not exist.")
+        read_yaml(config)
         self.text = config.read_text(encoding="utf-8")
         self.keys = self._keys(fields.get("keys", {}))
         self.seeds = fields.get("seeds", [0])
@@ -209,13 +208,14 @@ class _Reader:
     def _mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> Settings:
         is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
         self._expect(is_mapping, f"{what} to be a mapping of keys to values", content)
-        unknown = set() if allowed is None else set(content) - allowed
-        self._expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", sorted(unknown))
+        unknown = [] if allowed is None else sorted(set(content) - allowed)
+        hint = did_you_mean(unknown[0], allowed or ()) if unknown else ""
+        self._expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", unknown, hint)
         return dict(content)
 
-    def _expect(self, condition: bool, expected: str, got: object) -> None:
+    def _expect(self, condition: bool, expected: str, got: object, hint: str = "") -> None:
         if not condition:
-            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.")
+            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.{hint}")
 
 
 def _fingerprint(config: str, overrides: Settings) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,10 @@ from threading import Lock
 from time import perf_counter
 from typing import Literal
 
+from attree import metrics_file
+from attree.errors import ArgumentError
 from attree.files import write_text
+from attree.lock import FolderLock
 from attree.sweep.names import value_text
 from attree.sweep.plan import Plan, Run
 
@@ -40,7 +42,7 @@ class Outcome:
     run: Run
     status: Literal["done", "skipped", "failed"]
     seconds: float
-    log: Path
+    reason: str = ""
 
 
 class Processes:
@@ -83,13 +85,28 @@ class Processes:
 
 
 def is_finished(run: Run, folder: Path) -> bool:
-    """Whether `folder` holds the results of this very run, not of an earlier one under the same id."""
+    """Whether `folder` holds the results, undamaged, of this very run, not of an earlier one under the same id."""
+    return is_marked(run, folder) and read_metrics(folder) is not None
+
+
+def is_marked(run: Run, folder: Path) -> bool:
+    """Whether this very run once ended well in `folder`."""
     fingerprint = folder / FINGERPRINT_FILE
-    return (
-        (folder / METRICS_FILE).is_file()
-        and fingerprint.is_file()
-        and fingerprint.read_text(encoding="utf-8").strip() == run.fingerprint
-    )
+    return fingerprint.is_file() and fingerprint.read_bytes().strip() == run.fingerprint.encode()
+
+
+def read_metrics(folder: Path) -> dict[str, float] | None:
+    """The last metrics of a fit, NaN where they are undefined; None if there are none, or the file is damaged."""
+    try:
+        return metrics_file.read_metrics(folder / METRICS_FILE)
+    except (FileNotFoundError, NotADirectoryError, ArgumentError):
+        return None
+
+
+def damaged_runs(plan: Plan, folder: Path) -> list[Run]:
+    """Runs that ended well once, but whose metrics cannot be read any more."""
+    folders = {run.id: run_folder(plan, run, folder) for run in plan.runs}
+    return [run for run in plan.runs if is_marked(run, folders[run.id]) and read_metrics(folders[run.id]) is None]
 
 
 def run_folder(plan: Plan, run: Run, folder: Path) -> Path:
@@ -112,15 +129,15 @@ def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
     ]
 
 
-def do_runs(plan: Plan, folder: Path, jobs: int, launch: Launch) -> Iterator[Outcome]:
-    """Do all runs that are not finished, `jobs` at a time, and yield each one's outcome as it is known.
+def do_runs(plan: Plan, runs: Sequence[Run], folder: Path, jobs: int, launch: Launch) -> Iterator[Outcome]:
+    """Do those of a plan's runs that are not finished, `jobs` at a time, and yield each one's outcome as it is known.
 
     What a former, unfinished or differently configured run left in a run's folder is removed before it starts. A run
     that fails stops no other.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads_per_job(jobs))}
     executor = ThreadPoolExecutor(max_workers=jobs)
-    waiting = [executor.submit(_do_run, plan, run, folder, environment, launch) for run in plan.runs]
+    waiting = [executor.submit(_do_run, plan, run, folder, environment, launch) for run in runs]
     try:
         for future in as_completed(waiting):
             yield future.result()
@@ -133,23 +150,20 @@ def _do_run(plan: Plan, run: Run, folder: Path, environment: Mapping[str, str], 
     own = run_folder(plan, run, folder)
     log = own / LOG_FILE
     if is_finished(run, own):
-        return Outcome(run, "skipped", 0.0, log)
+        return Outcome(run, "skipped", 0.0)
     began = perf_counter()
-    if own.exists():
-        shutil.rmtree(own)
-    own.mkdir(parents=True)
+    try:
+        with FolderLock(own):
+            if own.exists():
+                shutil.rmtree(own)
+            own.mkdir(parents=True)
+    except ArgumentError as error:  # someone else's fit is at work there
+        return Outcome(run, "failed", 0.0, str(error))
     status = launch(fit_arguments(plan, run, folder), log, environment)
-    succeeded = status == 0 and (own / METRICS_FILE).is_file()
+    succeeded = status == 0 and read_metrics(own) is not None
     if succeeded:
         write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
-    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, log)
-
-
-def shell_command(plan: Plan, run: Run, folder: Path) -> str:
-    """One line for a shell or a cluster's scheduler that does one run and marks it as finished."""
-    marker = run_folder(plan, run, folder) / FINGERPRINT_FILE
-    fit = shlex.join(["attree", *fit_arguments(plan, run, folder)])
-    return f"{fit} && echo {run.fingerprint} > {shlex.quote(str(marker))}"
+    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, f"see {log}")
 
 
 def threads_per_job(jobs: int) -> int:

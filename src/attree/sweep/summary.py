@@ -12,14 +12,14 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from attree.attribution import METHODS, method_label
+from attree.evaluation.names import PREFIX
 from attree.files import replacing, write_text
-from attree.metrics_file import read_metrics
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
-from attree.report.table import METHOD_LABELS
 from attree.sweep.names import RUN, SEED, SWEEP, value_text
 from attree.sweep.plan import Plan
-from attree.sweep.run import METRICS_FILE, is_finished, run_folder
+from attree.sweep.run import is_marked, read_metrics, run_folder
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def collect(plan: Plan, folder: Path) -> pd.DataFrame:
     for block in plan.blocks:
         for point in block.points:
             own = run_folder(plan, point.run, folder)
-            if not is_finished(point.run, own):
+            metrics = read_metrics(own)
+            if metrics is None or not is_marked(point.run, own):
                 continue
             settings = {block.labels[key]: value for key, value in point.settings.items()}
-            metrics = read_metrics(own / METRICS_FILE)
             named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
             rows.append({**named, **metrics})
     return pd.DataFrame(rows)
@@ -75,7 +75,7 @@ def _setting(settings: dict[str, object]) -> object:
 
 def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
     """The metrics that match a name or pattern (with `*`), in the order of the patterns, then of the methods."""
-    rank = {method: position for position, method in enumerate(METHOD_LABELS)}
+    rank = {method: position for position, method in enumerate(METHODS)}
     logged = [name for name in results.columns if "/" in name]
     logged.sort(key=lambda name: rank.get(name.split("/")[1], len(rank)))
     return list(dict.fromkeys(name for pattern in patterns for name in logged if fnmatchcase(name, pattern)))
@@ -87,8 +87,8 @@ def summary_table(summary: Summary, title: str) -> Table:
     table.add_column("setting", overflow="fold")
     table.add_column("n", justify="right")
     for metric in summary.metrics:
-        words = metric.removeprefix("explain/").split("/")
-        table.add_column("\n".join(METHOD_LABELS.get(word, word) for word in words), justify="right")
+        words = metric.removeprefix(f"{PREFIX}/").split("/")
+        table.add_column("\n".join(method_label(word) for word in words), justify="right")
     for sweep, block in summary.results.groupby(SWEEP, sort=False):
         for setting, runs in block.groupby(SETTING, sort=False):
             cells = [_mean_and_spread(runs[metric]) for metric in summary.metrics]

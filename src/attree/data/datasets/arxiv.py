@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch_geometric.data import Data
-from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import to_undirected
 
 from attree.data.counts import Counts
@@ -78,9 +75,8 @@ class Arxiv(NodeDataModule):
 
 
 def _read(root: Path) -> Any:
-    """Call OGB's loader, allowing it to unpickle the three classes of a stored PyG graph and nothing else."""
+    """Call OGB's loader."""
     # Imported here: it takes a second and asks the network for its latest version.
     from ogb.nodeproppred import PygNodePropPredDataset
 
-    with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
-        return PygNodePropPredDataset("ogbn-arxiv", root=str(root))
+    return PygNodePropPredDataset("ogbn-arxiv", root=str(root))

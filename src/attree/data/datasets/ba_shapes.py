@@ -13,12 +13,14 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree, to_undirected
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import load_authors
+from attree.data.datasets.arrays import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
+from attree.edges import check_edge_index
 from attree.errors import expect
 
+LAYOUT: Layout = {"edge_index": (np.int64, 2), "x": (np.float32, 2), "y": (np.int64, 1), "idx_train": (np.int64, 1)}
 NUM_FEATURES = 50
 # Nodes 0 and 1 are the middle of a house, 2 and 3 its bottom, 4 its top.
 HOUSE_EDGES = ((0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4))
@@ -83,9 +85,9 @@ class BAShapes(NodeDataModule):
         """Generate the graph, or read the authors' with their split."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            arrays = load_authors(self.hparams["root"], "ba_shapes.npz")
-            edge_index, x, y = (torch.from_numpy(arrays[key]) for key in ("edge_index", "x", "y"))
-            train = arrays["idx_train"]
+            arrays = load_authors(self.hparams["root"], "ba_shapes.npz", LAYOUT, _check)
+            edge_index, x, y = arrays["edge_index"], arrays["x"], arrays["y"]
+            train = arrays["idx_train"].numpy()
         else:
             edge_index, y = self._generate(graph_rng)
             degrees = degree(edge_index[1], y.numel(), torch.long)
@@ -115,3 +117,12 @@ class BAShapes(NodeDataModule):
         y = torch.cat([torch.zeros(num_base, dtype=torch.long), torch.tensor(HOUSE_LABELS).repeat(num_houses)])
         edge_index = coalesce(to_undirected(torch.cat([base, houses, links]).t().contiguous()))
         return edge_index, y
+
+
+def _check(arrays: dict[str, Tensor]) -> None:
+    """Whether the authors' arrays are of the same nodes."""
+    num_nodes, train = arrays["x"].size(0), arrays["idx_train"]
+    check_edge_index(arrays["edge_index"], num_nodes)
+    expect(arrays["y"].numel() == num_nodes, "y", f"{num_nodes} labels, one a node", arrays["y"].numel())
+    strange = train[(train < 0) | (train >= num_nodes)].tolist()
+    expect(not strange, "idx_train", f"node ids in [0, {num_nodes})", strange[:3])

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
+import numpy as np
+from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import load_arrays
+from attree.data.datasets.arrays import Layout, load_tensors
 from attree.data.graph_data import GraphDataModule
-from attree.errors import MissingDataError
+from attree.errors import expect
+from attree.ragged import are_pointers
 
-ARRAYS = ("x", "node_ptr", "edge_index", "edge_ptr", "y")
+LAYOUT: Layout = {
+    "x": (np.float32, 2),
+    "node_ptr": (np.int64, 1),
+    "edge_index": (np.int64, 2),
+    "edge_ptr": (np.int64, 1),
+    "y": (np.int64, 1),
+}
 
 
 class HIN(GraphDataModule):
@@ -49,21 +57,24 @@ class HIN(GraphDataModule):
         """Read the graphs from plain arrays."""
         path = Path(self.hparams["root"]) / "hin" / "hin.npz"
         remedy = (
-            f"Store the graphs published with GLGExplainer there as plain arrays ({', '.join(ARRAYS)}: see "
+            f"Store the graphs published with GLGExplainer there as plain arrays ({', '.join(LAYOUT)}: see "
             "the documentation of `HIN`), or set `root` to a data folder that has them."
         )
-        arrays = load_arrays(path, remedy)
-        absent = [key for key in ARRAYS if key not in arrays]
-        if absent:
-            raise MissingDataError(f"The file {path} lacks the arrays {', '.join(absent)}. {remedy}")
-        x, y = torch.from_numpy(arrays["x"]).float(), torch.from_numpy(arrays["y"]).long()
-        edge_index = torch.from_numpy(arrays["edge_index"]).long()
-        node_ptr, edge_ptr = arrays["node_ptr"], arrays["edge_ptr"]
-        return [
-            Data(
-                x=x[node_ptr[k] : node_ptr[k + 1]],
-                edge_index=edge_index[:, edge_ptr[k] : edge_ptr[k + 1]],
-                y=y[k : k + 1],
-            )
-            for k in range(y.numel())
-        ]
+        arrays = load_tensors(path, remedy, LAYOUT, _check)
+        nodes = arrays["x"].split(arrays["node_ptr"].diff().tolist())
+        edges = arrays["edge_index"].split(arrays["edge_ptr"].diff().tolist(), dim=1)
+        labels = arrays["y"].split(1)
+        return [Data(x=x, edge_index=edge_index, y=y) for x, edge_index, y in zip(nodes, edges, labels, strict=True)]
+
+
+def _check(arrays: dict[str, Tensor]) -> None:
+    """Whether the pointers cut nodes and edges into as many graphs as there are labels."""
+    num_graphs = arrays["y"].numel()
+    expect(arrays["edge_index"].size(0) == 2, "edge_index", "of shape [2, E]", tuple(arrays["edge_index"].shape))
+    for name, total in (("node_ptr", arrays["x"].size(0)), ("edge_ptr", arrays["edge_index"].size(1))):
+        fits = are_pointers(arrays[name], num_graphs, total)
+        expect(fits, name, f"{num_graphs + 1} non-decreasing offsets from 0 to {total}", _shown(arrays[name]))
+
+
+def _shown(ptr: Tensor) -> str:
+    return f"{ptr.numel()} that begin with {ptr[:3].tolist()} and end with {ptr[-3:].tolist()}"

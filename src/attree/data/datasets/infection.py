@@ -6,16 +6,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import load_authors
+from attree.data.datasets.arrays import Layout, load_authors
 from attree.data.datasets.infection_paths import infection_paths
+from attree.data.depth import stated_depth
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
+from attree.edges import check_edge_index
 from attree.errors import expect
+
+LAYOUT: Layout = {"edge_index": (np.int64, 2), "infected": (np.bool_, 1)}
 
 
 class Infection(NodeDataModule):
@@ -32,7 +36,7 @@ class Infection(NodeDataModule):
         num_nodes: Number of nodes N.
         edge_probability: Probability of each of the N (N - 1) directed edges. The default gives a mean degree
             of 2; divide it by k when you multiply `num_nodes` by k.
-        num_layers: Depth L of the networks the labels are meant for.
+        num_layers: Depth L of the networks the labels are meant for; a network of another depth is refused.
         num_infected: Number of infected nodes; by default 5 % of the nodes for one or two layers and 2 % for
             more, which are the paper's 250 and 100 of 5,000.
         seed: Seed of the graph and of the split.
@@ -40,6 +44,7 @@ class Infection(NodeDataModule):
             only draws the split.
         num_val: Number of test nodes monitored as validation nodes, at most all.
         root: Data folder; the authors' files are `<root>/gatt_paper/infection_<L>hop.npz`.
+        any_depth: Train networks of other depths on these labels, on purpose.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
@@ -55,6 +60,7 @@ class Infection(NodeDataModule):
         source: Literal["generated", "authors"] = "generated",
         num_val: int = 500,
         root: str = "data",
+        any_depth: bool = False,
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
@@ -77,18 +83,27 @@ class Infection(NodeDataModule):
                 fixed,
             )
         self.num_layers = num_layers
+        self.any_depth = any_depth
         self.num_infected = num_infected
         self.counts = Counts(num_nodes, 10086 if source == "authors" else None, 2, num_layers + 2)
+
+    def check_network(self, module: nn.Module) -> None:
+        """Refuse a network that is known to have another depth than the labels are meant for."""
+        super().check_network(module)
+        layers = stated_depth(module)
+        expect(
+            self.any_depth or layers in (None, self.num_layers),
+            "num_layers",
+            f"that of the network, {layers}, which its labels are meant for, unless `any_depth` is true",
+            self.num_layers,
+        )
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Generate the graph, or read the authors', then derive labels and paths from it."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz")
-            edge_index, infected = (
-                torch.from_numpy(arrays["edge_index"]),
-                torch.from_numpy(arrays["infected"]),
-            )
+            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz", LAYOUT, _check)
+            edge_index, infected = arrays["edge_index"], arrays["infected"]
         else:
             size = self.hparams["num_nodes"]
             edge_index = directed_erdos_renyi(size, self.hparams["edge_probability"], graph_rng)
@@ -99,6 +114,11 @@ class Infection(NodeDataModule):
         graph = Data(x=x, edge_index=edge_index, y=y)
         paper_masks(graph, random_fraction(y.numel(), 0.5, split_rng), self.hparams["num_val"], split_rng)
         return graph, truth
+
+
+def _check(arrays: dict[str, Tensor]) -> None:
+    """Whether the authors' edges join the authors' nodes."""
+    check_edge_index(arrays["edge_index"], arrays["infected"].numel())
 
 
 def directed_erdos_renyi(num_nodes: int, edge_probability: float, rng: np.random.Generator) -> Tensor:

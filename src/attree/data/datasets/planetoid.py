@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from torch_geometric import datasets
 from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures
 
 from attree.data.counts import Counts
 from attree.data.datasets.third_party import open_dataset
@@ -37,6 +38,8 @@ class Planetoid(NodeDataModule):
             1,000 test nodes, disjoint.
         seed: Seed of the `paper` split.
         num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
+        normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`, as the paper's
+            authors do; otherwise they are as stored.
         root: Data folder; the files are in `<root>/planetoid/<name>/raw`.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
@@ -47,6 +50,7 @@ class Planetoid(NodeDataModule):
         split: Literal["paper", "public"] = "paper",
         seed: int = 0,
         num_val: int = 500,
+        normalize_features: bool = True,
         root: str = "data",
         **sampling: Any,
     ) -> None:
@@ -63,6 +67,8 @@ class Planetoid(NodeDataModule):
         files = f"raw/ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
         dataset = open_dataset(self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name))
         graph = dataset[0]
+        if self.hparams["normalize_features"]:
+            graph = NormalizeFeatures()(graph)
         if self.hparams["split"] == "paper":
             rng = np.random.default_rng(self.hparams["seed"])
             paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)

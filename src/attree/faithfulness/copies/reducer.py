@@ -18,18 +18,21 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention, capture_attention, evaluating
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_tap import attention_convs, tap_softmax
-from attree.attribution.flows import Start, stream_frontiers
+from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
+from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
-from attree.faithfulness.copies.model_call import Inputs, ModelCall
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
+from attree.faithfulness.model_call import ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
-from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.ragged import expand, group
+from attree.subject import ModelInputs
+from attree.subject.head import Head
 
 
-class GenericReducer:
+class CopiesReducer:
     """Reduces edges of one forward pass, `model(x, edge_index, *args, **kwargs)`, of any PyG attention model.
 
     Among the further arguments, tensors with one row per edge or per node go with the edges and nodes of the copies
@@ -46,6 +49,7 @@ class GenericReducer:
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory for one batch of copies; one copy is never cut.
+        head: What the outputs mean.
         **kwargs: Further keyword arguments of the model.
 
     Raises:
@@ -60,12 +64,14 @@ class GenericReducer:
         *args: Any,
         graph: LoopedGraph | None = None,
         memory: int = REDUCTION_MEMORY,
+        head: Head | None = None,
         **kwargs: Any,
     ) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         self.model = model
         self.memory = memory
-        self._inputs = Inputs(x, edge_index, args, kwargs)
+        self.head = Head() if head is None else head
+        self._inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
         self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
         hidden = max(_width(conv) for conv in attention_convs(model))
         self._pass: tuple[Attention, ModelCall] | None = None
@@ -85,9 +91,11 @@ class GenericReducer:
 
     def _forward(self) -> tuple[Attention, ModelCall]:
         if self._pass is None:
-            x, edge_index, args, kwargs = self._inputs
-            attention = capture_attention(self.model, x, edge_index, *args, graph=self.graph, **kwargs)
-            self._pass = attention, ModelCall(self.model, self._inputs, attention.output)
+            inputs = self._inputs
+            attention = capture_attention(
+                self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
+            )
+            self._pass = attention, ModelCall(self._inputs, attention.output)
         return self._pass
 
     def forget(self) -> None:
@@ -99,8 +107,7 @@ class GenericReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        logits = self._call.logits
-        result = Reduction.unchanged(pairs, logits, with_probability)
+        writer = ReductionWriter(pairs, self._call.logits, self.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0
         with evaluating(self.model), reducing(self.model, protocol) as run:
@@ -112,12 +119,12 @@ class GenericReducer:
                 for low, high in chunk_bounds(cost[part], self.memory):
                     chosen, target = flow[first + low : first + high], pairs.targets[part[low:high] + begin]
                     copies = Copies(subgraphs, part[low:high], pairs.edges[chosen])
-                    scores = run(copies, self._call.on(copies))
-                    result.fill(chosen, logits[target], scores[self._call.rows(copies, target)])
+                    output = run(copies, self._inputs_on(copies))
+                    writer.fill(chosen, output[self._rows_of(copies, target)])
                     done += high - low
                     if progress is not None:
                         progress(done, flow.numel())
-        return result
+        return writer.result
 
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
@@ -136,8 +143,24 @@ class GenericReducer:
 
     def _cost(self, subgraphs: Subgraphs) -> Tensor:
         """Bytes that a copy of each part takes in a forward pass."""
-        nodes, edges = (size.double() for size in subgraphs.sizes)
+        nodes, edges = (size.float() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
+
+    def _inputs_on(self, copies: Copies) -> ModelInputs:
+        """The arguments of the same call on copies; each copy is a graph of its own."""
+        return self._call.on(
+            copies.edge_index,
+            lambda value: value[copies.node],
+            lambda value: value[copies.edge],
+            copies.copy,
+            copies.part.numel(),
+        )
+
+    def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
+        """Which row of the output on copies belongs to the target of each."""
+        if self._call.batch is not None:
+            return torch.arange(target.numel(), device=target.device)
+        return copies.nodes_of_copies(target)
 
     def _check(self, run: CopyRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
@@ -146,9 +169,9 @@ class GenericReducer:
             # The last copy is a decoy without features: a model that mixes copies will show it.
             part = torch.cat([every[low:high], every[high - 1 : high]])
             copies = Copies(subgraphs, part)
-            inputs = self._call.on(copies)
+            inputs = self._inputs_on(copies)
             inputs.x[copies.start[-1] :] = 0
-            scores = run(copies, inputs)[self._call.rows(copies, targets[part])[:-1]]
+            scores = run(copies, inputs)[self._rows_of(copies, targets[part])[:-1]]
             expected = self._call.logits[targets[part[:-1]]]
             finite = expected.isfinite()  # where it has diverged, nothing can be told
             difference = float((scores - expected).abs().where(finite, 0).max())
@@ -171,10 +194,11 @@ class CopyRun:
         self._copies: Copies | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def __call__(self, copies: Copies, inputs: Inputs) -> Tensor:
+    def __call__(self, copies: Copies, inputs: ModelInputs) -> Tensor:
         """The model's output on copies."""
         self._copies = copies
-        return self.model(inputs.x, inputs.edge_index, *inputs.args, **inputs.kwargs)
+        output: Tensor = inputs.call(self.model)
+        return output
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that a convolution is about to score."""

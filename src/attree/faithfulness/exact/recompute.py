@@ -12,8 +12,7 @@ from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
 from attree.faithfulness.exact.row_groups import RowGroup
-from attree.faithfulness.exact.sparse import weighted_sums
-from attree.faithfulness.exact.trace import LayerTrace, row_softmax
+from attree.faithfulness.exact.trace import LayerTrace, row_softmax, sum_entries
 from attree.faithfulness.protocol import Protocol
 from attree.ragged import take_rows
 
@@ -45,13 +44,15 @@ class _Context:
         self.layer = layer
         self.protocol = protocol
         self.senders = senders
-        self._node: tuple[Tensor, States, Tensor] | None = None
+        self._node: tuple[Tensor, Tensor, Tensor | None, Tensor] | None = None
 
-    def sources(self, group: RowGroup) -> tuple[States, Tensor]:
-        """States of a dense block's sources, and their values by head; blocks of one node come one after another."""
+    def sources(self, group: RowGroup) -> tuple[Tensor, Tensor | None, Tensor]:
+        """A dense block's sources, edges, and values by head; blocks of one node come one after another."""
         if self._node is None or self._node[0] is not group.source:
-            states = self.layer.states.at(group.source)
-            self._node = group.source, states, states.value.transpose(0, 1).contiguous()
+            states, edge = self.layer.states, self.layer.edges_at(group.edge)
+            value = self.layer.value(take_rows(states.value, group.source), edge)
+            source = take_rows(states.source, group.source)
+            self._node = group.source, source, edge, value.transpose(0, 1).contiguous()
         return self._node[1:]
 
     def change_scores(self, group: RowGroup, target: Tensor, score: Tensor) -> None:
@@ -59,9 +60,14 @@ class _Context:
         changes = group.changes
         if self.senders is not None and changes.num_entries:
             source = take_rows(self.senders.source, changes.sender)
-            score[group.slot] = self.layer.algebra.score(source, take_rows(target, changes.row))
+            edge = self.layer.edges_at(changes.edge)
+            score[group.slot] = self.layer.algebra.score(source, take_rows(target, changes.row), edge)
         if not self.protocol.keeps_scores:
             score[group.reduced] = self.protocol.reduce_scores(score[group.reduced])
+
+    def shift_of(self, group: RowGroup) -> Tensor | None:
+        """What is added to the scores of a group's edges, [entries, 1]."""
+        return None if self.layer.shift is None else take_rows(self.layer.shift, group.edge)
 
     def change_weights(self, group: RowGroup, weights: Tensor) -> None:
         """Set the weights [entries, heads] of reduced entries."""
@@ -72,8 +78,9 @@ class _Context:
         """Give sums that took the old values of changed senders the new ones."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
-            moved = take_rows(self.senders.value, changes.sender)
-            moved -= take_rows(self.layer.states.value, changes.source)
+            edge = self.layer.edges_at(changes.edge)
+            moved = self.layer.value(take_rows(self.senders.value, changes.sender), edge)
+            moved -= self.layer.value(take_rows(self.layer.states.value, changes.source), edge)
             moved *= take_rows(weights, group.slot).unsqueeze(-1)
             out.index_add_(0, changes.row, moved)
         return out
@@ -81,23 +88,25 @@ class _Context:
 
 def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
     """Rows of any nodes, entry by entry."""
-    states, row = context.layer.states, group.entry_row
+    layer, row = context.layer, group.entry_row
     assert row is not None
-    score = context.layer.algebra.score(take_rows(states.source, group.source), take_rows(target, row))
+    edge, shift = layer.edges_at(group.edge), context.shift_of(group)
+    score = layer.algebra.score(take_rows(layer.states.source, group.source), take_rows(target, row), edge)
     context.change_scores(group, target, score)
-    weights, _ = row_softmax(score, row, target.shape[0])
+    weights, _ = row_softmax(score if shift is None else score + shift, row, target.shape[0])
     context.change_weights(group, weights)
-    out = weighted_sums(group.ptr, row, group.source, weights, states.value)
+    out = sum_entries(layer, group.ptr, row, group.source, weights, edge)
     return context.move_values(group, weights, out)
 
 
 def _dense(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
     """Rows of one node, as matrices of scores."""
-    algebra, (states, value) = context.layer.algebra, context.sources(group)
-    heads, degree = algebra.heads, group.source.numel()
-    score = algebra.score_all(states.source, target).transpose(0, 1).reshape(heads, -1)
+    algebra, (source, edge, value) = context.layer.algebra, context.sources(group)
+    heads, degree, shift = algebra.heads, group.source.numel(), context.shift_of(group)
+    score = algebra.score_all(source, target, edge).transpose(0, 1).reshape(heads, -1)
     context.change_scores(group, target, score.t())
-    weights = score.view(heads, -1, degree).softmax(dim=-1)
+    score = score.view(heads, -1, degree)
+    weights = (score if shift is None else score + shift.view(-1)).softmax(dim=-1)
     entries = weights.view(heads, -1).t()
     context.change_weights(group, entries)
     out = torch.bmm(weights, value).transpose(0, 1).contiguous()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from attree.ragged import find
@@ -20,6 +22,18 @@ class Records:
 
     edge: Tensor
     node: Tensor
+
+    @classmethod
+    def union(cls, parts: Sequence[Records], num_nodes: int) -> Records:
+        """All records of several lists; a single list as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
+        return cls(key // num_nodes, key % num_nodes)
+
+    def at(self, chosen: Tensor) -> Records:
+        """Some of the records."""
+        return Records(self.edge[chosen], self.node[chosen])
 
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """Positions of given (edge, node) records, and whether each exists."""

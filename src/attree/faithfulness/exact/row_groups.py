@@ -69,6 +69,7 @@ class RowGroup:
         ptr: Row r's entries are `ptr[r]:ptr[r + 1]`.
         entry_row: The row of each entry; None for a dense block, whose rows all have the same sources.
         source: The node that each entry comes from; of a dense block, of one row.
+        edge: The edge of each entry, likewise; None if sources are all that is needed.
         changes: Changed entries; rows are positions in the group.
         slot: For each changed entry, its number.
         reduced: The numbers of the entries that are reduced.
@@ -78,19 +79,39 @@ class RowGroup:
     ptr: Tensor
     entry_row: Tensor | None
     source: Tensor
+    edge: Tensor | None
     changes: Changes
     slot: Tensor
     reduced: Tensor
 
 
-def row_groups(graph: LoopedGraph, rows: ChangedRows, heads: int, channels: int, memory: int) -> Iterator[RowGroup]:
+@dataclass(frozen=True)
+class LayerShape:
+    """What the size of a layer's work depends on.
+
+    Attributes:
+        heads: Its heads.
+        channels: Its channels per head.
+        by_edge: Whether its entries must be known by their edge, not by their source alone.
+    """
+
+    heads: int
+    channels: int
+    by_edge: bool
+
+    @property
+    def width(self) -> int:
+        """Numbers that a node has in the layer."""
+        return self.heads * self.channels
+
+
+def row_groups(graph: LoopedGraph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
     """Cut rows into groups whose computation takes at most `memory` bytes each (a single row may exceed it).
 
     Args:
         graph: The graph.
         rows: The rows.
-        heads: The layer's heads.
-        channels: The layer's channels per head.
+        shape: The layer's shape.
         memory: Bytes of working memory.
     """
     degree = graph.entering.sizes[rows.node]
@@ -99,30 +120,39 @@ def row_groups(graph: LoopedGraph, rows: ChangedRows, heads: int, channels: int,
     order = (rows.node + dense * graph.num_nodes).argsort(stable=True)
     rows, num_listed = rows.at(order), int((~dense).sum())
 
-    for begin, end in chunk_bounds(degree[order[:num_listed]] * float(heads * channels * 8 * 4 + 64), memory):
-        yield _listed(graph, rows.slice(begin, end), order[begin:end])
+    for begin, end in chunk_bounds(degree[order[:num_listed]] * float(shape.width * 8 * 4 + 64), memory):
+        yield _listed(graph, rows.slice(begin, end), order[begin:end], shape)
     nodes, sizes = rows.node[num_listed:].unique_consecutive(return_counts=True)
     first = num_listed
     for node, size in zip(nodes.tolist(), sizes.tolist(), strict=True):
-        source = graph.entering_source[graph.entering.ptr[node] : graph.entering.ptr[node + 1]]
-        step = max(int(min(BLOCK_BYTES, memory) // (8 * heads * source.numel())), 1)
+        entering = slice(int(graph.entering.ptr[node]), int(graph.entering.ptr[node + 1]))
+        source = graph.entering_source[entering]
+        edge = graph.entering.items[entering] if shape.by_edge else None
+        step = max(int(min(BLOCK_BYTES, memory) // (8 * shape.heads * source.numel())), 1)
         for begin in range(first, first + size, step):
             end = min(begin + step, first + size)
             ptr = torch.arange(end - begin + 1, device=graph.device) * source.numel()
-            yield _group(graph, rows.slice(begin, end), order[begin:end], ptr, None, source)
+            yield _group(graph, rows.slice(begin, end), order[begin:end], ptr, None, source, edge)
         first += size
 
 
-def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor) -> RowGroup:
+def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor, shape: LayerShape) -> RowGroup:
     entry_row, place = expand(graph.entering.ptr, rows.node)
     ptr = pointers(graph.entering.sizes[rows.node])
-    return _group(graph, rows, positions, ptr, entry_row, graph.entering_source[place])
+    edge = graph.entering.items[place] if shape.by_edge else None
+    return _group(graph, rows, positions, ptr, entry_row, graph.entering_source[place], edge)
 
 
 def _group(
-    graph: LoopedGraph, rows: ChangedRows, positions: Tensor, ptr: Tensor, entry_row: Tensor | None, source: Tensor
+    graph: LoopedGraph,
+    rows: ChangedRows,
+    positions: Tensor,
+    ptr: Tensor,
+    entry_row: Tensor | None,
+    source: Tensor,
+    edge: Tensor | None,
 ) -> RowGroup:
     slot = ptr[rows.changes.row] + graph.entering_rank[rows.changes.edge]
     enters = (graph.destination[rows.reduced] == rows.node).nonzero().view(-1)
     reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
-    return RowGroup(positions, ptr, entry_row, source, rows.changes, slot, reduced)
+    return RowGroup(positions, ptr, entry_row, source, edge, rows.changes, slot, reduced)

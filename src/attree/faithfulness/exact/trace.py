@@ -1,4 +1,4 @@
-"""One forward pass of an attention network with everything kept that single-row updates need."""
+"""What one call of an attention convolution computed, with everything kept that updates of single rows need."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
-from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States
+from attree.faithfulness.exact.algebra import LayerAlgebra, States
+from attree.faithfulness.exact.layer_edges import LayerEdges
 from attree.faithfulness.exact.sparse import weighted_sums
-from attree.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.models.attention_net import AttentionNet
+from attree.memory import chunk_bounds
 from attree.ragged import take_rows
 
 CHUNK_BYTES = 64 * 2**20
@@ -26,101 +25,102 @@ class LayerTrace:
     Attributes:
         algebra: The layer's arithmetic.
         states: Its projections of every node.
+        edge: Its projections of every edge; None if it sees no edge features.
+        shift: What is added to scores, see `LayerEdges`; None if nothing.
         weights: Its attention, [num_edges, heads].
-        log_norm: Log of each softmax's denominator, [num_nodes, heads]: weight = exp(score - log_norm).
+        log_norm: Log of each softmax's denominator, [num_nodes, heads]: weight = exp(score - log_norm); 0 where no
+            edge enters.
         aggregated: Weighted sums, [num_nodes, heads, channels].
     """
 
     algebra: LayerAlgebra
     states: States
+    edge: Tensor | None
+    shift: Tensor | None
     weights: Tensor
     log_norm: Tensor
     aggregated: Tensor
 
+    @property
+    def by_edge(self) -> bool:
+        """Whether entries must be known by their edge, not by their source alone."""
+        return self.edge is not None or self.shift is not None
 
-@dataclass(frozen=True)
-class Trace:
-    """A whole forward pass: per-layer traces, the class scores, and the attention in the usual form."""
+    def edges_at(self, edges: Tensor | None) -> Tensor | None:
+        """The projections of some edges."""
+        return None if self.edge is None or edges is None else take_rows(self.edge, edges)
 
-    graph: LoopedGraph
-    layers: list[LayerTrace]
-    logits: Tensor
-    attention: Attention
+    def value(self, value: Tensor, edge: Tensor | None) -> Tensor:
+        """What is summed for entries, from the values of their sources and the projections of their edges."""
+        return value if edge is None or not self.algebra.edge_in_value else self.algebra.value(value, edge)
 
-
-def can_trace(net: object) -> bool:
-    """Whether a network is a stack whose layers can all be taken apart."""
-    return (
-        isinstance(net, AttentionNet)
-        and type(net).forward is AttentionNet.forward
-        and all(
-            type(conv) in ALGEBRAS
-            and conv.add_self_loops
-            and getattr(conv, "edge_dim", None) is None
-            and getattr(conv, "res", None) is None
-            and conv.flow == "source_to_target"
-            for conv in net.convs
-        )
-    )
+    def output(self, nodes: Tensor) -> Tensor:
+        """What the layer returned for some nodes."""
+        root = self.states.root
+        return self.algebra.finish(take_rows(self.aggregated, nodes), None if root is None else take_rows(root, nodes))
 
 
-def exact_dtype(device: torch.device) -> torch.dtype:
-    """The floating-point type of exact updates: float64 wherever the device has it.
-
-    Reductions often change probabilities by less than float32 can tell; rank statistics would then rank noise.
-    """
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-@torch.no_grad()
-def trace_network(net: AttentionNet, x: Tensor, graph: LoopedGraph, memory: int = REDUCTION_MEMORY) -> Trace:
-    """Run a network, without dropout, and keep every layer's intermediate results.
+def trace_layer(algebra: LayerAlgebra, h: Tensor, edges: LayerEdges, graph: LoopedGraph, memory: int) -> LayerTrace:
+    """Compute a layer row by row, as many rows at a time as `memory` bytes hold.
 
     Args:
-        net: The network.
-        x: Node features, dense or sparse.
+        algebra: The layer's arithmetic.
+        h: Features of all nodes.
+        edges: The edges as the layer has them.
         graph: The looped graph.
         memory: Bytes of working memory beyond what is kept.
     """
-    dtype, h = exact_dtype(x.device), x
-    layers: list[LayerTrace] = []
-    for position, conv in enumerate(net.convs):
-        algebra = ALGEBRAS[type(conv)](conv, dtype)
-        layers.append(_trace_layer(algebra, algebra.project(h), graph, min(memory, CHUNK_BYTES)))
-        h = algebra.finish(layers[-1].aggregated)
-        if position < net.num_layers - 1:
-            h = net.activation(h)
-    attention = Attention(graph, tuple(layer.weights.to(x.dtype) for layer in layers), (None,) * len(layers), h)
-    return Trace(graph, layers, h, attention)
-
-
-def _trace_layer(algebra: LayerAlgebra, states: States, graph: LoopedGraph, memory: int) -> LayerTrace:
-    """Compute a layer row by row, as many rows at a time as `memory` bytes hold."""
-    ptr, edges = graph.entering
+    states = algebra.project(h)
+    edge = None if edges.features is None else algebra.project_edges(edges.features)
     weights = states.value.new_empty(graph.num_edges, algebra.heads)
     log_norm = states.value.new_empty(graph.num_nodes, algebra.heads)
-    aggregated = torch.empty_like(states.value)
+    trace = LayerTrace(algebra, states, edge, edges.shift, weights, log_norm, torch.empty_like(states.value))
+    ptr, entering = graph.entering
     width = algebra.heads * algebra.channels
-    for begin, end in chunk_bounds(graph.entering.sizes * float(width * 8 * 3 + 64), memory):
+    for begin, end in chunk_bounds(graph.entering.sizes * float(width * 8 * 3 + 64), min(memory, CHUNK_BYTES)):
         first, last = int(ptr[begin]), int(ptr[end])
         node, source = graph.entering_destination[first:last], graph.entering_source[first:last]
-        row = node if begin == 0 else node - begin
-        scores = algebra.score(take_rows(states.source, source), take_rows(states.target, node))
+        row, chosen = (node if begin == 0 else node - begin), entering[first:last]
+        at_edges = trace.edges_at(chosen)
+        scores = algebra.score(take_rows(states.source, source), take_rows(states.target, node), at_edges)
+        if edges.shift is not None:
+            scores += take_rows(edges.shift, chosen)
         part, norm = row_softmax(scores, row, end - begin)
-        weights.index_copy_(0, edges[first:last], part)
+        weights.index_copy_(0, chosen, part)
         log_norm[begin:end] = norm
-        aggregated[begin:end] = weighted_sums(ptr[begin : end + 1] - first, row, source, part, states.value)
-    return LayerTrace(algebra, states, weights, log_norm, aggregated)
+        trace.aggregated[begin:end] = sum_entries(trace, ptr[begin : end + 1] - first, row, source, part, at_edges)
+    return trace
+
+
+def sum_entries(
+    layer: LayerTrace, ptr: Tensor, row: Tensor, source: Tensor, weights: Tensor, edge: Tensor | None
+) -> Tensor:
+    """Weighted sums [rows, heads, channels] of recorded values.
+
+    Args:
+        layer: The layer.
+        ptr: Row r's entries are `ptr[r]:ptr[r + 1]`.
+        row: The row of each entry.
+        source: The node that each entry comes from.
+        weights: The weight of each entry, [entries, heads].
+        edge: The projection of each entry's edge; None if the layer sees no edge features.
+    """
+    values = layer.states.value
+    if edge is None or not layer.algebra.edge_in_value:
+        return weighted_sums(ptr, row, source, weights, values)
+    entries = layer.value(take_rows(values, source), edge) * weights.unsqueeze(-1)
+    return values.new_zeros(ptr.numel() - 1, *values.shape[1:]).index_add_(0, row, entries)
 
 
 def row_softmax(score: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
     """Softmax over each row's entries, and the logs of its denominators [num_rows, heads].
 
-    A row whose every score is -inf gets zeros.
+    A row without entries, or whose every score is -inf, gets zeros.
     """
     peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
     peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")
     peak.masked_fill_(peak.isinf(), 0.0)
     raised = (score - take_rows(peak, row)).exp_()
     norm = torch.zeros_like(peak).index_add_(0, row, raised)
-    return raised.div_(take_rows(norm.masked_fill(norm == 0, 1.0), row)), norm.log().add_(peak)
+    norm.masked_fill_(norm == 0, 1.0)
+    return raised.div_(take_rows(norm, row)), norm.log().add_(peak)

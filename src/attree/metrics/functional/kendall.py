@@ -37,6 +37,11 @@ def kendall(x: Values, y: Values) -> Tensor:
     with all of it at once. Only the other points are sorted by x, then y, and their discordant pairs counted as the
     inversions of a permutation. Runs on the host (see `Ranking`).
 
+    SciPy's `kendalltau` gives the same number, but sorts both columns in every call, where the deltas are the same for
+    all methods and a random method's scores the same in all epochs, and it does not see the ties coming. Of 16,000
+    pairs with 90 % ties it takes 2.8 times as long as this, and 11 times as long as this takes once both are ranked;
+    without ties, 0.84 and 1.7 times (`benchmarks/kendall.py`).
+
     Args:
         x: a vector, or its ranking.
         y: a vector of the same length, or its ranking.

@@ -101,7 +101,9 @@ Values: TypeAlias = Tensor | Ranking
 
 def sort_keys(values: Tensor) -> NDArray[Any]:
     """The values as an array on the host, wide enough to hold each exactly."""
-    return values.detach().to("cpu", torch.float64 if values.is_floating_point() else torch.int64).numpy()
+    if values.dtype != torch.uint64:  # the one dtype with integers that int64 cannot hold
+        values = values.to(torch.float64 if values.is_floating_point() else torch.int64)
+    return values.detach().cpu().numpy()
 
 
 def unit_deviations(values: Tensor) -> Tensor:

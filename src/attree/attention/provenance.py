@@ -1,0 +1,114 @@
+"""Follow what is computed from what: which marked tensors a tensor depends on, through any torch code in between.
+
+While a `Provenance` is open, every torch operation hands the marks of the tensors it reads on to those it writes. That
+sees through `detach`, `no_grad`, in-place changes and views, needs no gradients, and is exact by structure: a value
+that happens not to change is followed like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Marks = frozenset[int]
+NONE: Marks = frozenset()
+
+
+class Provenance(TorchDispatchMode):
+    """While open, follows marks from tensor to tensor.
+
+    Attributes:
+        paused: While true, operations hand on nothing; set by who marks the outcome of a whole computation at once.
+        blurred: Whether marks were handed to a part of a tensor. Marks are kept for all that shares memory, so from
+            then on the other parts seem to depend on them too.
+
+    >>> x, y = torch.ones(2), torch.ones(2)
+    >>> with Provenance() as provenance:
+    ...     provenance.mark(x, 0)
+    ...     provenance.mark(y, 1)
+    ...     z = (x + 1).detach()
+    >>> sorted(provenance.marks(z)), sorted(provenance.marks([z, y]))
+    ([0], [0, 1])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = False
+        self.blurred = False
+        # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
+        self._marks: dict[StorageWeakRef, Marks] = {}
+
+    def mark(self, value: Any, mark: int) -> None:
+        """Give all tensors in `value` this mark alone."""
+        for tensor in tensors_in(value):
+            self._marks[_storage(tensor)] = frozenset([mark])
+
+    def marks(self, value: Any) -> Marks:
+        """The marks of all tensors in `value`."""
+        return NONE.union(*(self._marks.get(_storage(tensor), NONE) for tensor in tensors_in(value)))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if self.paused:
+            return result
+        read = [_storage(tensor) for tensor in tensors_in((args, kwargs))]
+        marks = NONE if _reads_shapes_only(func) else NONE.union(*(self._marks.get(key, NONE) for key in read))
+        if marks:
+            changed = list(tensors_in(_written(func, args, kwargs)))
+            self.blurred |= any(_is_part(tensor) for tensor in changed)
+            for tensor in (*changed, *tensors_in(result)):
+                key = _storage(tensor)
+                self._marks[key] = self._marks.get(key, NONE) | marks
+        return result
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in a tensor, or in sequences, mappings and PyG's data objects, however nested."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif hasattr(value, "to_dict"):
+        yield from tensors_in(value.to_dict())
+
+
+def _storage(tensor: Tensor) -> StorageWeakRef:
+    """What holds a tensor's values; views of one tensor share it."""
+    if tensor.layout == torch.sparse_coo:
+        tensor = tensor._values()
+    elif tensor.layout != torch.strided:
+        tensor = tensor.values()
+    return StorageWeakRef(tensor.untyped_storage())
+
+
+def _is_part(tensor: Tensor) -> bool:
+    """Whether a tensor shares its memory with values that are not its own."""
+    return tensor.layout == torch.strided and tensor.nbytes < tensor.untyped_storage().nbytes()
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that an operation writes to."""
+    if not func._schema.is_mutable:
+        return []
+    arguments = func._schema.arguments
+    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | kwargs
+    writes = (argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write)
+    return [named.get(name) for name in writes]
+
+
+def _reads_shapes_only(func: Any) -> bool:
+    """Whether an operation makes a new tensor without reading the values of those it is given."""
+    name = func.overloadpacket.__name__
+    return name.startswith("new_") or name.endswith("_like")

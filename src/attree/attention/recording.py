@@ -1,0 +1,161 @@
+"""Record what every attention convolution of a model uses in one forward pass, and what fed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.provenance import NONE, Marks, Provenance
+from attree.attention.softmax_tap import attention_convs, tap_softmax
+from attree.errors import UnsupportedModelError
+
+
+@dataclass
+class LayerRecord:
+    """What one call of one attention convolution used.
+
+    Attributes:
+        conv: The convolution.
+        name: Its name in the model, such as `convs.0`.
+        features: The features of nodes it was called with: a tensor, or one for sources and one for destinations.
+        bipartite: Whether these are two node sets.
+        softmaxes: How often it called softmax.
+        scores: What the softmax was applied to.
+        weights: What the softmax returned.
+        propagations: How often it passed messages.
+        edge_index: The edges it passed them along.
+        output: What it returned for the nodes.
+        fed_by: Calls whose outputs its features were computed from, not counting those before these; None if this
+            was not followed.
+        uses: The same for all its arguments, and the calls inside it.
+    """
+
+    conv: MessagePassing
+    name: str = ""
+    features: Any = None
+    bipartite: bool = False
+    softmaxes: int = 0
+    scores: Tensor | None = None
+    weights: Tensor | None = None
+    propagations: int = 0
+    edge_index: Tensor | None = None
+    output: Any = None
+    fed_by: Marks | None = None
+    uses: Marks = NONE
+
+
+class Records(list[LayerRecord]):
+    """One record per call of an attention convolution, in the order of calls, and what follows the calls' outputs."""
+
+    def __init__(self, provenance: Provenance | None = None) -> None:
+        super().__init__()
+        self.provenance = provenance
+
+
+@contextmanager
+def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
+    """While open, collect one `LayerRecord` per call of an attention convolution of `model`, in the order of calls.
+
+    Args:
+        model: The model.
+        follow: Also follow which call feeds which; costs some microseconds for each torch operation.
+    """
+    recorder = _Recorder(Provenance() if follow else None)
+    names = {conv: _path(name) for name, conv in model.named_modules()}
+    with ExitStack() as stack:
+        for conv in attention_convs(model):
+            for handle in (
+                conv.register_forward_pre_hook(recorder.begin(names[conv]), with_kwargs=True),
+                conv.register_propagate_forward_pre_hook(recorder.see_edges),
+                conv.register_forward_hook(recorder.end),
+            ):
+                stack.callback(handle.remove)
+        stack.enter_context(tap_softmax(model, recorder.see_weights))
+        if recorder.provenance is not None:
+            stack.enter_context(recorder.provenance)
+        yield recorder.records
+
+
+class _Recorder:
+    """The hooks that fill records."""
+
+    def __init__(self, provenance: Provenance | None) -> None:
+        self.provenance = provenance
+        self.records = Records(provenance)
+        self._open: list[int] = []
+
+    def begin(self, name: str) -> Callable[..., None]:
+        def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            features = features_of(conv, args, kwargs)
+            record = LayerRecord(conv, name, features, bipartite=_two_node_sets(features))
+            number = len(self.records)
+            if self._open:
+                self.records[self._open[-1]].uses |= {number}
+            if self.provenance is not None:
+                record.fed_by = self.provenance.marks(features)
+                record.uses |= self.provenance.marks((args, kwargs))
+                self.provenance.paused = True
+            self.records.append(record)
+            self._open.append(number)
+
+        return begin
+
+    def _now(self, conv: MessagePassing) -> LayerRecord:
+        """The record of the innermost call that has begun and not ended, which must be one of this convolution."""
+        if not self._open or self.records[self._open[-1]].conv is not conv:
+            raise UnsupportedModelError(
+                f"Expected {type(conv).__name__} to be called as a module, `conv(...)`, but a method of it was called, "
+                "which hooks do not see."
+            )
+        return self.records[self._open[-1]]
+
+    def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
+        record = self._now(conv)
+        record.edge_index = inputs[0]
+        record.propagations += 1
+
+    def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        weights = softmax(scores)
+        record = self._now(conv)
+        record.scores, record.weights = scores, weights
+        record.softmaxes += 1
+        return weights
+
+    def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
+        # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
+        self._now(conv).output = output[0] if isinstance(output, tuple) else output
+        number = self._open.pop()
+        if self.provenance is not None:
+            self.provenance.mark(output, number)
+            self.provenance.paused = bool(self._open)
+
+
+def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The node features among a convolution's arguments: the first."""
+    return args[0] if args else kwargs.get(next(iter(signature(conv.forward).parameters), "x"))
+
+
+def _path(name: str) -> str:
+    """The name of a submodule as it was before anything was compiled."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def _two_node_sets(features: Any) -> bool:
+    """Whether features given to a convolution are those of sources and of other destinations."""
+    if not isinstance(features, tuple | list):
+        return isinstance(features, dict)
+    sides = [side for side in features if isinstance(side, Tensor)]
+    return any(not _same(sides[0], side) for side in sides[1:])
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same values in the same place."""
+    return one is other or (
+        one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    )

@@ -1,0 +1,19 @@
+"""Methods that explain a model from outside: by gradients, by learned masks of its messages, or by a surrogate."""
+
+from attree.attribution.posthoc.fastdnx import FastDnX
+from attree.attribution.posthoc.gnn_explainer import GNNExplainer
+from attree.attribution.posthoc.graph_mask import GraphMask
+from attree.attribution.posthoc.guided_backprop import GuidedBackprop
+from attree.attribution.posthoc.integrated_gradients import IntegratedGradients
+from attree.attribution.posthoc.pg_explainer import PGExplainer
+from attree.attribution.posthoc.saliency import Saliency
+
+__all__ = [
+    "FastDnX",
+    "GNNExplainer",
+    "GraphMask",
+    "GuidedBackprop",
+    "IntegratedGradients",
+    "PGExplainer",
+    "Saliency",
+]

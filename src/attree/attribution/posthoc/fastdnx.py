@@ -1,0 +1,152 @@
+"""FastDnX: a linear surrogate of the model, explained in closed form."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.flows import Frontier, frontier_bound, walk_back
+from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.borrowed import plain
+from attree.attribution.posthoc.class_scores import subject_scores
+from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.start import Start
+from attree.errors import UnsupportedModelError, expect
+from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.ragged import find
+from attree.subject import Subject
+
+BYTES_PER_ENTRY = 128
+"""What one node of a target's row costs while it is found and scored."""
+
+
+class Surrogate(NamedTuple):
+    """What was distilled, as far as explanations need it.
+
+    Attributes:
+        values: What each node adds to the outputs that it reaches, W x_i, [num_nodes, classes].
+        outputs: The outputs without bias, z_v - b, [num_nodes, classes].
+        weight: The normalised adjacency, one weight per edge of the looped graph.
+        hops: Its power.
+    """
+
+    values: Tensor
+    outputs: Tensor
+    weight: Tensor
+    hops: int
+
+
+class FastDnX(TrainedMethod[Surrogate]):
+    r"""FastDnX (Pereira et al., 2023): the model is distilled into an SGC, whose outputs are sums over nodes.
+
+    .. math:: z = \tilde{A}^K X W + b, \quad s_i(v) = [\tilde{A}^K]_{v,i} \, (W^\top x_i)^\top (z_v - b)
+
+    where :math:`\tilde{A}` is the symmetrically normalised adjacency with self-loops, which in directed graphs follows
+    the edges that enter a node, and :math:`K` is the model's number of layers. The scores of all nodes add up to
+    :math:`|z_v - b|^2`. An edge :math:`(i \to j)` scores :math:`s_i(v) + s_j(v)`. A target's row of the power is found
+    by K sparse steps; no matrix of all nodes by all nodes is built.
+
+    Args:
+        epochs: Steps of the distillation.
+        lr: Learning rate of Adam.
+        weight_decay: Its weight decay.
+        train_share: Share of the nodes, chosen at random, whose predictions are distilled.
+        seed: Seed of that choice and of the surrogate's first weights.
+    """
+
+    name = "fastdnx"
+    label = "FastDnX"
+
+    def __init__(
+        self,
+        epochs: int = 999,
+        lr: float = 0.2,
+        weight_decay: float = 5e-6,
+        train_share: float = 0.8,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed)
+        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
+        expect(lr > 0, "lr", "a number > 0", lr)
+        expect(0 < train_share <= 1, "train_share", "a number in (0, 1]", train_share)
+        self.epochs = epochs
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.train_share = train_share
+
+    def fit(self, subject: Subject) -> Surrogate:
+        if subject.batch is not None:
+            raise UnsupportedModelError("Expected a model of nodes, but got one of graphs: FastDnX explains nodes.")
+        x = plain(subject.inputs.x)
+        if x.dim() != 2 or not x.is_floating_point():
+            raise UnsupportedModelError(
+                f"Expected node features [nodes, features] of floats, which FastDnX distils from, but got "
+                f"{tuple(x.shape)} of {x.dtype}."
+            )
+        hops, weight = subject.num_layers, normalised_adjacency(subject.graph, x.dtype)
+        spread = spread_features(subject.graph, weight, x, hops)
+        wanted = subject_scores(subject).to(x.dtype).softmax(dim=1)
+        linear = nn.Linear(x.shape[1], wanted.shape[1]).to(x)
+        self._distil(linear, spread, wanted)
+        matrix = linear.weight.detach().T
+        return Surrogate(x @ matrix, spread @ matrix, weight, hops)
+
+    def _distil(self, linear: nn.Linear, spread: Tensor, wanted: Tensor) -> None:
+        """Fit the surrogate to the model's probabilities by their cross-entropy."""
+        count = max(round(self.train_share * wanted.shape[0]), 1)
+        chosen = torch.randperm(wanted.shape[0])[:count].to(wanted.device)
+        spread, wanted = spread[chosen], wanted[chosen]
+        optimizer = torch.optim.Adam(linear.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        with progress_bar(f"{self.label}, distilling", self.epochs) as advance:
+            for _ in range(self.epochs):
+                optimizer.zero_grad()
+                F.cross_entropy(linear(spread), wanted).backward()
+                optimizer.step()
+                advance(1)
+
+    def score(self, subject: Subject, fitted: Surrogate, pairs: Pairs) -> Tensor:
+        scores = fitted.values.new_zeros(len(pairs))
+        graph = pairs.graph
+        cost = frontier_bound(graph, fitted.hops + 1)[pairs.targets] * BYTES_PER_ENTRY
+        for begin, end in chunk_bounds(cost, WALK_MEMORY):
+            row = power_rows(graph, fitted.weight, pairs.targets[begin:end], fitted.hops)
+            own = node_scores(fitted, row)
+            key = row.owner * graph.num_nodes + row.node
+            first, last = pairs.ptr[begin], pairs.ptr[end]
+            ends = graph.edge_index[:, pairs.edges[first:last]]
+            place, known = find(key, (pairs.owner[first:last] - begin) * graph.num_nodes + ends)
+            scores[first:last] = (own[place] * known).sum(dim=0)
+        return scores
+
+
+def normalised_adjacency(graph: LoopedGraph, dtype: torch.dtype) -> Tensor:
+    """One weight per edge of the looped graph: 1 / sqrt(d_i d_j), with degrees that count entering edges."""
+    _, weight = gcn_norm(graph.edge_index, num_nodes=graph.num_nodes, add_self_loops=False, dtype=dtype)
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) -> Tensor:
+    """The features after `hops` steps along the edges."""
+    size = (graph.num_nodes, graph.num_nodes)
+    adjacency = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size, check_invariants=False).coalesce()
+    for _ in range(hops):
+        x = adjacency @ x
+    return x
+
+
+def power_rows(graph: LoopedGraph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
+    """The rows of the adjacency's power that belong to targets: at each entry, the first of its `weight`."""
+    return walk_back(graph, Start.at_nodes(targets), [weight.double()] * (hops + 1))
+
+
+def node_scores(fitted: Surrogate, row: Frontier) -> Tensor:
+    """What each node of each row adds to the square of the target's outputs."""
+    targets = row.targets[row.owner]
+    return row.weight[0].to(fitted.values.dtype) * (fitted.values[row.node] * fitted.outputs[targets]).sum(dim=1)

@@ -1,0 +1,150 @@
+"""GraphMask: which messages of each layer can be replaced by a constant, learned for the whole graph."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.borrowed import plain
+from attree.attribution.posthoc.class_scores import class_scores, subject_scores
+from attree.attribution.posthoc.message_gates import (
+    GatedModel,
+    LayerMessages,
+    MessageGate,
+    draw_gates,
+    gated_model,
+    open_probability,
+)
+from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.errors import expect
+from attree.subject import ModelInputs, Subject
+
+LAMBDA_BOUNDS = (-2.0, 30.0)
+
+
+class GraphMask(TrainedMethod[Tensor]):
+    r"""GraphMask (Schlichtkrull et al., 2021): gates on messages that keep predictions with as few messages as can be.
+
+    .. math:: \max_\lambda \min_{g, b} \; \alpha \sum_l \overline{P(z^{(l)} \neq 0)} + \mathrm{softplus}(\lambda)
+        \, \overline{\max(0, -\log p_c(v) - \beta)}, \quad m_e^{(l)} \to z_e^{(l)} m_e^{(l)} + (1 - z_e^{(l)}) b^{(l)}
+
+    where the gate :math:`z_e^{(l)}` of edge :math:`e` in layer :math:`l` is drawn from a hard concrete distribution
+    whose location a small network :math:`g^{(l)}` reads from the edge's message and the states of its two ends,
+    :math:`b^{(l)}` is a learned constant, and :math:`c` is the class predicted for node :math:`v`. Layers are gated one
+    after the other, the last one first. It is trained once, on all nodes (or graphs) together; an edge scores the mean
+    over layers of the probability that its gate is open, the same for every target.
+
+    PyG's `GraphMaskExplainer` has the same settings, but never trains its gates on attention layers: their states do
+    not have the width it expects, so it makes gates anew in its first step, which its optimiser does not know. It also
+    passes every message through a norm and a ReLU, starts :math:`\lambda` anew in every step, and takes one head.
+
+    Args:
+        epochs: Steps for each layer.
+        lr: Learning rate of Adam.
+        penalty_scaling: :math:`\alpha`.
+        allowance: :math:`\beta`.
+        init_lambda: First value of :math:`\lambda`.
+        lambda_lr: Its learning rate.
+        seed: Seed of the gates' networks and of the gates drawn.
+    """
+
+    name = "graph_mask"
+    label = "GraphMask"
+
+    def __init__(
+        self,
+        epochs: int = 100,
+        lr: float = 0.01,
+        penalty_scaling: float = 5.0,
+        allowance: float = 0.03,
+        init_lambda: float = 0.55,
+        lambda_lr: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed)
+        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
+        expect(lr > 0, "lr", "a number > 0", lr)
+        expect(penalty_scaling >= 0, "penalty_scaling", "a number >= 0", penalty_scaling)
+        self.epochs = epochs
+        self.lr = lr
+        self.penalty_scaling = penalty_scaling
+        self.allowance = allowance
+        self.init_lambda = init_lambda
+        self.lambda_lr = lambda_lr
+
+    def fit(self, subject: Subject) -> Tensor:
+        given = subject.inputs
+        inputs = given.replaced(plain(given.x), plain(given.edge_index), lambda _, value: plain(value))
+        classes = subject_scores(subject).argmax(dim=1)
+        with gated_model(subject.model) as model:
+            layers = model.record(inputs)
+            gates = nn.ModuleList([MessageGate(layer).to(layer.messages) for layer in layers])
+            self._train(model, inputs, layers, gates, classes)
+        with torch.no_grad():
+            shares = [
+                on_graph(subject.graph, layer.edges, open_probability(gate(layer)))
+                for gate, layer in zip(gates, layers, strict=True)
+            ]
+        return torch.stack(shares).mean(dim=0)
+
+    def _train(
+        self, model: GatedModel, inputs: ModelInputs, layers: list[LayerMessages], gates: nn.ModuleList, classes: Tensor
+    ) -> None:
+        factor = torch.tensor(self.init_lambda, device=classes.device, requires_grad=True)
+        ascent = torch.optim.RMSprop([factor], lr=self.lambda_lr, centered=True, maximize=True)
+        with progress_bar(f"{self.label}, training", self.epochs * len(layers)) as advance:
+            for first in reversed(range(len(layers))):
+                optimizer = torch.optim.Adam(gates[first:].parameters(), lr=self.lr)
+                for _ in range(self.epochs):
+                    loss = self._loss(model, inputs, layers, gates, first, classes, factor)
+                    optimizer.zero_grad()
+                    ascent.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    ascent.step()
+                    with torch.no_grad():
+                        factor.clamp_(*LAMBDA_BOUNDS)
+                    advance(1)
+
+    def _loss(
+        self,
+        model: GatedModel,
+        inputs: ModelInputs,
+        layers: list[LayerMessages],
+        gates: nn.ModuleList,
+        first: int,
+        classes: Tensor,
+        factor: Tensor,
+    ) -> Tensor:
+        """The loss with gates drawn in the layers from `first` on."""
+        penalty = factor.new_zeros(())
+        drawn: list[tuple[MessageGate, Tensor] | None] = []
+        for number, (gate, layer) in enumerate(zip(gates, layers, strict=True)):
+            assert isinstance(gate, MessageGate)
+            if number < first or layer.messages.numel() == 0:
+                drawn.append(None)
+                continue
+            logits = gate(layer)
+            penalty = penalty + open_probability(logits).mean()
+            drawn.append((gate, draw_gates(logits)))
+        scores = class_scores(model.run(inputs, drawn))
+        lost = F.relu(F.cross_entropy(scores, classes, reduction="none") - self.allowance).mean()
+        return self.penalty_scaling * penalty + F.softplus(factor) * lost
+
+    def score(self, subject: Subject, fitted: Tensor, pairs: Pairs) -> Tensor:
+        return fitted[pairs.edges]
+
+
+def on_graph(graph: LoopedGraph, edges: Tensor, values: Tensor) -> Tensor:
+    """Values of a layer's own edges on those of the looped graph; 0 on self-loops that the layer does not have."""
+    if torch.equal(edges, graph.edge_index):
+        return values
+    proper = edges[0] != edges[1]
+    place = torch.empty_like(edges[0])
+    place[proper] = torch.arange(graph.num_proper_edges, device=edges.device)
+    place[~proper] = graph.num_proper_edges + edges[0, ~proper]
+    return values.new_zeros(graph.num_edges).scatter_reduce_(0, place, values, "amax")

@@ -1,0 +1,56 @@
+"""Integrated Gradients: an edge's share of what all edges together add to the explained output."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attree.attribution.posthoc.copies import Copies
+from attree.attribution.posthoc.mask_method import COPIES_MEMORY, MaskMethod, bytes_per_edge
+from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.saliency import output_gradient
+from attree.errors import expect
+
+
+class IntegratedGradients(MaskMethod):
+    r"""Integrated Gradients (Sundararajan et al., 2017) of an edge mask, from 0 to 1.
+
+    .. math:: \int_0^1 \partial f_c(v) / \partial m_e \big|_{m = a} \, da
+
+    where :math:`f_c(v)` is the score of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
+    message of edge :math:`e` in every layer and head. The scores of all edges add up to the output with all messages
+    less that without any (but those of added self-loops, if they are not masked). Equal to PyG's
+    `CaptumExplainer("IntegratedGradients")`.
+
+    Args:
+        steps: Points of the Gauss-Legendre quadrature.
+        self_loops: Mask and score also the self-loops that layers add themselves.
+    """
+
+    name = "integrated_gradients"
+    label = "Integrated Gradients"
+
+    def __init__(self, steps: int = 50, self_loops: bool = False) -> None:
+        super().__init__(self_loops)
+        expect(steps >= 1, "steps", "an integer >= 1", steps)
+        self.steps = steps
+
+    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+        run.check_unmasked(copies)
+        copies = copies.without_decoy()
+        points, weights = (torch.from_numpy(array) / 2 for array in np.polynomial.legendre.leggauss(self.steps))
+        ones = run.unmasked(copies)
+        points, weights = (values.to(ones) for values in (points + 0.5, weights))
+        cost = max(copies.edge.numel() * bytes_per_edge(copies.subject), 1.0)
+        at_once = 1 if copies.is_whole else max(int(COPIES_MEMORY / cost), 1)
+        total = torch.zeros_like(ones)
+        for point, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
+            tiles = copies.tiled(point.numel())
+            tile = tiles.entry_owner // max(copies.count, 1)
+            mask = point[tile].requires_grad_(True)
+            gradient = weight[tile] * output_gradient(run, tiles, mask, run.scores(tiles, mask))
+            # Entries of edges come first, tile by tile, then those of self-loops.
+            parts = gradient.split([tiles.edge.numel(), gradient.numel() - tiles.edge.numel()])
+            total += torch.cat([part.view(point.numel(), -1).sum(dim=0) for part in parts])
+        return total

@@ -1,0 +1,120 @@
+"""What the methods share that score a target's edges by masking the messages along them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.capture import Attention
+from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.posthoc.borrowed import borrowed
+from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
+from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
+from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.result import Attribution
+from attree.attribution.start import Start
+from attree.ragged import pointers
+from attree.subject import Subject
+from attree.subject.subject import Targets
+
+COPIES_MEMORY = 128 * 2**20
+"""Bytes of working memory for one batch of copies."""
+
+
+class MaskMethod(AttributionMethod):
+    """Scores the edges that a target depends on, many targets in one pass of the model.
+
+    A method says what the edges of a batch of copies score (`score`). Each target is explained on a copy of its
+    neighbourhood, where that gives the outputs of the whole graph, and on the whole graph otherwise. The explained
+    output is the score of the class that the model predicts.
+
+    Args:
+        self_loops: Mask and score also the self-loops that layers add themselves, as if the graph had them. PyG's
+            explainers cannot, so by default they score 0.
+    """
+
+    def __init__(self, self_loops: bool = False) -> None:
+        self.self_loops = self_loops
+
+    @abstractmethod
+    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+        """Scores of a batch's edges, one an entry of the masks of `copies.without_decoy()`.
+
+        Must call `MaskedRun.check` or `check_unmasked`, which find out models that are not local.
+        """
+
+    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+        """Score, for every target, all edges that it depends on.
+
+        Args:
+            subject: What is explained, with its model.
+            targets: Nodes, or graphs of a graph-level subject.
+        """
+        subject = as_subject(subject)
+        model = subject.model
+        ids = subject.targets(targets) if subject.batch is None else Start.of(subject, targets).targets
+        with borrowed(model), masked_run(subject) as run:
+            try:
+                parts = self._collect(subject, ids, run, local_copies)
+            except NotLocalError:
+                parts = self._collect(subject, ids, run, whole_copies)
+        none = ids[:0]
+        sizes = torch.cat([none, *(part[0] for part in parts)])
+        edges = torch.cat([none, *(part[1] for part in parts)])
+        scores = torch.cat([part[2] for part in parts]) if parts else torch.zeros(0, device=ids.device)
+        return Attribution(self.name, subject.graph, ids, pointers(sizes), edges, scores)
+
+    def _collect(
+        self,
+        subject: Subject,
+        targets: Tensor,
+        run: MaskedRun,
+        batches: Callable[[Subject, Tensor], Iterator[Copies]],
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Per batch: how many edges each target has, the edges, their scores."""
+        parts = []
+        with progress_bar(self.label, targets.numel()) as advance:
+            for copies in batches(subject, targets):
+                copies = replace(copies, masks_loops=self.self_loops)
+                parts.append(_listed(copies, self.score(run, copies).detach()))
+                advance(copies.targets.numel())
+        return parts
+
+
+def local_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
+    """Copies of neighbourhoods, as many at once as fit into the working memory."""
+    return neighbourhood_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
+
+
+def whole_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
+    """The whole graph, once for each target."""
+    return (Copies.whole(subject, target) for target in targets.split(1))
+
+
+def bytes_per_edge(subject: Subject) -> float:
+    """What a forward and a backward pass take for each edge of a batch, roughly, with the features of its source."""
+    convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
+    width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
+    x = subject.inputs.x
+    itemsize = x.element_size() if x.is_floating_point() else 4
+    return float(x[:1].numel() * x.element_size() + 16 * width * itemsize + 128)
+
+
+def _listed(copies: Copies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of a batch as rows of a result: given self-loops of a node are one, as they are in the looped graph."""
+    graph, count = copies.subject.graph, copies.targets.numel()
+    copies = copies.without_decoy()
+    owner, edges = copies.entry_owner, copies.entry_edge
+    if copies.is_whole:
+        kept = scores != 0
+        owner, edges, scores = owner[kept], edges[kept], scores[kept]
+    if bool((edges >= graph.num_proper_edges).any()):
+        key, place = (owner * graph.num_edges + edges).unique(return_inverse=True)
+        scores = scores.new_zeros(key.numel()).index_add_(0, place, scores)
+        owner, edges = key // graph.num_edges, key % graph.num_edges
+    return owner.bincount(minlength=count), edges, scores

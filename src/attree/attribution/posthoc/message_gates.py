@@ -1,0 +1,148 @@
+"""Gates that let a layer's messages through or put a learned constant in their place, as in GraphMask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.errors import UnsupportedModelError
+from attree.subject import ModelInputs
+
+# The hard concrete distribution, with the numbers of GraphMask.
+BETA, GAMMA, ZETA, LOCATION = 1 / 3, -0.2, 1.2, 2.0
+MIN_WIDTH = 16
+
+
+@dataclass
+class LayerMessages:
+    """One call of a convolution in a pass of the model: what its gate reads.
+
+    Attributes:
+        edges: The edges that it sent messages along, [2, edges].
+        states: What it was given for each node, [num_nodes, channels].
+        messages: The messages, [edges, ...].
+    """
+
+    edges: Tensor
+    states: Tensor
+    messages: Tensor
+
+
+class MessageGate(nn.Module):
+    """Says for each edge of one layer, from the states of its ends and its message, how open it is.
+
+    Args:
+        layer: The layer.
+    """
+
+    def __init__(self, layer: LayerMessages) -> None:
+        super().__init__()
+        message = layer.messages.flatten(1).shape[1]
+        states, width = layer.states.shape[1], max(message, MIN_WIDTH)
+        self.source = nn.Sequential(nn.Linear(states, width, bias=False), nn.LayerNorm(width))
+        self.destination = nn.Sequential(nn.Linear(states, width, bias=False), nn.LayerNorm(width))
+        self.message = nn.Sequential(nn.Linear(message, width, bias=False), nn.LayerNorm(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.out = nn.Linear(width, 1)
+        bound = 1 / math.sqrt(message)
+        self.constant = nn.Parameter(torch.empty(layer.messages.shape[1:]).uniform_(-bound, bound))
+
+    def forward(self, layer: LayerMessages) -> Tensor:
+        """How open each edge is, as logits."""
+        parts = self.source(layer.states)[layer.edges[0]] + self.destination(layer.states)[layer.edges[1]]
+        parts = parts + self.message(layer.messages.flatten(1))
+        return self.out(F.relu(parts / 3 + self.bias)).view(-1) + LOCATION
+
+    def apply_to(self, messages: Tensor, gate: Tensor) -> Tensor:
+        """Messages where the gate is open, the constant where it is shut."""
+        gate = gate.view(-1, *[1] * (messages.dim() - 1))
+        return gate * messages + (1 - gate) * self.constant
+
+
+def open_probability(logits: Tensor) -> Tensor:
+    """The probability that a gate is not shut."""
+    return torch.sigmoid(logits - BETA * math.log(-GAMMA / ZETA))
+
+
+def draw_gates(logits: Tensor) -> Tensor:
+    """Gates drawn from the hard concrete distribution: 0 or 1 with gradients as if they were between."""
+    noise = torch.empty_like(logits).uniform_(1e-6, 1 - 1e-6)
+    soft = torch.sigmoid((noise.log() - (1 - noise).log() + logits) / BETA)
+    soft = (soft * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+    return soft + ((soft > 0.5).to(soft.dtype) - soft).detach()
+
+
+class GatedModel:
+    """A model whose messages can be recorded and gated, call by call; made by `gated_model`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._states: dict[MessagePassing, Any] = {}
+        self._edges: dict[MessagePassing, Tensor] = {}
+        self._recorded: list[LayerMessages] | None = None
+        self._gates: list[tuple[MessageGate, Tensor] | None] = []
+        self._call = 0
+
+    @torch.no_grad()
+    def record(self, inputs: ModelInputs) -> list[LayerMessages]:
+        """What every convolution is given and sends, in the order of calls."""
+        self._recorded, self._gates, self._call = [], [], 0
+        try:
+            inputs.call(self._model)
+            return self._recorded
+        finally:
+            self._recorded = None
+
+    def run(self, inputs: ModelInputs, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
+        """The model's output with a gate, and how open it is at each edge, for some of the calls."""
+        self._gates, self._call = gates, 0
+        return inputs.call(self._model)
+
+    def see_states(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hook: note what a convolution is given."""
+        x = args[0] if args else kwargs.get("x")
+        self._states[conv] = x[0] if isinstance(x, tuple) else x
+
+    def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
+        """Hook: note the edges that messages are about to be sent along."""
+        self._edges[conv] = inputs[0]
+
+    def see_messages(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
+        """Hook: record messages, or gate them."""
+        number, self._call = self._call, self._call + 1
+        if self._recorded is not None:
+            layer = LayerMessages(self._edges[conv], self._states[conv], messages)
+            known = isinstance(layer.states, Tensor) and layer.states.dim() == 2 and layer.states.is_floating_point()
+            if not known or messages.shape[0] != layer.edges.shape[1]:
+                raise UnsupportedModelError(
+                    f"Expected {type(conv).__name__} to take states [nodes, channels] and to send one message along "
+                    "each edge, which GraphMask's gates read, but got others."
+                )
+            self._recorded.append(layer)
+            return None
+        gated = self._gates[number]
+        return None if gated is None else gated[0].apply_to(messages, gated[1])
+
+
+@contextmanager
+def gated_model(model: nn.Module) -> Iterator[GatedModel]:
+    """While open, the returned model records and gates the messages of `model`."""
+    gated = GatedModel(model)
+    with ExitStack() as stack:
+        for conv in model.modules():
+            if isinstance(conv, MessagePassing):
+                for handle in (
+                    conv.register_forward_pre_hook(gated.see_states, with_kwargs=True),
+                    conv.register_propagate_forward_pre_hook(gated.see_edges),
+                    conv.register_message_forward_hook(gated.see_messages),
+                ):
+                    stack.callback(handle.remove)
+        yield gated

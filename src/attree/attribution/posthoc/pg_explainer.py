@@ -1,0 +1,174 @@
+"""PGExplainer: a network that reads an edge's mask from embeddings, learned from many predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attree.attribution.flows import walk_back
+from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.class_scores import full_pass
+from attree.attribution.posthoc.copies import Copies
+from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
+from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.start import Start
+from attree.errors import UnsupportedModelError, expect
+from attree.ragged import expand, group
+from attree.subject import Subject
+
+HIDDEN = 64
+TEMPERATURES = (5.0, 2.0)
+BIAS = 0.01
+
+
+class Fitted(NamedTuple):
+    """What was learned: the network, and the embeddings that it reads."""
+
+    mlp: nn.Module
+    embedding: Tensor
+
+
+class PGExplainer(TrainedMethod[Fitted]):
+    r"""PGExplainer (Luo et al., 2020).
+
+    .. math:: M_e = \mathrm{MLP}([z_i, z_j, z_v]), \quad e = (i \to j)
+
+    where :math:`z` are the embeddings of the last layer and :math:`v` is the target, which is left out where graphs
+    are explained. In training, masks are drawn from the concrete distribution around :math:`M_e`, at a temperature
+    that falls from 5 to 2, and the loss is that of `GNNExplainer`, for the class that the model predicts. An edge
+    scores :math:`\sigma(M_e)`; self-loops that the graph was not given with score 0.
+
+    Equal to PyG's `PGExplainer`, which trains on the whole graph, in all but the numbers drawn for edges that a target
+    does not depend on; here each target is trained on its neighbourhood, with the embeddings of the whole graph. PyG
+    leaves it to the caller what to train on: here it is a random choice among all nodes or graphs.
+
+    Args:
+        epochs: Passes over what is trained on.
+        lr: Learning rate of Adam.
+        edge_size: Weight of the masks' sum.
+        edge_ent: Weight of the masks' mean entropy.
+        num_train: How many nodes or graphs to train on, at most.
+        seed: Seed of the network, of what is trained on and of the masks drawn.
+        self_loops: Mask and score also the self-loops that layers add themselves.
+    """
+
+    name = "pg_explainer"
+    label = "PGExplainer"
+
+    def __init__(
+        self,
+        epochs: int = 30,
+        lr: float = 0.003,
+        edge_size: float = 0.05,
+        edge_ent: float = 1.0,
+        num_train: int = 300,
+        seed: int = 0,
+        self_loops: bool = False,
+    ) -> None:
+        super().__init__(seed)
+        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
+        expect(lr > 0, "lr", "a number > 0", lr)
+        expect(num_train >= 1, "num_train", "an integer >= 1", num_train)
+        self.epochs = epochs
+        self.lr = lr
+        self.edge_size = edge_size
+        self.edge_ent = edge_ent
+        self.num_train = num_train
+        self.self_loops = self_loops
+
+    def fit(self, subject: Subject) -> Fitted:
+        embedding = full_pass(subject).embedding
+        if not isinstance(embedding, Tensor) or embedding.dim() != 2:
+            raise UnsupportedModelError("Expected the last attention layer to return embeddings [nodes, channels].")
+        embedding = embedding.clone()
+        width = embedding.shape[1] * (3 if subject.batch is None else 2)
+        mlp = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)).to(embedding)
+        known = subject.targets() if subject.batch is None else subject.batch.unique()
+        chosen = known[torch.randperm(known.numel())[: self.num_train].to(known.device)]
+        with masked_run(subject) as run:
+            try:
+                parts = [_checked(run, part) for part in induced_copies(subject, chosen)]
+            except NotLocalError:
+                parts = [Copies.whole(subject, target) for target in chosen.split(1)]
+            self._train(run, [replace(part, masks_loops=self.self_loops) for part in parts], mlp, embedding)
+        return Fitted(mlp.requires_grad_(False), embedding)
+
+    def _train(self, run: MaskedRun, parts: list[Copies], mlp: nn.Module, embedding: Tensor) -> None:
+        optimizer = torch.optim.Adam(mlp.parameters(), lr=self.lr)
+        with progress_bar(f"{self.label}, training", self.epochs * len(parts)) as advance:
+            for epoch in range(self.epochs):
+                temperature = TEMPERATURES[0] * (TEMPERATURES[1] / TEMPERATURES[0]) ** (epoch / self.epochs)
+                for part in parts:
+                    loss = self.loss(run, part, mlp, embedding, temperature)
+                    optimizer.zero_grad()
+                    if loss.requires_grad:
+                        loss.backward()
+                        optimizer.step()
+                    advance(1)
+
+    def loss(self, run: MaskedRun, part: Copies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
+        """The loss of one target, with a mask drawn for it."""
+        ends = part.subject.graph.edge_index[:, part.entry_edge]
+        logits = edge_logits(mlp, embedding, ends, None if run.graph_level else part.targets)
+        noise = (1 - 2 * BIAS) * torch.rand_like(logits) + BIAS
+        mask = ((noise.log() - (1 - noise).log() + logits) / temperature).sigmoid()
+        loss = F.cross_entropy(run.scores(part, mask), run.classes(part))
+        if mask.numel() == 0:
+            return loss
+        near = 0.99 * mask + 0.005
+        entropy = -near * near.log() - (1 - near) * (1 - near).log()
+        return loss + self.edge_size * mask.sum() + self.edge_ent * entropy.mean()
+
+    def score(self, subject: Subject, fitted: Fitted, pairs: Pairs) -> Tensor:
+        graph = pairs.graph
+        ends, targets = graph.edge_index[:, pairs.edges], pairs.targets[pairs.owner]
+        masked = torch.full((graph.num_edges,), self.self_loops, device=graph.device)
+        masked[graph.position] = True
+        scored = masked[pairs.edges]
+        scores = fitted.embedding.new_zeros(len(pairs))
+        graph_level = subject.batch is not None
+        with torch.no_grad():
+            for chosen in scored.nonzero().view(-1).split(CHUNK):
+                of = None if graph_level else targets[chosen]
+                scores[chosen] = edge_logits(fitted.mlp, fitted.embedding, ends[:, chosen], of).sigmoid()
+        return scores
+
+
+CHUNK = 2**16
+"""Pairs that are scored at once."""
+
+
+def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor | None) -> Tensor:
+    """What the network says of edges, given their two ends and, if nodes are explained, one target or one for each."""
+    parts = [embedding[ends[0]], embedding[ends[1]]]
+    if targets is not None:
+        parts.append(embedding[targets].expand_as(parts[0]))
+    return mlp(torch.cat(parts, dim=1)).view(-1)
+
+
+def induced_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
+    """For each target its L-hop subgraph, or its graph, by itself."""
+    graph = subject.graph
+    rows = group(graph.original_edge_index[1], graph.num_nodes)
+    if subject.batch is not None:
+        members = group(subject.batch, subject.num_targets)
+        for target in targets.split(1):
+            _, place = expand(members.ptr, target)
+            yield Copies.entering(subject, target, torch.zeros_like(place), members.items[place], rows)
+        return
+    # One layer more than the model has: the frontier then is every node within L hops.
+    ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (subject.num_layers + 1)
+    for target in targets.split(1):
+        ball = walk_back(graph, Start.at_nodes(target, torch.float32), ones)
+        yield Copies.entering(subject, target, ball.owner, ball.node, rows, induced=True)
+
+
+def _checked(run: MaskedRun, part: Copies) -> Copies:
+    run.check_unmasked(part)
+    return part

@@ -1,0 +1,80 @@
+"""What the methods share that are trained once for a model and then score any target."""
+
+from __future__ import annotations
+
+import weakref
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from torch import Tensor
+
+from attree.attention.capture import Attention
+from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.borrowed import borrowed
+from attree.attribution.result import Attribution
+from attree.attribution.subject_pairs import subject_pairs
+from attree.subject import Subject
+from attree.subject.subject import Targets
+
+Fit = TypeVar("Fit")
+
+
+class TrainedMethod(AttributionMethod, Generic[Fit]):
+    """Scores pairs with something that was fitted to a subject's model before.
+
+    Fitting happens once for a subject with its present weights, whichever targets are asked for; it is seeded, so
+    that all processes of a run come to the same.
+
+    Args:
+        seed: Seed of what fitting draws.
+    """
+
+    needs_training: ClassVar[bool] = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self._fitted: tuple[weakref.ref[Attention], Fit] | None = None
+
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        return cls(seed=seed)
+
+    @abstractmethod
+    def fit(self, subject: Subject) -> Fit:
+        """Fit to a subject, whose model is borrowed meanwhile."""
+
+    @abstractmethod
+    def score(self, subject: Subject, fitted: Fit, pairs: Pairs) -> Tensor:
+        """Scores of the pairs, [P]."""
+
+    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+        """Score, for every target, all edges around it that explanations are judged on.
+
+        Args:
+            subject: What is explained, with its model.
+            targets: Nodes, or graphs of a graph-level subject.
+        """
+        subject = as_subject(subject)
+        fitted = self.fitted(subject)
+        pairs = subject_pairs(subject, targets)
+        scores = self.score(subject, fitted, pairs)
+        return Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, scores)
+
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
+        subject = as_subject(subject)
+        pairs.check(subject.graph)
+        return self.score(subject, self.fitted(subject), pairs)
+
+    def fitted(self, subject: Subject) -> Fit:
+        """What was fitted to the subject; a subject that forgot its attention may have other weights by now."""
+        model, attention = subject.model, subject.attention
+        if self._fitted is None or self._fitted[0]() is not attention:
+            with borrowed(model, self.seed):
+                self._fitted = weakref.ref(attention), self.fit(subject)
+        return self._fitted[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what was fitted: copies of a method fit anew."""
+        return {**vars(self), "_fitted": None}

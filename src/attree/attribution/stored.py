@@ -1,0 +1,101 @@
+"""Read a saved attribution: every array is checked against the others and the graph before anything is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attree.attention.looped_graph import LoopedGraph
+from attree.errors import ArgumentError, MissingDataError
+from attree.files import read_npz
+from attree.ragged import are_pointers, row_of
+
+FILE_FORMAT = "attree-attribution-1"
+
+FREE_NODES = 2**22
+"""How many nodes a file may claim, beside one for each of its bytes.
+
+Nodes without edges take no room in a file, but they do in memory, so a forged number could exhaust it. An edge takes
+16 bytes; so only graphs of more than four million nodes with less than an edge to 16 nodes are beyond the limit.
+"""
+
+INTEGERS = (np.dtype(np.int64),)
+NUMBERS = tuple(np.dtype(kind) for kind in (np.float16, np.float32, np.float64))
+DIMENSIONS = {
+    "edge_index": (INTEGERS, 2),
+    "targets": (INTEGERS, 1),
+    "ptr": (INTEGERS, 1),
+    "edges": (INTEGERS, 1),
+    "scores": (NUMBERS, 1),
+}
+
+
+class StoredAttribution(NamedTuple):
+    """What a file holds, in the order of the fields of `Attribution`."""
+
+    method: str
+    graph: LoopedGraph
+    targets: Tensor
+    ptr: Tensor
+    edges: Tensor
+    scores: Tensor
+
+
+def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribution:
+    """Read what `Attribution.save` wrote, or raise in a sentence: see `Attribution.load`."""
+    if not path.is_file():
+        raise MissingDataError(f"Expected argument `path` to be a saved attribution, but got {str(path)!r}, no file.")
+    arrays = read_npz(path)
+    try:
+        _check_kinds(arrays)
+        num_nodes = int(arrays["num_nodes"])
+        limit = FREE_NODES + path.stat().st_size if max_nodes is None else max_nodes
+        _require(num_nodes <= limit, f"it claims {num_nodes:,} nodes; pass `max_nodes` to read more than {limit:,}")
+        graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), num_nodes)
+        targets, ptr, edges, scores = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
+        _check_values(graph, targets, ptr, edges, scores)
+    except ArgumentError as error:
+        message = f"Expected argument `path` to be a file of format {FILE_FORMAT}, but got {str(path)!r}: {error}"
+        raise ArgumentError(message) from error
+    return StoredAttribution(str(arrays["method"]), graph, targets, ptr, edges, scores)
+
+
+def _check_kinds(arrays: dict[str, np.ndarray]) -> None:
+    """Whether all arrays are there, of the right types and dimensions."""
+    found = arrays.get("format")
+    known = found is not None and found.shape == () and found.dtype.kind == "U" and str(found) == FILE_FORMAT
+    _require(known, "its array `format` does not say so")
+    absent = [name for name in ("method", "num_nodes", *DIMENSIONS) if name not in arrays]
+    _require(not absent, f"it lacks the arrays {', '.join(absent)}")
+    method, num_nodes = arrays["method"], arrays["num_nodes"]
+    _require(method.shape == () and method.dtype.kind == "U", "its array `method` is no text")
+    _require(num_nodes.shape == () and num_nodes.dtype.kind in "iu", "its array `num_nodes` is no integer")
+    for name, (dtypes, dimensions) in DIMENSIONS.items():
+        array = arrays[name]
+        fits = array.dtype in dtypes and array.ndim == dimensions
+        _require(fits, f"its array `{name}` is of {array.dtype} and shape {array.shape}")
+
+
+def _check_values(graph: LoopedGraph, targets: Tensor, ptr: Tensor, edges: Tensor, scores: Tensor) -> None:
+    """Whether the arrays fit each other and the graph."""
+    _require(_within(targets, graph.num_nodes), f"its `targets` are not all in [0, {graph.num_nodes})")
+    _require(_within(edges, graph.num_edges), f"its `edges` are not all in [0, {graph.num_edges})")
+    _require(scores.shape == edges.shape, f"it has {scores.numel()} `scores` of {edges.numel()} `edges`")
+    rows, items = targets.numel(), edges.numel()
+    _require(are_pointers(ptr, rows, items), f"its `ptr` does not cut {items} edges into {rows} targets")
+    key = row_of(ptr.diff()) * graph.num_edges + edges
+    if not bool((key.diff() > 0).all()):  # most methods list edges in ascending order
+        _require(key.unique().numel() == items, "it scores an edge twice for one target")
+
+
+def _within(ids: Tensor, size: int) -> bool:
+    return bool(((ids >= 0) & (ids < size)).all())
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ArgumentError(f"{otherwise}.")

@@ -1,0 +1,120 @@
+"""Which (target, edge) pairs an explanation is judged on.
+
+The pairs of a node are all edges, self-loops included, of the subgraph induced by the nodes within L hops of it, also
+those that carry no flow to it (edges that enter nodes exactly L hops away). The pairs of a graph are all its edges.
+Self-loops that no layer of the network has are no pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attree.attention.capture import Attention
+from attree.attention.looped_graph import LoopedGraph
+from attree.attribution.flows import frontier_bound, walk_back
+from attree.attribution.method import as_subject
+from attree.attribution.pairs import Pairs
+from attree.attribution.start import Start
+from attree.errors import expect
+from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.ragged import expand, group, pointers
+from attree.subject import Subject
+from attree.subject.subject import Targets, as_targets
+
+
+def subject_pairs(subject: Subject | Attention, targets: Targets = "all") -> Pairs:
+    """The pairs of a subject's targets, nodes or graphs.
+
+    Args:
+        subject: What is explained.
+        targets: Nodes, or graphs of a graph-level subject.
+    """
+    subject = as_subject(subject)
+    attention, batch = subject.attention, subject.batch
+    if batch is None:
+        pairs = subgraph_pairs(subject.graph, targets, attention.num_layers)
+    else:
+        pairs = graph_pairs(subject.graph, batch)
+        chosen = Start.of(subject, targets).targets
+        pairs = pairs.of_targets(torch.searchsorted(pairs.targets, chosen))
+    if any(present is None for present in attention.present):
+        return pairs
+    used = torch.stack([present for present in attention.present if present is not None]).any(dim=0)
+    kept = used[pairs.edges]
+    return pairs if bool(kept.all()) else pairs.only(kept)
+
+
+def subgraph_pairs(graph: LoopedGraph, targets: Targets, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
+    """All pairs of the L-hop subgraphs of some nodes.
+
+    Args:
+        graph: The looped graph.
+        targets: The nodes: one, several, a mask, or 'all'.
+        num_layers: Depth L of the network.
+        memory: Bytes of working memory.
+    """
+    expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
+    nodes = as_targets(targets, graph.num_nodes, graph.device)
+    parts = list(_stream_pairs(graph, nodes, num_layers, memory))
+    none = nodes[:0]
+    sizes = torch.cat([none, *(part.ptr.diff() for part in parts)])
+    edges = torch.cat([none, *(part.edges for part in parts)])
+    flow = torch.cat([none.bool(), *(part.flow for part in parts)])
+    return Pairs(nodes, pointers(sizes), edges, flow, graph, num_layers)
+
+
+def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
+    """All edges, self-loops included, of every graph of a batch; the targets are the ids of graphs that have nodes.
+
+    Every edge of a graph carries a flow to its readout.
+
+    Args:
+        graph: The looped graph of the whole batch.
+        batch: The graph of each node, [num_nodes].
+
+    >>> pairs = graph_pairs(LoopedGraph(torch.tensor([[2, 0], [1, 0]]), num_nodes=3), torch.tensor([0, 1, 1]))
+    >>> pairs.targets.tolist(), pairs.ptr.tolist(), pairs.edges.tolist()
+    ([0, 1], [0, 1, 4], [1, 0, 2, 3])
+    """
+    expect(
+        batch.shape == (graph.num_nodes,) and batch.dtype == torch.int64,
+        "batch",
+        f"{graph.num_nodes} graph ids of dtype torch.int64, one a node",
+        f"{tuple(batch.shape)} of {batch.dtype}",
+    )
+    source, destination = batch[graph.edge_index]
+    expect(torch.equal(source, destination), "batch", "one graph for both ends of every edge", "edges between graphs")
+    rows = group(destination, int(batch.max()) + 1 if batch.numel() else 0)
+    targets = batch.unique()
+    _, place = expand(rows.ptr, targets)
+    ptr = torch.cat([rows.ptr[:1], rows.ptr[targets + 1]])
+    return Pairs(targets, ptr, rows.items[place], torch.ones_like(place, dtype=torch.bool), graph, None)
+
+
+def _stream_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int) -> Iterator[Pairs]:
+    """Pairs of consecutive targets whose node maps and edge lists fit into `memory` bytes."""
+    ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (num_layers + 1)
+    # A chunk needs one mark per target and node, and the edges that enter every node of the balls.
+    cost = frontier_bound(graph, num_layers + 1)[targets] * 48.0 + graph.num_nodes
+    for begin, end in chunk_bounds(cost, memory):
+        yield _pairs_of(graph, targets[begin:end], num_layers, ones)
+
+
+def _pairs_of(graph: LoopedGraph, targets: Tensor, num_layers: int, ones: list[Tensor]) -> Pairs:
+    # One more layer than the model has: its frontier is every node within L hops, and the levels tell the distance.
+    ball = walk_back(graph, Start.at_nodes(targets, torch.float32), ones)
+    inner = ball.weight[1:].sum(dim=0) > 0
+    inside = torch.zeros(targets.numel() * graph.num_nodes, dtype=torch.bool, device=graph.device)
+    inside[ball.owner * graph.num_nodes + ball.node] = True
+
+    order = torch.argsort(ball.owner * 2 + (~inner).long(), stable=True)
+    entry_owner, entry_inner = ball.owner[order], inner[order]
+    owner, place = expand(graph.entering.ptr, ball.node[order])
+    target, flow = entry_owner[owner], entry_inner[owner]
+    keep = flow | inside[target * graph.num_nodes + graph.entering_source[place]]
+    target, flow, edges = target[keep], flow[keep], graph.entering.items[place[keep]]
+    ptr = pointers(target.bincount(minlength=targets.numel()))
+    return Pairs(targets, ptr, edges, flow, graph, num_layers)

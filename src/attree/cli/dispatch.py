@@ -1,0 +1,71 @@
+"""The front door of `attree`: find out which command is meant, and import only then what it needs.
+
+PyTorch and Lightning take seconds to import, which is too long to wait for a list of commands.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from attree import __version__
+from attree.cli.failure import fail, failing_in_sentences
+from attree.hints import did_you_mean
+
+COMMANDS = {
+    "fit": "train a network, and follow how well its attention explains it",
+    "validate": "measure a trained network on the validation data",
+    "test": "measure a trained network on the test data",
+    "predict": "write a trained network's class probabilities to a file",
+    "sweep": "fit one config many times, with different settings and seeds, and sum up",
+    "paper": "make the paper's tables and figures, beside the numbers that it prints",
+}
+
+HELP = f"""usage: attree COMMAND [options]
+
+Train attention GNNs and measure, while they train, how well their attention explains them.
+
+commands:
+{chr(10).join(f"  {name:<11}{what}" for name, what in COMMANDS.items())}
+
+options:
+  -h, --help   show this text; `attree COMMAND --help` shows a command's options
+  --version    show attree's version
+
+Start with:  attree fit --config configs/infection.yaml
+Then look:   tensorboard --logdir logs
+Go on:       attree fit --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Test:        attree test --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Grids:       attree sweep configs/sweeps/regularization.yaml
+The paper:   attree paper list"""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        args: What follows `attree`; the arguments of the process if None.
+    """
+    given = sys.argv[1:] if args is None else list(args)
+    first = given[0] if given else ""
+    if first in ("-h", "--help", "help"):
+        print(HELP)
+    elif first == "--version":
+        print(f"attree {__version__}")
+    elif first == "sweep":
+        from attree.sweep.command import main as sweep
+
+        with failing_in_sentences():
+            raise SystemExit(sweep(given[1:]))
+    elif first == "paper":
+        from attree.paper.command import main as paper
+
+        with failing_in_sentences():
+            raise SystemExit(paper(given[1:]))
+    elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
+        from attree.cli.command import run
+
+        with failing_in_sentences():
+            run(given)
+    else:
+        got = f"but got {first!r}.{did_you_mean(first, COMMANDS)}" if first else "but got none; see attree --help."
+        fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")

@@ -1,0 +1,104 @@
+"""How the command line fails: one line for what a user can mend, a traceback for what is attree's own fault."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from attree.errors import AttreeError
+
+PREFIX = "attree: error: "
+
+REFUSERS = ("lightning", "lightning_utilities", "pytorch_lightning", "jsonargparse")
+"""Packages that raise on purpose when what they were asked for cannot be."""
+
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Unable to allocate")
+"""How PyTorch and NumPy say so, in exceptions of several types."""
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with one line on standard error."""
+    print(f"{PREFIX}{' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+@contextmanager
+def failing_in_sentences() -> Iterator[None]:
+    """Turn exceptions whose cause is what the user gave into one line and status 2; let all others through."""
+    before = threading.excepthook
+    threading.excepthook = _ignore_writer
+    try:
+        yield
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        fail(sentence)
+    finally:
+        threading.excepthook = before
+
+
+def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
+    """Leave to the main thread what TensorBoard's writer fails with: it is raised again there."""
+    if type(failure.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(failure)
+
+
+def own_error(error: BaseException) -> AttreeError | None:
+    """The attree error that an exception is, or that other libraries have wrapped; None if there is none."""
+    seen: set[int] = set()  # what one thread raises and another raises again can be its own context
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, AttreeError):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """What to tell a user about an exception; None if it is not about anything they gave.
+
+    Attree's own errors speak for themselves. Of others' these are taken for refusals: files that cannot be read or
+    written, memory that is not there, and what Lightning raises on purpose.
+
+    >>> sentence_of(PermissionError(13, "Permission denied", "logs/runs"))
+    'The system refused logs/runs: Permission denied.'
+    >>> sentence_of(KeyError("a bug")) is None
+    True
+    """
+    ours = own_error(error)
+    if ours is not None:
+        return str(ours)
+    text = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"A file that is read as text is no UTF-8: byte {error.start} is {error.object[error.start]:#x}."
+    if "PytorchStreamWriter" in text or "unexpected pos" in text:  # how torch.save meets a full disk
+        return f"A checkpoint could not be written: {text}"
+    if isinstance(error, OSError):
+        path = "a file" if error.filename is None else error.filename
+        return f"The system refused {path}: {error.strerror or text}."
+    if isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY):
+        return f"There is not enough memory for this: {text.splitlines()[0] if text else 'the system has none left'}"
+    return _without_advice(text) if raised_on_purpose(error, REFUSERS) else None
+
+
+def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = None) -> bool:
+    """Whether an exception comes from a `raise` statement in one of these packages, or in any but attree if None."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    package = last.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+    line = traceback.extract_tb(last)[0].line or ""
+    return line.startswith("raise") and (package != "attree" if packages is None else package in packages)
+
+
+def _without_advice(text: str) -> str:
+    """A library's message as it stands, without its lists of tips."""
+    return text.partition("\nTip")[0].partition("HINT:")[0].strip()

@@ -1,0 +1,93 @@
+"""What graphs must be before a network is trained on them: what torch would silently take amiss is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from attree.data.ground_truth import GroundTruth
+from attree.edges import check_edge_index
+from attree.errors import expect
+from attree.ragged import find
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def check_graph(graph: Data, name: str = "data") -> None:
+    """Raise unless a graph has finite features, edges between its nodes and integer labels.
+
+    Args:
+        graph: The graph: x, edge_index, y.
+        name: What to call it in a message.
+    """
+    expect(isinstance(graph, Data), name, "a torch_geometric.data.Data", type(graph).__name__)
+    x, y = graph.x, graph.y
+    dense = isinstance(x, Tensor) and x.layout == torch.strided and x.dim() == 2 and x.is_floating_point()
+    expect(dense, f"{name}.x", "a dense tensor of floating-point features, [nodes, width]", _described(x))
+    expect(bool(x.isfinite().all()), f"{name}.x", "finite", "NaN or infinite features")
+    check_edge_index(graph.edge_index, x.size(0), f"{name}.edge_index")
+    labels = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
+    expect(labels, f"{name}.y", "labels of dtype torch.int64, one-dimensional", _described(y))
+
+
+def check_masks(graph: Data, name: str = "data") -> None:
+    """Raise unless a graph has a label a node and three boolean masks over its nodes, with training nodes.
+
+    Integers would not do as a mask: torch takes 0 and 1 for the nodes 0 and 1.
+    """
+    shape = (graph.x.size(0),)
+    expect(tuple(graph.y.shape) == shape, f"{name}.y", f"{shape[0]} labels, one a node", graph.y.numel())
+    for key in MASKS:
+        mask = graph.get(key)
+        fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == shape
+        expect(fits, f"{name}.{key}", f"a tensor of {shape[0]} booleans, one a node", _described(mask))
+    expect(bool(graph.train_mask.any()), f"{name}.train_mask", "true at one node at least", "false at all nodes")
+
+
+def check_node_labels(graph: Data, num_classes: int, name: str = "data") -> None:
+    """Raise unless the labels are classes; nodes in none of the masks may have a negative label, or none."""
+    used = graph.train_mask | graph.val_mask | graph.test_mask
+    _check_labels(graph.y[used], num_classes, f"{name}.y")
+    highest = int(graph.y.max())
+    expect(highest < num_classes, f"{name}.y", f"labels below num_classes = {num_classes}", highest)
+
+
+def check_graph_labels(graphs: Sequence[Data], num_classes: int, name: str = "graphs") -> None:
+    """Raise unless every graph has one label, a class."""
+    for position, graph in enumerate(graphs):
+        expect(graph.y.numel() == 1, f"{name}[{position}].y", "one label", f"{graph.y.numel()} labels")
+    _check_labels(torch.cat([graph.y for graph in graphs]), num_classes, f"{name}[...].y")
+
+
+def check_truth(truth: GroundTruth, graph: Data) -> None:
+    """Raise unless a ground truth is about a graph: its targets are nodes, its edges are edges or self-loops."""
+    expect(isinstance(truth, GroundTruth), "truth", "an attree.data.GroundTruth", type(truth).__name__)
+    num_nodes = graph.x.size(0)
+    highest = int(truth.targets.max()) if truth.num_targets else -1
+    expect(highest < num_nodes, "truth.targets", f"node ids in [0, {num_nodes})", highest)
+    check_edge_index(truth.edges, num_nodes, "truth.edges")
+    source, destination = truth.edges
+    asked = (source * num_nodes + destination)[source != destination]
+    own = (graph.edge_index[0] * num_nodes + graph.edge_index[1]).unique()
+    _, known = find(own, asked)
+    absent = asked[~known][:1].tolist()
+    shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, none of its edges" for key in absent)
+    expect(not absent, "truth.edges", "edges of the graph, or self-loops", shown)
+
+
+def _check_labels(labels: Tensor, num_classes: int, name: str) -> None:
+    if labels.numel() == 0:
+        return
+    low, high = (int(bound) for bound in labels.aminmax())
+    expected = f"labels in 0 .. {num_classes - 1}"
+    expect(low >= 0 and high < num_classes, name, expected, low if low < 0 else high)
+
+
+def _described(value: object) -> str:
+    """What came, in a few words."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {list(value.shape)}"
+    return "none" if value is None else type(value).__name__

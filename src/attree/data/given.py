@@ -1,0 +1,126 @@
+"""Data modules of graphs at hand, for those who have a graph and want no subclass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch_geometric.data import Data
+
+from attree.data.checks import MASKS, check_graph, check_graph_labels, check_masks, check_node_labels, check_truth
+from attree.data.counts import Counts
+from attree.data.graph_data import GraphDataModule
+from attree.data.ground_truth import GroundTruth
+from attree.data.loading.splits import index_mask
+from attree.data.node_data import NodeDataModule
+from attree.errors import ArgumentError, expect
+
+SPLIT = (0.6, 0.2)
+"""Shares of the nodes that train and validate in a random split; the others test."""
+
+
+class GivenGraph(NodeDataModule):
+    """A graph at hand as a data module, checked at once. It is not copied, and not changed either.
+
+    Args:
+        data: The graph: `x` [N, width], `edge_index` [2, E], `y` [N] and the boolean masks `train_mask`, `val_mask`
+            and `test_mask` [N]. Nodes in none of them may have negative labels. Further attributes stay with it.
+        truth: The true edges of nodes that have some.
+        num_classes: Number of classes; None for the highest label + 1.
+        name: Name of the data in messages and tables.
+        split_seed: For a graph without masks: seed of a random split into 60 % training, 20 % validation and 20 %
+            test nodes. Without it such a graph is refused.
+        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+    """
+
+    unrecorded: ClassVar[tuple[str, ...]] = ("data", "truth")
+
+    def __init__(
+        self,
+        data: Data,
+        truth: GroundTruth | None = None,
+        num_classes: int | None = None,
+        name: str = "Data",
+        split_seed: int | None = None,
+        **sampling: Any,
+    ) -> None:
+        super().__init__(**sampling)
+        check_graph(data)
+        graph = copy.copy(data)
+        if split_seed is not None:
+            _split_at_random(graph, split_seed)
+        elif absent := [mask for mask in MASKS if mask not in data]:
+            raise ArgumentError(
+                f"Expected argument `data` to have {', '.join(MASKS)}, but got a graph without {', '.join(absent)}: "
+                "set them, or pass `split_seed` for a random split."
+            )
+        check_masks(graph)
+        highest = int(graph.y.max())
+        num_classes = highest + 1 if num_classes is None else num_classes
+        check_node_labels(graph, num_classes)
+        if truth is not None:
+            check_truth(truth, graph)
+        self.name = name
+        self.counts = Counts(graph.x.size(0), graph.edge_index.size(1), graph.x.size(1), num_classes)
+        self._given = graph, truth
+
+    def load(self) -> tuple[Data, GroundTruth | None]:
+        """Hand out what was given."""
+        return self._given
+
+
+class GivenGraphs(GraphDataModule):
+    """Graphs at hand, one label each, as a data module, checked at once and split at random.
+
+    Args:
+        graphs: The graphs, each with `x`, `edge_index` and `y` [1].
+        num_classes: Number of classes; None for the highest label + 1.
+        name: Name of the data in messages and tables.
+        val_fraction: Share of the graphs that validate.
+        test_fraction: Share of the graphs that test; the others train.
+        batch_size: Number of graphs in a step.
+        seed: Seed of the split and of the order of training graphs.
+    """
+
+    unrecorded: ClassVar[tuple[str, ...]] = ("graphs",)
+
+    def __init__(
+        self,
+        graphs: Sequence[Data],
+        num_classes: int | None = None,
+        name: str = "Graphs",
+        val_fraction: float = 0.1,
+        test_fraction: float = 0.2,
+        batch_size: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(val_fraction, test_fraction, batch_size, seed)
+        given = list(graphs)
+        expect(len(given) > 0, "graphs", "at least one graph", "none")
+        for position, graph in enumerate(given):
+            check_graph(graph, f"graphs[{position}]")
+            width, expected = graph.x.size(1), given[0].x.size(1)
+            expect(width == expected, f"graphs[{position}].x", f"{expected} wide, as that of the first graph", width)
+        highest = max((int(graph.y.max()) for graph in given if graph.y.numel()), default=0)
+        num_classes = highest + 1 if num_classes is None else num_classes
+        check_graph_labels(given, num_classes)
+        self.name = name
+        self.counts = Counts(None, None, given[0].x.size(1), num_classes, graphs=len(given))
+        self._given = given
+
+    def load(self) -> list[Data]:
+        """Hand out what was given."""
+        return self._given
+
+
+def _split_at_random(graph: Data, seed: int) -> None:
+    """Set the three masks of a graph that has none."""
+    present = [mask for mask in MASKS if mask in graph]
+    expect(not present, "split_seed", "None for a graph that has masks of its own", f"{seed} beside {present}")
+    expect(seed >= 0, "split_seed", "an integer >= 0", seed)
+    size = graph.x.size(0)
+    ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]
+    for mask, nodes in zip(MASKS, np.split(np.random.default_rng(seed).permutation(size), ends), strict=True):
+        graph[mask] = index_mask(nodes, size)

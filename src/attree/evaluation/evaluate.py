@@ -1,0 +1,96 @@
+"""One call: how well do these methods explain this model on these targets?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from attree.attribution import AttributionMethod
+from attree.data import GroundTruth
+from attree.errors import ArgumentError, expect
+from attree.evaluation.evaluator import Evaluator
+from attree.evaluation.result import Evaluation
+from attree.evaluation.targets import named_targets
+from attree.faithfulness import Protocol
+from attree.faithfulness.reduction import Progress
+from attree.subject import Head, Subject
+from attree.subject.head import Mode, ReturnType
+from attree.subject.readout import Readout
+from attree.subject.subject import Targets
+
+
+def evaluate(
+    model: nn.Module,
+    data: Data | Subject,
+    targets: Targets = 100,
+    methods: Iterable[str | AttributionMethod] = ("gatt", "avgatt", "random"),
+    protocols: Iterable[str | Protocol] = ("removal",),
+    truth: GroundTruth | None = None,
+    *,
+    readout: Readout = "sum",
+    mode: Mode | None = None,
+    return_type: ReturnType | None = None,
+    label: int | None = None,
+    random_draws: int = 3,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure how well attribution methods explain a model's predictions.
+
+    For every target, each edge around it is scored by each method and then has its attention reduced, alone, in every
+    layer and head: good scores foretell what that does to the prediction. With ground truth, good scores also find
+    the true edges.
+
+    Args:
+        model: A PyG attention model.
+        data: The graph that it runs on, or a batch of graphs: `x`, `edge_index`, and whatever else the model's forward
+            takes, found by name; or a `Subject` of the model.
+        targets: What is explained: how many nodes (or graphs of a batch), drawn at random; or which: ids, a mask of
+            nodes, or 'all'.
+        methods: Names (`gatt`, `avgatt`, `random`, ...), or methods of one's own.
+        protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
+        truth: True edges of the nodes that have some.
+        readout: Graph-level models: how their nodes become a graph.
+        mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
+            `binary_classification` (the default for one; several are labels), or `regression`.
+        return_type: What the outputs are: `raw` (logits), `probs` or `log_probs`.
+        label: Of several labels or numbers, the one that is measured.
+        random_draws: Draws that the statistics of random methods are averaged over.
+        seed: Seed of the drawn targets and of methods that draw.
+        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+
+    Returns:
+        The result: print it, or ask it for `metrics`, `scores`, `reductions`, `to_pandas()`, `plot()`, `save(folder)`.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GAT
+    >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
+    >>> result = evaluate(GAT(8, 16, 2, out_channels=3), graph, targets=5, methods=["gatt"])
+    >>> sorted(result.metrics)[-1]
+    'explain/gatt/removal/pc_spearman'
+    """
+    if isinstance(data, Subject):
+        expect(data.model is model, "data", "a subject of the same model", "that of another")
+    subject = data if isinstance(data, Subject) else _subject(model, data, readout, Head(mode, return_type, label))
+    ids = named_targets(subject, targets, seed)
+    evaluator = Evaluator(subject, ids, methods, protocols, truth, random_draws=random_draws, seed=seed)
+    return evaluator.evaluate(progress)
+
+
+def _subject(model: nn.Module, data: Data, readout: Readout, head: Head) -> Subject:
+    """The model on the data; labels that are no classes of its outputs are noticed."""
+    subject = Subject.of_data(model, data, readout=readout, head=head)
+    y = data.get("y")
+    if isinstance(y, Tensor) and head.mode is None and y.is_floating_point() and not bool((y == y.round()).all()):
+        raise ArgumentError(
+            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers "
+            "(`regression`?), but got None."
+        )
+    resolved = head.resolve(subject.attention.output)
+    if resolved.mode == "multiclass_classification" and isinstance(y, Tensor) and y.numel() and y.dim() == 1:
+        classes = subject.attention.output.shape[1]
+        fits = int(y.max()) < classes
+        expect(fits, "model", f"one whose outputs fit labels up to {int(y.max())}", f"{classes} columns of outputs")
+    return subject

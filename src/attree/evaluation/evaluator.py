@@ -1,0 +1,162 @@
+"""Explanation quality of a model for fixed targets, over and over as it trains."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from attree.attribution import AttributionMethod, make_methods, subject_pairs
+from attree.data import GroundTruth
+from attree.errors import expect
+from attree.evaluation.names import BYPASS, TRUTH, MetricName
+from attree.evaluation.result import Evaluation
+from attree.evaluation.shard import Shard
+from attree.evaluation.truth_evaluator import TruthEvaluator
+from attree.faithfulness import Protocol, Reduction, make_reducer, resolve_protocol
+from attree.faithfulness.choose import Reducer
+from attree.faithfulness.reduction import Progress
+from attree.metrics import FaithfulnessComparison
+from attree.subject import Subject
+from attree.subject.beside import bypass_of, what_attention_misses
+from attree.subject.subject import Targets
+
+
+class Evaluator:
+    """Evaluates explanations of chosen targets; what stays the same while the model trains is made once.
+
+    Args:
+        subject: What is explained.
+        targets: Nodes or graphs whose predictions are measured under attention reduction; the same in every process.
+        methods: Attribution methods: names, or methods of one's own.
+        protocols: Reduction protocols: names, or protocols of one's own; none measures against ground truth alone.
+        truth: True edges of the nodes that have some, or None.
+        random_draws: Draws that the statistics of random methods are averaged over.
+        seed: Seed of methods that draw.
+        shard: This process's share of the targets.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        targets: Targets,
+        methods: Iterable[str | AttributionMethod],
+        protocols: Iterable[str | Protocol],
+        truth: GroundTruth | None = None,
+        *,
+        random_draws: int = 3,
+        seed: int = 0,
+        shard: Shard | None = None,
+    ) -> None:
+        expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
+        shard = Shard() if shard is None else shard
+        subject.head = subject.head.resolve(subject.attention.output)
+        self.subject = subject
+        self.truth = truth
+        self.methods = make_methods(methods, seed=seed)
+        self.protocols = tuple(dict.fromkeys(resolve_protocol(one, subject.model) for one in protocols))
+        self.targets = subject.targets(targets)
+        self.pairs = subject_pairs(subject, shard.of(self.targets))
+        self._truth = None if truth is None else TruthEvaluator(subject, truth, shard)
+        # Each method by the names of its columns: itself, or several seeded draws of a random one.
+        self._columns = {name: _columns(name, method, random_draws) for name, method in self.methods.items()}
+        columns = {column: method for group in self._columns.values() for column, method in group.items()}
+        fixed = [column for column, method in columns.items() if method.is_random]
+        self._comparison = FaithfulnessComparison(columns, fixed).to(subject.device)
+        self._fixed: dict[str, Tensor] = {}
+        self._reducer: Reducer | None = None
+        bypass = bypass_of(subject, self.targets)
+        self._goes_around = bypass.exists
+        if shard.rank == 0:
+            for sentence in what_attention_misses(subject, bypass):
+                warnings.warn(sentence, stacklevel=2)
+        subject.forget()  # the next pass is made where reductions need it
+
+    @property
+    def explained(self) -> Tensor:
+        """What is worth saving explanations of: the targets that have ground truth, or the chosen ones."""
+        return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
+
+    def evaluate(self, progress: Progress | None = None) -> Evaluation:
+        """Measure with the model's weights of now; metrics are the same in every process.
+
+        The subject keeps the attention of this evaluation until the next, so that what is drawn or saved afterwards
+        is what was measured.
+
+        Args:
+            progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+        """
+        if self._reducer is None and self.protocols:
+            inputs = self.subject.inputs
+            self._reducer = make_reducer(
+                self.subject.model,
+                inputs.x,
+                inputs.edge_index,
+                *inputs.args,
+                graph=self.subject.graph,
+                head=self.subject.head,
+                **inputs.kwargs,
+            )
+        self.subject.forget()
+        try:
+            if self._reducer is not None:
+                self.subject.adopt(self._reducer.attention)
+            return self._evaluate(progress)
+        finally:
+            if self._reducer is not None:
+                self._reducer.forget()
+
+    def _evaluate(self, progress: Progress | None) -> Evaluation:
+        metrics: dict[str, Tensor] = {}
+        if self._truth is not None:
+            for name, columns in self._columns.items():
+                aurocs = [self._truth.auroc(self.subject, method) for method in columns.values()]
+                metrics[str(MetricName(name, TRUTH))] = _mean(aurocs)
+        scores = {
+            column: self._scores(column, method)
+            for columns in self._columns.values()
+            for column, method in columns.items()
+        }
+        reductions: dict[str, Reduction] = {}
+        for protocol in self.protocols:
+            assert self._reducer is not None
+            reduction = self._reducer.reduce(self.pairs, protocol, progress=progress)
+            reductions[protocol.name] = reduction
+            self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
+            values = self._comparison.compute()
+            self._comparison.reset()  # or its columns would take up memory until the next evaluation
+            for name, columns in self._columns.items():
+                for statistic in values[next(iter(columns))]:
+                    value = _mean([values[column][statistic] for column in columns])
+                    metrics[str(MetricName(name, statistic, protocol.name))] = value
+        numbers = {name: float(value) for name, value in metrics.items()}
+        if self._goes_around:  # a stack of attention layers alone can have nothing beside it, whatever its weights
+            numbers[BYPASS] = bypass_of(self.subject, self.targets).share
+        return Evaluation(
+            numbers,
+            self.pairs,
+            {name: scores[next(iter(columns))] for name, columns in self._columns.items()},
+            reductions,
+            {name: method.label for name, method in self.methods.items()},
+        )
+
+    def _scores(self, column: str, method: AttributionMethod) -> Tensor:
+        """A column's score of every pair; that of a random draw is made once."""
+        if not method.is_random:
+            return method.score_pairs(self.subject, self.pairs)
+        if column not in self._fixed:
+            self._fixed[column] = method.score_pairs(self.subject, self.pairs)
+        return self._fixed[column]
+
+
+def _columns(name: str, method: AttributionMethod, count: int) -> dict[str, AttributionMethod]:
+    draws = method.draws(count)
+    if len(draws) == 1:
+        return {name: draws[0]}
+    return {f"{name} {number}": draw for number, draw in enumerate(draws)}
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(values).mean()

@@ -1,0 +1,54 @@
+"""The names that explanation metrics are logged under: built and read here, and nowhere else.
+
+explain/<method>/<protocol>/<statistic>    how well scores foretell what reducing an edge's attention does
+explain/<method>/truth_auroc               how well they find the edges that are known to matter
+explain/bypass, explain/seconds            of the evaluation as a whole
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = "explain"
+TRUTH = "truth_auroc"
+FAITHFULNESS = "faithfulness"
+SECONDS = f"{PREFIX}/seconds"
+BYPASS = f"{PREFIX}/bypass"
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """One explanation metric.
+
+    Attributes:
+        method: The attribution method.
+        statistic: The statistic.
+        protocol: The reduction protocol; None for metrics against ground truth.
+    """
+
+    method: str
+    statistic: str
+    protocol: str | None = None
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (PREFIX, self.method, self.protocol, self.statistic) if part is not None)
+
+    def under(self, prefix: str) -> str:
+        """The name behind another first word, where several callbacks log side by side."""
+        return prefix + str(self).removeprefix(PREFIX)
+
+    @classmethod
+    def parse(cls, name: str) -> MetricName | None:
+        """Read a logged name; None if it is not that of a method's metric.
+
+        >>> MetricName.parse("explain/gatt/weight/pc_pearson")
+        MetricName(method='gatt', statistic='pc_pearson', protocol='weight')
+        >>> MetricName.parse("explain/gatt/truth_auroc")
+        MetricName(method='gatt', statistic='truth_auroc', protocol=None)
+        >>> MetricName.parse("val/acc") is None and MetricName.parse("explain/seconds") is None
+        True
+        """
+        group, *parts = name.split("/")
+        if group != PREFIX or len(parts) not in (2, 3):
+            return None
+        return cls(parts[0], parts[-1], parts[1] if len(parts) == 3 else None)

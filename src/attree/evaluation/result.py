@@ -1,0 +1,105 @@
+"""What an evaluation came to: metrics, the scores and reductions behind them, as tables, figures and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from attree.attribution import Attribution, Pairs
+from attree.evaluation.names import BYPASS, MetricName
+from attree.evaluation.result_files import read_arrays, write_arrays
+from attree.faithfulness import Reduction
+from attree.metrics_file import read_metrics, write_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well methods explain a model.
+
+    Attributes:
+        metrics: Every metric under the name it is logged with; NaN where it is undefined.
+        pairs: The (target, edge) pairs behind them; of this process where several evaluate together.
+        pair_scores: Each method's score of every pair; of a random method, the first draw.
+        reductions: By protocol, what reducing each pair's edge does to the prediction.
+        labels: What tables call each method.
+    """
+
+    metrics: dict[str, float]
+    pairs: Pairs
+    pair_scores: dict[str, Tensor]
+    reductions: dict[str, Reduction]
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def scores(self) -> dict[str, Attribution]:
+        """Each method's scores by target and edge."""
+        pairs = self.pairs
+        return {
+            name: Attribution(name, pairs.graph, pairs.targets, pairs.ptr, pairs.edges, values)
+            for name, values in self.pair_scores.items()
+        }
+
+    @property
+    def targets(self) -> Tensor:
+        """Ids of the explained nodes or graphs."""
+        return self.pairs.targets
+
+    def num_changed(self, protocol: str) -> int:
+        """How many reductions change the predicted class: `p_auroc` rests on these."""
+        return int(self.reductions[protocol].changed.sum())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per statistic and protocol, one column per method."""
+        import pandas as pd
+
+        parsed = {name: MetricName.parse(name) for name in self.metrics}
+        rows: dict[tuple[str, str], dict[str, float]] = {}
+        for name, metric in parsed.items():
+            if metric is not None:
+                row = rows.setdefault((metric.protocol or "truth", metric.statistic), {})
+                row[self.labels.get(metric.method, metric.method)] = self.metrics[name]
+        index = pd.MultiIndex.from_tuples(list(rows), names=["protocol", "statistic"])
+        return pd.DataFrame(list(rows.values()), index=index)
+
+    def __str__(self) -> str:
+        pairs, targets = len(self.pairs), self.targets.numel()
+        kind = "graphs" if self.pairs.num_layers is None else "nodes"
+        changed = ", ".join(f"{self.num_changed(name):,} ({name})" for name in self.reductions)
+        about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
+        if BYPASS in self.metrics:
+            about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without attention"
+        table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+        return f"{about}\n{table}"
+
+    def _repr_html_(self) -> str:
+        return self.to_pandas().to_html(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+
+    def plot(self) -> Figure:
+        """All statistics as bars, a panel each protocol, a colour each method."""
+        # The one import against the order of the folders, and only when a picture is asked for.
+        from attree.report.evaluation_figure import evaluation_figure
+
+        return evaluation_figure(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `metrics.json` and `evaluation.npz` (plain arrays, no pickle) to a folder; returns the folder."""
+        folder = Path(folder)
+        write_arrays(folder / ARRAYS_FILE, self.pairs, self.pair_scores, self.reductions, self.labels)
+        write_metrics(folder / METRICS_FILE, self.metrics)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Evaluation:
+        """Read what `save` wrote."""
+        pairs, scores, reductions, labels = read_arrays(Path(folder) / ARRAYS_FILE)
+        return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels)

@@ -1,0 +1,43 @@
+"""How well methods find the edges that are known to matter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attree.attribution import AttributionMethod, subject_pairs
+from attree.data import GroundTruth
+from attree.errors import expect
+from attree.evaluation.shard import Shard
+from attree.metrics import TruthAUROC
+from attree.subject import Subject
+
+
+class TruthEvaluator:
+    """AUROC of scores against ground truth, pooled over the pairs of all targets that have some.
+
+    Args:
+        subject: What is explained: nodes.
+        truth: The true edges of the nodes that have some.
+        shard: This process's share of these nodes.
+    """
+
+    def __init__(self, subject: Subject, truth: GroundTruth, shard: Shard) -> None:
+        expect(subject.batch is None, "truth", "None where graphs are explained", "ground truth of nodes")
+        positions = shard.of(torch.arange(truth.num_targets, device=subject.device))
+        self._pairs = subject_pairs(subject, truth.targets.to(subject.device)[positions])
+        source, destination = subject.graph.edge_index[:, self._pairs.edges]
+        self._labels = truth.labels(positions[self._pairs.owner], source, destination)
+        self._metric = TruthAUROC().to(subject.device)
+        self._kept: dict[AttributionMethod, Tensor] = {}
+
+    def auroc(self, subject: Subject, method: AttributionMethod) -> Tensor:
+        """A method's AUROC, gathered from all processes; that of a random draw is computed once."""
+        if method in self._kept:
+            return self._kept[method]
+        self._metric.update(method.score_pairs(subject, self._pairs), self._labels)
+        auroc = self._metric.compute()
+        self._metric.reset()
+        if method.is_random:
+            self._kept[method] = auroc
+        return auroc

@@ -1,0 +1,175 @@
+"""Features of rows that are not looked up before someone reads them.
+
+What enters a network is the same whatever edge is reduced: its rows are rows of one tensor. Maps of single rows, such
+as a linear layer, are made of that tensor once, when the pass is recorded, instead of once for every row that has the
+same node. Bags of words are multiplied as sparse matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ACTIVATIONS = frozenset(
+    {F.relu, F.elu, F.leaky_relu, F.gelu, F.silu, torch.relu, torch.tanh, torch.sigmoid, Tensor.relu, Tensor.tanh}
+)
+"""Functions of each number alone."""
+
+NORMS = frozenset({F.layer_norm, F.batch_norm})
+"""Functions of each row alone, if they are not in training."""
+
+PIECE_BYTES = 64 * 2**20
+"""Bytes of rows that are made exact at a time."""
+
+METADATA = frozenset(
+    {
+        Tensor.size,
+        Tensor.dim,
+        Tensor.numel,
+        Tensor.is_floating_point,
+        Tensor.shape.__get__,
+        Tensor.dtype.__get__,
+        Tensor.device.__get__,
+        Tensor.ndim.__get__,
+        Tensor.layout.__get__,
+        Tensor.is_sparse.__get__,
+        Tensor.requires_grad.__get__,
+    }
+)
+"""What can be told without looking at a number."""
+
+
+class Store:
+    """What maps of whole tensors gave, so that they are made once in a recorded pass.
+
+    Args:
+        fixed: Tensors that stay as they are as long as the store is used: the model's parameters. Results are kept
+            by these and by plain arguments.
+    """
+
+    def __init__(self, fixed: Iterable[Tensor]) -> None:
+        self._fixed = {id(tensor): tensor for tensor in fixed}
+        self._known: dict[Any, Tensor] = {}
+
+    def key(self, *values: Any) -> tuple[Any, ...] | None:
+        """A name for arguments; None if they may be others the next time."""
+        if all(not isinstance(value, Tensor) or id(value) in self._fixed for value in values):
+            return tuple(id(value) if isinstance(value, Tensor) else value for value in values)
+        return None
+
+    def get(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+        """What is known by a name; made if nothing is."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+class LazyRows(Tensor):
+    """Rows `whole[index]` in a floating-point type, looked up when they are read.
+
+    Attributes:
+        whole: All rows, dense or sparse, perhaps in a narrower type.
+        compact: The same as a sparse matrix if few numbers in it are not 0, else `whole` itself.
+        index: Which rows; None for all.
+    """
+
+    whole: Tensor
+    compact: Tensor
+    index: Tensor | None
+    _store: Store
+    _name: Any
+
+    @staticmethod
+    def __new__(
+        cls,
+        whole: Tensor,
+        index: Tensor | None,
+        dtype: torch.dtype,
+        store: Store,
+        name: Any,
+        compact: Tensor | None = None,
+    ) -> LazyRows:
+        rows = whole.shape[0] if index is None else index.numel()
+        self = torch.Tensor._make_wrapper_subclass(cls, (rows, *whole.shape[1:]), dtype=dtype, device=whole.device)
+        self.whole, self.index, self._store, self._name = whole, index, store, name
+        self.compact = whole if compact is None else compact
+        return self
+
+    def at(self, index: Tensor) -> LazyRows:
+        """Some rows of all."""
+        return LazyRows(self.whole, index, self.dtype, self._store, self._name, self.compact)
+
+    def read(self) -> Tensor:
+        """The rows as an ordinary tensor, which is no one else's."""
+        if self.whole.layout != torch.strided:
+            rows = self.whole.to_sparse_coo()
+            return (rows if self.index is None else rows.index_select(0, self.index)).to_dense().to(self.dtype)
+        if self.index is None:
+            return self.whole.to(self.dtype, copy=True)
+        return self.whole.index_select(0, self.index).to(self.dtype)
+
+    def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
+        """The same rows after a map of single rows; the map is made of all rows, once."""
+        name = (self._name, key)
+        whole = self._store.get(name, lambda: self._map_all(make))
+        return LazyRows(whole, self.index, self.dtype, self._store, name)
+
+    def _map_all(self, make: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.compact.layout != torch.strided:
+            return make(self.compact.to(self.dtype))
+        rows = max(PIECE_BYTES // max(self.whole[:1].numel() * 8, 1), 1)
+        return torch.cat([make(part.to(self.dtype)) for part in self.whole.split(rows)])
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        kept = _keep_lazy(func, args, kwargs)
+        return func(*_read(args), **_read(kwargs)) if kept is None else kept
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*_read(args), **_read(kwargs or {}))
+
+
+def _read(values: Any) -> Any:
+    """The same arguments, of which lazy ones are looked up."""
+    return torch.utils._pytree.tree_map_only(LazyRows, LazyRows.read, values)
+
+
+def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyRows | None:
+    """The result of a map of single rows, lazy again; None if the function is not known to be one."""
+    x = args[0] if args else None
+    if not isinstance(x, LazyRows) or x.dim() != 2:
+        return None
+    if func is F.dropout:
+        return None if kwargs.get("training", True) else x
+    key = x._store.key(func, *args[1:], *kwargs, *kwargs.values())
+    if key is None:
+        return None
+    if func is F.linear:
+        return x._mapped(lambda rows: _linear(rows, *args[1:], **kwargs), key)
+    # Told to work in place, to be in training, or to look across rows, a function is left alone.
+    switched = any(value is True for value in (*args[1:], *kwargs.values()))
+    across = func is F.layer_norm and (len(args) < 2 or len(args[1]) != 1)
+    if func in ACTIVATIONS | NORMS and not switched and not across and x.compact.layout == torch.strided:
+        return x._mapped(lambda rows: func(rows, *args[1:], **kwargs), key)
+    return None
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear map of features, which may be sparse."""
+    if x.layout == torch.strided:
+        return F.linear(x, weight, bias)
+    out = torch.sparse.mm(x, weight.t())
+    return out if bias is None else out + bias

@@ -1,0 +1,163 @@
+"""One recorded forward pass: the model's own forward, each attention convolution computed by its algebra and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.capture import Attention
+from attree.attention.looped_graph import LoopedGraph
+from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact.layer_edges import ConvArguments, LayerEdges
+from attree.faithfulness.exact.lazy_rows import LazyRows, Store
+from attree.faithfulness.exact.refusal import CannotTakeApartError
+from attree.faithfulness.exact.row_model import RowModel
+from attree.faithfulness.exact.sparse import compact_features
+from attree.faithfulness.exact.trace import LayerTrace, trace_layer
+from attree.faithfulness.model_call import ModelCall
+from attree.faithfulness.precision import exact_dtype
+from attree.subject import ModelInputs
+from attree.subject.arguments import Kind
+
+Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
+"""Called as `watcher(trace, arguments, output)` after each call of a convolution."""
+
+
+class Features:
+    """The floating-point arguments of a call, prepared once: the parts of a recording that weights do not change."""
+
+    def __init__(self, inputs: ModelInputs) -> None:
+        self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
+        for value in (inputs.x, *inputs.args, *inputs.kwargs.values()):
+            if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
+                whole = value.detach()
+                whole = whole if whole.dtype.itemsize >= 4 else whole.float()
+                self._prepared[id(value)] = whole, compact_features(whole)
+
+    def lazy(self, value: Any, dtype: torch.dtype, store: Store) -> LazyRows | None:
+        """An argument as lazy rows; None if it holds no floating-point numbers."""
+        if id(value) not in self._prepared:
+            return None
+        whole, compact = self._prepared[id(value)]
+        return LazyRows(whole, None, dtype, store, id(value), compact)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A whole forward pass.
+
+    Attributes:
+        model: The model with the weights that it had.
+        graph: The looped graph.
+        layers: Every call of a convolution, in order.
+        call: The call that was recorded, with its output.
+        attention: The attention in the usual form.
+    """
+
+    model: RowModel
+    graph: LoopedGraph
+    layers: list[LayerTrace]
+    call: ModelCall
+    attention: Attention
+    _features: Features
+    _store: Store
+
+    def inputs_at(self, nodes: Tensor, batch: Tensor | None, count: int | None, lazy: bool = True) -> ModelInputs:
+        """The arguments of the same call on rows.
+
+        Args:
+            nodes: The node of each row.
+            batch: The graph of each row; None reads that of its node, if it is asked for.
+            count: The number of these graphs.
+            lazy: Look features up when they are read; else at once.
+        """
+        dtype = self.call.logits.dtype
+
+        def of_nodes(value: Tensor) -> Tensor:
+            rows = self._features.lazy(value, dtype, self._store)
+            if rows is None:
+                return value[nodes]
+            return rows.at(nodes) if lazy else rows.at(nodes).read()
+
+        def of_edges(value: Tensor) -> Tensor:
+            rows = self._features.lazy(value, dtype, self._store)
+            return value if rows is None else rows if lazy else rows.read()
+
+        return self.call.on(self.graph.original_edge_index, of_nodes, of_edges, batch, count)
+
+
+class Recorder:
+    """Records forward passes of one call.
+
+    Args:
+        model: The model.
+        inputs: The arguments it is called with.
+        graph: The looped graph.
+        memory: Bytes of working memory beyond what is kept.
+    """
+
+    def __init__(self, model: nn.Module, inputs: ModelInputs, graph: LoopedGraph, memory: int) -> None:
+        self.model = model
+        self.inputs = inputs
+        self._features = Features(inputs)
+        self._graph = graph
+        self._memory = memory
+        self._dtype = exact_dtype(graph.device)
+
+    def weights(self) -> RowModel:
+        """The model with the weights that it has now.
+
+        Raises:
+            CannotTakeApartError: If one of its convolutions has no known algebra.
+        """
+        model = RowModel(self.model, self._dtype)
+        for conv in model.convs:
+            if type(conv) not in ALGEBRAS or "forward" in conv.__dict__:
+                raise CannotTakeApartError(f"the arithmetic of its layer {type(conv).__name__} is not known")
+        return model
+
+    def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
+        """Run the model, which has been opened.
+
+        Raises:
+            CannotTakeApartError: If one of its convolutions cannot be taken apart.
+        """
+        store = Store(model.tensors)
+        layers: list[LayerTrace] = []
+        edges: list[LayerEdges] = []
+
+        def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+            algebra = ALGEBRAS[type(conv)](conv, self._dtype)
+            given = ConvArguments.read(algebra, args, kwargs)
+            if given.x.shape[0] != self._graph.num_nodes or given.x.dim() != 2:
+                raise CannotTakeApartError(f"{type(conv).__name__} runs on other nodes than the model is given")
+            edges.append(LayerEdges.of(algebra, given, self._graph))
+            h = given.x.compact if isinstance(given.x, LazyRows) else given.x
+            layers.append(trace_layer(algebra, h, edges[-1], self._graph, self._memory))
+            out = algebra.finish(layers[-1].aggregated, layers[-1].states.root)
+            if watcher is not None:
+                watcher(layers[-1], given, out)
+            # What follows may change its input in place; what is recorded must stay.
+            shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
+            return out.clone() if shared else out
+
+        def whole(_: Kind, value: Any) -> Any:
+            lazy = self._features.lazy(value, self._dtype, store)
+            return value if lazy is None else lazy
+
+        x = whole(Kind.NODE, self.inputs.x)
+        output = model(self.inputs.replaced(x, self._graph.original_edge_index, whole), answer)
+        if not layers:
+            raise CannotTakeApartError("it calls no attention layer")
+        output = output.read() if isinstance(output, LazyRows) else output
+        call = ModelCall(self.inputs, output)
+        dtype = self.inputs.x.dtype if self.inputs.x.is_floating_point() else torch.get_default_dtype()
+        weights = tuple(layer.weights.to(dtype) for layer in layers)
+        embedding = layers[-1].algebra.finish(layers[-1].aggregated, layers[-1].states.root)
+        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), call.logits, embedding)
+        return Recording(model, self._graph, layers, call, attention, self._features, store)

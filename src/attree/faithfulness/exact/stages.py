@@ -1,0 +1,116 @@
+"""Which attention call feeds which, found by following tensors through the operations of one forward pass.
+
+A *stage* is what one call returned, or what entered the model. Every operation passes the stages of its inputs on to
+its outputs, whatever numbers it computes: a weight that happens to be 0 hides nothing. Stages that meet in an
+operation must have the same rows; those that never meet need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+INPUT = 0
+"""The stage of features and other arguments with one row a node; call number c returns stage c, counted from 1."""
+
+BATCH = -1
+"""The stage of the argument that holds the graph of each node."""
+
+EDGES = -2
+"""The stage of arguments about edges."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What feeds what in a model.
+
+    Attributes:
+        feeds: For each call, the calls that its input comes from, as numbers from 1; none if from the model's alone.
+        family: For each stage from `INPUT` on, the number of its family: stages of one family share their rows.
+        batch: The family that the graph of each node is met in; None if there is no such argument.
+        outputs: The calls that the output comes from.
+        width: Numbers that a row takes in the widest tensor.
+    """
+
+    feeds: tuple[tuple[int, ...], ...]
+    family: tuple[int, ...]
+    batch: int | None
+    outputs: tuple[int, ...]
+    width: int
+
+    @property
+    def num_families(self) -> int:
+        """Number of families."""
+        return max(*self.family, -1 if self.batch is None else self.batch) + 1
+
+
+class StageError(Exception):
+    """Stages meet that must not; no TypeError, which torch would take for an operator that is not there."""
+
+
+class StageMode(TorchDispatchMode):
+    """While open, follows stages through every operation.
+
+    Args:
+        rows: Number of rows that the model runs on.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.width = 1
+        self.feeds: list[tuple[int, ...]] = []
+        self.meetings: set[frozenset[int]] = set()
+        self._stages: dict[int, frozenset[int]] = {}
+        self._alive: list[Tensor] = []
+
+    def mark(self, tensor: Any, stages: Iterable[int]) -> None:
+        """Say which stages a tensor comes from; all views of it do."""
+        if isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.numel():
+            place = tensor.untyped_storage().data_ptr()
+            self._stages[place] = self._stages.get(place, frozenset()) | frozenset(stages)
+            self._alive.append(tensor)  # or another tensor might take its place in memory
+
+    def of(self, value: Any) -> frozenset[int]:
+        """The stages that a tensor, or a collection of them, comes from."""
+        found: frozenset[int] = frozenset()
+        for leaf in torch.utils._pytree.tree_leaves(value):
+            if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.numel():
+                found |= self._stages.get(leaf.untyped_storage().data_ptr(), frozenset())
+        return found
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        stages = self.of((args, kwargs))
+        if EDGES in stages and len(stages) > 1:
+            raise StageError("its forward mixes nodes and edges outside its attention layers")
+        if len(stages) > 1:
+            self.meetings.add(stages)
+        out = func(*args, **kwargs)
+        if stages:
+            for leaf in torch.utils._pytree.tree_leaves(out):
+                self.mark(leaf, stages)
+                if isinstance(leaf, Tensor) and EDGES not in stages:
+                    self.width = max(self.width, leaf.numel() // self.rows)
+        return out
+
+    def wiring(self, output: Any, has_batch: bool) -> Wiring:
+        """What was seen in a pass that returned `output`."""
+        stages = [*range(len(self.feeds) + 1), *([BATCH] if has_batch else [])]
+        family = {stage: number for number, stage in enumerate(stages)}
+        for met in self.meetings:
+            joined = {family[stage] for stage in met}
+            family = {stage: min(joined) if number in joined else number for stage, number in family.items()}
+        numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
+        batch = numbers[family.pop(BATCH)] if has_batch else None
+        outputs = tuple(sorted(stage for stage in self.of(output) if stage > 0))
+        return Wiring(
+            tuple(self.feeds), tuple(numbers[number] for number in family.values()), batch, outputs, self.width
+        )

@@ -1,0 +1,41 @@
+"""Whether data fits a classifier, asked before anything runs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attree.data import GraphDataModule, NodeDataModule
+from attree.data.base import DatasetModule
+from attree.errors import expect
+
+
+def check_data(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
+    """Raise an `ArgumentError` unless a network has the widths that the data's features and labels need.
+
+    Args:
+        data: The data, loaded.
+        net: The network; its `in_channels`, if it has a fixed one, is compared.
+        num_classes: How many classes the network tells apart.
+    """
+    labels = _labels(data)
+    if labels.numel() == 0:
+        return
+    lowest, highest = (int(label) for label in labels.aminmax())
+    expect(lowest >= 0, "data", f"labelled from 0 on wherever {data.name} has a mask", lowest)
+    wanted = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
+    expect(highest < num_classes, "net", wanted, num_classes)
+    width = getattr(net, "in_channels", None)
+    if isinstance(width, int) and width > 0:  # -1 stands for whatever comes
+        wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
+        expect(width == data.num_features, "net", wanted, width)
+
+
+def _labels(data: DatasetModule) -> Tensor:
+    """The labels that training, validation or test reads; others may be anything."""
+    if isinstance(data, NodeDataModule):
+        graph = data.graph
+        return graph.y[graph.train_mask | graph.val_mask | graph.test_mask]
+    if isinstance(data, GraphDataModule):
+        return torch.cat([graph.y for graph in data.graphs])
+    return torch.empty(0)

@@ -1,0 +1,76 @@
+"""A cell: one measurement that stands on its own, named by all that determines it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any, ClassVar
+
+from attree.paper.cells.workshop import Workshop
+from attree.paper.fingerprint import EVALUATION_CODE, code_hash, data_hash, libraries
+from attree.paper.net import Net
+from attree.paper.training import reproducible
+
+Result = dict[str, Any]
+"""What a cell measured, as plain values."""
+
+
+@dataclass(frozen=True)
+class Cell(ABC):
+    """One measurement. A subclass is a frozen dataclass of its settings and says how to `measure`."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def dataset(self) -> str:
+        """The dataset that is measured on."""
+
+    @abstractmethod
+    def measure(self, shop: Workshop) -> Result:
+        """Do the measurement."""
+
+    def key(self, shop: Workshop) -> dict[str, Any]:
+        """All that determines the result."""
+        return {
+            "kind": self.kind,
+            "cell": asdict(self),
+            "code": code_hash(EVALUATION_CODE),
+            "data": data_hash(self.dataset, shop.root),
+            "libraries": libraries(),
+        }
+
+    def known(self, shop: Workshop) -> Result | None:
+        """The result if it was measured before with the same code, data and libraries."""
+        return shop.cache.get(self.key(shop))
+
+    def result(self, shop: Workshop) -> Result:
+        """The result: known, or measured now and kept, with the seconds that it took."""
+        known = self.known(shop)
+        if known is not None:
+            return known
+        began = perf_counter()
+        with reproducible(seed=0):
+            measured = self.measure(shop)
+        measured["seconds"] = perf_counter() - began
+        shop.cache.put(self.key(shop), measured)
+        return measured
+
+
+@dataclass(frozen=True)
+class Trained(Cell):
+    """A network's test accuracy."""
+
+    net: Net
+    kind: ClassVar[str] = "trained"
+
+    def __str__(self) -> str:
+        return f"accuracy of {self.net}"
+
+    @property
+    def dataset(self) -> str:
+        return self.net.dataset
+
+    def measure(self, shop: Workshop) -> Result:
+        return {"accuracy": shop.model(self.net)[1]}

@@ -1,0 +1,109 @@
+"""A network of the paper: everything that decides what its weights are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attree.data import Arxiv, BAShapes, GraphDataModule, Infection, NodeDataModule, Planetoid, WebKB
+from attree.data.datasets.hin import HIN
+from attree.data.datasets.mutag import MUTAG
+from attree.errors import expect
+from attree.models import GAT, AttentionNet, GATv2, SuperGAT
+from attree.paper.recipes import Recipe, recipe
+from attree.paper.supergat import AuthorsSuperGAT
+
+Weights = Literal["trained", "untrained", "authors"]
+MODELS = ("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
+PLANETOID: tuple[Literal["Cora", "CiteSeer", "PubMed"], ...] = ("Cora", "CiteSeer", "PubMed")
+WEBKB: tuple[Literal["Cornell", "Texas", "Wisconsin"], ...] = ("Cornell", "Texas", "Wisconsin")
+REAL = (*PLANETOID, "Arxiv", *WEBKB)
+SYNTHETIC, GRAPHS = ("BA-Shapes", "Infection"), ("MUTAG", "HIN")
+DATASETS = (*REAL, *SYNTHETIC, *GRAPHS)
+
+
+@dataclass(frozen=True)
+class Net:
+    """One network: its data, its shape and how it came to its weights.
+
+    Attributes:
+        dataset: Name of the dataset.
+        model: Name of the network.
+        layers: Number of layers.
+        seed: Seed of the split, of the first weights and of whatever training draws.
+        heads: Heads of all layers but the last, which has one, as in the authors' code.
+        weight_decay: Adam's L2 penalty.
+        attention_dropout: Dropout of the first layer's attention, where the authors' code has it.
+        weights: `trained` by the recipe, `untrained`, or the `authors`' own.
+        epochs: Number of epochs; None for the recipe's.
+    """
+
+    dataset: str
+    model: str = "GAT"
+    layers: int = 2
+    seed: int = 0
+    heads: int = 1
+    weight_decay: float = 0.0
+    attention_dropout: float = 0.0
+    weights: Weights = "trained"
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        expect(self.dataset in DATASETS, "dataset", f"one of {', '.join(DATASETS)}", self.dataset)
+        expect(self.model in MODELS, "model", f"one of {', '.join(MODELS)}", self.model)
+
+    def __str__(self) -> str:
+        parts = [self.dataset, f"{self.model} of {self.layers} layers"]
+        parts += [f"{self.heads} heads"] * (self.heads > 1)
+        parts += [f"weight decay {self.weight_decay:g}"] * (self.weight_decay > 0)
+        parts += [f"attention dropout {self.attention_dropout:g}"] * (self.attention_dropout > 0)
+        parts += [f"{self.weights} weights"] * (self.weights != "trained")
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it is trained."""
+        return recipe(self.dataset, "SuperGAT" if self.model.startswith("SuperGAT") else self.model, self.layers)
+
+
+def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule | GraphDataModule:
+    """The data as the paper's authors had it: their graphs, features and splits (seeded)."""
+    for citations in PLANETOID:
+        if dataset == citations:
+            return Planetoid(citations, seed=seed, normalize_features=True, root=root)
+    for pages in WEBKB:
+        if dataset == pages:
+            return WebKB(pages, root=root)
+    if dataset == "Arxiv":
+        return Arxiv(seed=seed, root=root)
+    if dataset == "Infection":
+        return Infection(num_layers=layers, source="authors", seed=seed, root=root)
+    if dataset == "BA-Shapes":
+        return BAShapes(source="authors", root=root)
+    return MUTAG(seed=seed, root=root) if dataset == "MUTAG" else HIN(seed=seed, root=root)
+
+
+def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
+    """The network before any training."""
+    hidden = net.recipe.hidden_channels
+    if net.model in ("GAT", "GATv2"):
+        return (GAT if net.model == "GAT" else GATv2)(
+            in_channels,
+            out_channels,
+            hidden,
+            net.layers,
+            net.heads,
+            attention_dropout=[net.attention_dropout] + [0.0] * (net.layers - 1),
+            last_heads=1 if net.heads > 1 else None,
+        )
+    # Dropout and the share of sampled edges as in the authors' code.
+    return (AuthorsSuperGAT if net.model == "SuperGAT-MX-authors" else SuperGAT)(
+        in_channels,
+        out_channels,
+        hidden,
+        net.layers,
+        dropout=0.6,
+        attention_dropout=0.6,
+        attention_type="SD" if net.model == "SuperGAT-SD" else "MX",
+        edge_sample_ratio=0.8,
+    )

@@ -1,0 +1,72 @@
+"""What the paper prints, and where a printed number cannot be what was meant: data files of the package."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+import pandas as pd
+
+from attree.errors import expect
+
+TABLES = (
+    "faithfulness",
+    "explanation",
+    "ablation",
+    "multihead",
+    "head_selection",
+    "graph_level",
+    "proximity",
+    "runtime",
+    "datasets",
+)
+"""Tables of the paper that are stored, by name."""
+
+
+@cache
+def _read(name: str) -> pd.DataFrame:
+    path = resources.files("attree.paper") / "printed" / f"{name}.csv"
+    with path.open("r", encoding="utf-8") as stream:
+        return pd.read_csv(stream)
+
+
+def printed(table: str) -> pd.DataFrame:
+    """The numbers of one of the paper's tables, one a row, with what they belong to.
+
+    >>> rows = printed("ablation")
+    >>> float(rows[(rows.dataset == "CiteSeer") & (rows.layers == 2) & (rows.method == "gatt_avg")].paper.iloc[0])
+    0.4761
+    """
+    expect(table in TABLES, "table", f"one of {', '.join(TABLES)}", table)
+    return _read(table).copy()
+
+
+def slips(table: str) -> pd.DataFrame:
+    """Printed numbers of a table that are known to be wrong: what is printed, what was meant (if it is known), why."""
+    expect(table in TABLES, "table", f"one of {', '.join(TABLES)}", table)
+    rows = _read("slips")
+    return rows[rows["table"] == table].drop(columns="table").reset_index(drop=True)
+
+
+def add_printed(rows: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Put the paper's numbers beside ours.
+
+    Args:
+        rows: Our numbers, one a row, in the column `ours`, with the columns that the printed table is keyed by.
+        table: The printed table.
+
+    Returns:
+        The rows with the columns `paper`; `meant`, the same unless a slip is known; `difference`, ours less what was
+        meant; and `slip`, what is wrong with the printed number. Where the paper has no number, NaN.
+    """
+    numbers, wrong = printed(table), slips(table)
+    keys = [name for name in numbers.columns if name != "paper" and name in rows.columns]
+    found = rows.merge(numbers, on=keys, how="left")
+    found["paper"] = pd.to_numeric(found["paper"], errors="coerce")
+    wrong_keys = [name for name in keys if name in wrong.columns]
+    wrong = wrong.dropna(subset=wrong_keys).astype({name: numbers[name].dtype for name in wrong_keys})
+    found = found.merge(wrong[[*wrong_keys, "meant", "what"]], on=wrong_keys, how="left")
+    known = pd.to_numeric(found["meant"], errors="coerce")
+    found["meant"] = known.where(known.notna(), found["paper"])
+    found["difference"] = found["ours"] - found["meant"]
+    return found.rename(columns={"what": "slip"})

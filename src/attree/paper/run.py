@@ -1,0 +1,89 @@
+"""Measure the cells of a report: those known are read, the others measured, several at a time if asked."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from attree.errors import AttreeError, MissingDataError
+from attree.paper.cells import Cell, Result, Workshop
+from attree.paper.options import Options
+
+STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
+"""A file that says that Arxiv's features at hand are not the real ones."""
+
+
+def usable(cells: Sequence[Cell], options: Options, shop: Workshop) -> tuple[list[Cell], list[str]]:
+    """The cells whose data is at hand, each once, and a sentence for each dataset that is left out or not as it was."""
+    kept: list[Cell] = []
+    notes: dict[str, str | None] = {}
+    for cell in dict.fromkeys(cells):
+        if cell.dataset not in notes:
+            notes[cell.dataset] = _why_not(cell.dataset, options, shop)
+        if notes[cell.dataset] is None:
+            kept.append(cell)
+    said = [note for note in notes.values() if note is not None]
+    if any(cell.dataset == "Arxiv" for cell in kept) and Path(options.root, STAND_IN).exists():
+        said.append("Arxiv: its features at hand are a stand-in, so its numbers are not comparable with the paper's.")
+    return kept, said
+
+
+def _why_not(dataset: str, options: Options, shop: Workshop) -> str | None:
+    """Why a dataset cannot be used, in a sentence; None if it can."""
+    asked = options.datasets is not None and dataset in options.datasets
+    if dataset == "Arxiv" and not asked and Path(options.root, STAND_IN).exists():
+        return "Arxiv is left out: its features at hand are a stand-in (ask for it with --datasets arxiv)."
+    try:
+        shop.data(dataset, 3, 0).prepare_data()
+    except MissingDataError as error:
+        return f"{dataset} is left out: {error}"
+    return None
+
+
+def measure(cells: Sequence[Cell], options: Options, shop: Workshop) -> Iterator[tuple[Cell, Result | AttreeError]]:
+    """Yield each cell with its result as it is known, or with the reason why it has none.
+
+    A cell that cannot be measured stops no other.
+    """
+    waiting = []
+    for cell in cells:
+        known = cell.known(shop)
+        if known is None:
+            waiting.append(cell)
+        else:
+            yield cell, known
+    if options.jobs == 1:
+        for cell in waiting:
+            yield cell, _measure_one(cell, shop)
+        return
+    # Fresh processes: a forked one may inherit a lock that a thread of this one held.
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(min(options.jobs, max(len(waiting), 1)), mp_context=context)
+    try:
+        futures: dict[Future[Result | AttreeError], Cell] = {
+            executor.submit(_measure_in_process, cell, shop.root, shop.cache.folder): cell for cell in waiting
+        }
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        for process in list((executor._processes or {}).values()):
+            process.terminate()  # after an interrupt nobody waits for what they do
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _measure_one(cell: Cell, shop: Workshop) -> Result | AttreeError:
+    try:
+        return cell.result(shop)
+    except AttreeError as error:
+        return error
+
+
+_SHOPS: dict[tuple[str, Path], Workshop] = {}
+
+
+def _measure_in_process(cell: Cell, root: str, cache: Path) -> Result | AttreeError:
+    """One cell in a process of its own, which keeps its data and networks for the next."""
+    shop = _SHOPS.setdefault((root, cache), Workshop(root, cache))
+    return _measure_one(cell, shop)

@@ -1,0 +1,137 @@
+"""The faithfulness tables: main, full, and under all protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
+from attree.metrics.functional.faithfulness import STATISTICS
+from attree.paper.cells import Cell, Faithfulness
+from attree.paper.cells.faithfulness import MOST_PROBABLE
+from attree.paper.item import Item, Made
+from attree.paper.net import REAL, Net
+from attree.paper.options import Options
+from attree.paper.sections import Section, Table
+from attree.paper.tables.rows import (
+    KEYS,
+    agreement,
+    authors_protocol,
+    beside_paper,
+    faithfulness_rows,
+    over_seeds,
+)
+
+MODELS = ("GAT", "GATv2")
+MAIN = ("pc_pearson", "ne_pearson", "p_auroc")
+SHOWN = ("gatt", "avgatt", "uniform", "random")
+
+
+def faithfulness_cell(net: Net, options: Options) -> Faithfulness:
+    """The cell of a network: all protocols that are asked for, `authors` being one of them under its own name."""
+    asked = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
+    return Faithfulness(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
+
+
+def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:
+    """Networks of two and three layers on every dataset."""
+    return [
+        faithfulness_cell(Net(dataset, model, layers, seed, epochs=options.epochs), options)
+        for dataset in options.of_datasets(REAL)
+        for model in options.of_models(models)
+        for layers in (2, 3)
+        for seed in range(options.seeds)
+    ]
+
+
+def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the protocol that the authors' code has for each network, if they were asked for."""
+    return rows[rows["protocol"] == rows["model"].map(authors_protocol)]
+
+
+def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]) -> pd.DataFrame:
+    """Rows of some networks, statistics and methods, in the order of the paper."""
+    wanted = {cell: made.results[cell] for cell in cells(made.options, models) if cell in made.results}
+    rows = faithfulness_rows(wanted)
+    if len(rows) == 0:
+        return rows
+    return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
+
+
+def _authors_dpc(made: Made, models: tuple[str, ...]) -> pd.DataFrame:
+    """Means with max p - max p' in place of dPC, under the names of dPC's statistics."""
+    names = {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", "kendall", "spearman")}
+    rows = chosen(made, models, tuple(names), SHOWN)
+    return over_seeds(rows.assign(statistic=rows["statistic"].map(names)), KEYS)
+
+
+def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
+    rows = chosen(made, models, statistics, SHOWN)
+    if len(rows) == 0:
+        return []
+    sections: list[Section] = []
+    if AUTHORS in made.options.protocols:
+        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _authors_dpc(made, models))
+        title = "Under the authors' protocols: `weight` for GAT, `coefficient` for GATv2"
+        sections.append(
+            Table(
+                name, title, paper, ("dataset", "model", "statistic"), ("layers", "method"), notes=(agreement(paper),)
+            )
+        )
+    by_protocol = over_seeds(rows[rows["method"] == "gatt"], KEYS)
+    sections.append(
+        Table(
+            f"{name}_protocols",
+            "GAtt under every protocol: what the paper's two columns would be, measured alike",
+            by_protocol,
+            ("dataset", "statistic"),
+            ("model", "layers", "protocol"),
+        )
+    )
+    title = "Network by network, with bootstrap intervals over targets (low, high), pairs and changed predictions"
+    sections.append(Table(f"{name}_networks", title, rows, (), (), csv_only=True))
+    return sections
+
+
+def _main(made: Made) -> list[Section]:
+    return _sections(made, "faithfulness", MODELS, MAIN)
+
+
+def _full_gat(made: Made) -> list[Section]:
+    return _sections(made, "faithfulness_gat", ("GAT",), tuple(STATISTICS))
+
+
+def _full_gatv2(made: Made) -> list[Section]:
+    return _sections(made, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS))
+
+
+ITEMS = (
+    Item(
+        "faithfulness",
+        "Faithfulness of GAtt, AvgAtt, uniform attention and random scores, GAT and GATv2: Pearson and AUROC",
+        "main table on faithfulness",
+        "Cora, CiteSeer, PubMed, Cornell, Texas, Wisconsin; Arxiv with its real features",
+        (6, 18),
+        cells,
+        _main,
+    ),
+    Item(
+        "faithfulness_gat",
+        "The same for GAT with all seven statistics",
+        "appendix, full table of GAT",
+        "as `faithfulness`",
+        (3, 9),
+        lambda options: cells(options, ("GAT",)),
+        _full_gat,
+    ),
+    Item(
+        "faithfulness_gatv2",
+        "The same for GATv2 with all seven statistics",
+        "appendix, full table of GATv2",
+        "as `faithfulness`",
+        (3, 9),
+        lambda options: cells(options, ("GATv2",)),
+        _full_gatv2,
+    ),
+)

@@ -1,0 +1,181 @@
+"""The figures that are drawn from networks: histograms of scores, case studies, computation trees."""
+
+from __future__ import annotations
+
+import torch
+
+from attree.attribution import ComputationTree, make_methods
+from attree.evaluation import evaluate
+from attree.paper.cells import Cell, Trained
+from attree.paper.cells.faithfulness import authors_targets
+from attree.paper.item import Item, Made
+from attree.paper.net import PLANETOID, SYNTHETIC, Net
+from attree.paper.options import Options
+from attree.paper.sections import Picture, Section
+from attree.paper.tables.rows import authors_protocol
+from attree.report.case_study import case_study
+from attree.report.computation_tree import computation_tree
+from attree.report.histogram import score_histogram
+from attree.subject import Subject
+
+CASES = {
+    ("BA-Shapes", 2): (600, 629, 634, 679, 690),
+    ("BA-Shapes", 3): (601, 626, 635, 676, 687),
+    ("Infection", 2): (2, 44, 54, 355, 326),
+    ("Infection", 3): (2, 44, 54, 355, 326),
+}
+"""The paper's target nodes by dataset and number of layers."""
+
+SUPERGAT_CASES = {("BA-Shapes", 2): (600,), ("BA-Shapes", 3): (600,), ("Infection", 2): (2,), ("Infection", 3): (2,)}
+METHODS = ("gatt", "gatt_sim", "gatt_avg", "avgatt")
+TREE_TARGET, TREE_SOURCE = 27, 40
+"""The target of the paper's computation tree, and the source of the edge that it marks there."""
+
+
+def _histogram_nets(options: Options) -> list[Net]:
+    return [
+        Net(dataset, model, layers, epochs=options.epochs)
+        for model in options.of_models(("GAT", "GATv2"))
+        for dataset in options.of_datasets((*PLANETOID, "Arxiv"))
+        for layers in (2, 3)
+    ]
+
+
+def _case_nets(options: Options) -> list[Net]:
+    """GATs with the authors' weights, GATv2 trained by the recipe, SuperGATs trained."""
+    nets = []
+    for dataset in options.of_datasets(SYNTHETIC):
+        for layers in (2, 3):
+            for model in options.of_models(("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD")):
+                if model == "GAT":
+                    nets.append(Net(dataset, model, layers, weights="authors"))
+                else:
+                    nets.append(Net(dataset, model, layers, epochs=options.epochs))
+    return nets
+
+
+def _of_gats(nets: list[Net], supergat: bool) -> list[Net]:
+    return [net for net in nets if net.model.startswith("SuperGAT") == supergat]
+
+
+def _histograms(made: Made) -> list[Section]:
+    sections: list[Section] = []
+    for net in _histogram_nets(made.options):
+        if Trained(net) not in made.results:
+            continue
+        model, _ = made.shop.model(net)
+        graph = made.shop.node_data(net.dataset, net.layers, net.seed).graph
+        protocol = authors_protocol(net.model)
+        targets = authors_targets(graph.num_nodes, made.options.targets)
+        found = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
+        figure = score_histogram(found.pair_scores, found.reductions[protocol].changed)
+        name = f"{net.dataset}_{net.model}_{net.layers}".lower()
+        sections.append(Picture(name, f"{net}, protocol `{protocol}`", figure))
+    return sections
+
+
+def _studies(made: Made, supergat: bool) -> list[Section]:
+    sections: list[Section] = []
+    for net in _of_gats(_case_nets(made.options), supergat):
+        if Trained(net) not in made.results:
+            continue
+        model, _ = made.shop.model(net)
+        data = made.shop.node_data(net.dataset, net.layers, net.seed)
+        subject = Subject.of_data(model, data.graph)
+        for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
+            scores = {
+                name: method.attribute(subject, [target]).dense(target)
+                for name, method in make_methods(METHODS).items()
+            }
+            known = data.truth is not None and bool((data.truth.targets == target).any())
+            truth = data.truth.edges_of(target) if known and data.truth is not None else None
+            figure = case_study(subject.graph, target, net.layers, scores, truth)
+            name = f"{net.dataset}_{net.model}_{net.layers}_node_{target}".lower()
+            note = () if known else (f"Node {target} has no single true path in this graph.",)
+            sections.append(Picture(name, f"Node {target}: {net}", figure, note))
+    return sections
+
+
+def _trees(made: Made) -> list[Section]:
+    net = Net("Infection", "GAT", 2, weights="authors")
+    if Trained(net) not in made.results:
+        return []
+    model, _ = made.shop.model(net)
+    graph = made.shop.node_data("Infection", 2, 0).graph
+    subject = Subject.of_data(model, graph)
+    source, destination = subject.graph.edge_index
+    marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)
+    edge = int(marked[0]) if marked.numel() else _heaviest(subject, TREE_TARGET)
+    scores = {
+        name: one.attribute(subject, [TREE_TARGET]).dense(TREE_TARGET) for name, one in make_methods(METHODS).items()
+    }
+    tree = computation_tree(ComputationTree(subject.attention, TREE_TARGET), edge)
+    note = (
+        ()
+        if marked.numel()
+        else (
+            f"The paper marks the edge {TREE_SOURCE} -> {TREE_TARGET}, which the authors' graph at hand does not have; "
+            "the one of the highest GAtt is marked instead.",
+        )
+    )
+    return [
+        Picture(
+            "subgraph",
+            f"Node {TREE_TARGET} of Infection: its 2-hop subgraph",
+            case_study(subject.graph, TREE_TARGET, 2, scores),
+        ),
+        Picture("computation_tree", f"Node {TREE_TARGET} of Infection: its computation tree", tree, note),
+    ]
+
+
+def _heaviest(subject: Subject, target: int) -> int:
+    """The edge of the highest GAtt, self-loops aside."""
+    scores = make_methods(["gatt"])["gatt"].attribute(subject, [target]).dense(target)
+    source, destination = subject.graph.edge_index
+    return int(torch.where(source == destination, torch.zeros_like(scores), scores).argmax())
+
+
+def _trained(nets: list[Net]) -> list[Cell]:
+    return [Trained(net) for net in nets]
+
+
+ITEMS = (
+    Item(
+        "histograms",
+        "Scores of edges whose reduction changes the prediction, and of the others",
+        "appendix, histograms of dP, GAT and GATv2",
+        "Cora, CiteSeer, PubMed; Arxiv with its real features",
+        (2, 3),
+        lambda options: _trained(_histogram_nets(options)),
+        _histograms,
+    ),
+    Item(
+        "case_studies",
+        "GAtt, its variants and AvgAtt on the paper's target nodes, GAT and GATv2",
+        "figure of the case study, and appendix",
+        "the authors' BA-Shapes and Infection, with their weights",
+        (2, 2),
+        lambda options: _trained(_of_gats(_case_nets(options), supergat=False)),
+        lambda made: _studies(made, supergat=False),
+    ),
+    Item(
+        "supergat_cases",
+        "The same for both SuperGATs, node 600 of BA-Shapes and node 2 of Infection",
+        "appendix, case studies of SuperGAT",
+        "the authors' BA-Shapes and Infection",
+        (3, 3),
+        lambda options: _trained(_of_gats(_case_nets(options), supergat=True)),
+        lambda made: _studies(made, supergat=True),
+    ),
+    Item(
+        "trees",
+        "Subgraph and computation tree of node 27 of Infection, 2 layers",
+        "figure of the computation tree",
+        "the authors' Infection, with their weights",
+        (0.1, 0.1),
+        lambda options: _trained(
+            [Net("Infection", "GAT", 2, weights="authors")] if options.of_datasets(("Infection",)) else []
+        ),
+        _trees,
+    ),
+)

@@ -1,0 +1,131 @@
+"""Numbers of cells as rows of tables: one a network, then their mean and spread, beside the paper's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from attree.evaluation import MetricName
+from attree.paper.cells import Cell, Faithfulness, Result
+from attree.paper.printed_numbers import add_printed
+from attree.paper.sections import FAR
+
+KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
+FEW = 30
+"""Changed predictions below which an AUROC is mostly luck."""
+
+
+def authors_protocol(model: str) -> str:
+    """The protocol that the authors' code has for a network."""
+    return "weight" if model == "GAT" else "coefficient"
+
+
+def faithfulness_rows(results: Mapping[Cell, Result]) -> pd.DataFrame:
+    """Every statistic of every network: one row each."""
+    rows = []
+    for cell, result in results.items():
+        if not isinstance(cell, Faithfulness):
+            continue
+        net = cell.net
+        for name, value in result["metrics"].items():
+            metric = MetricName.parse(name)
+            if metric is None or metric.protocol is None:
+                continue
+            low, high = result["intervals"].get(name, (math.nan, math.nan))
+            rows.append(
+                {
+                    "dataset": net.dataset,
+                    "model": net.model,
+                    "layers": net.layers,
+                    "heads": net.heads,
+                    "method": metric.method,
+                    "protocol": metric.protocol,
+                    "statistic": metric.statistic,
+                    "weight_decay": net.weight_decay,
+                    "attention_dropout": net.attention_dropout,
+                    "seed": net.seed,
+                    "ours": value,
+                    "low": low,
+                    "high": high,
+                    "targets": result["targets"],
+                    "pairs": result["pairs"],
+                    "changed": result["changed"][metric.protocol],
+                    "accuracy": result["accuracy"],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def over_seeds(rows: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
+    """Mean and standard deviation over seeds of whatever is the same but for the seed, in the order it comes."""
+    keys = list(keys)
+    grouped = rows.groupby(keys, sort=False, dropna=False)
+    found = grouped["ours"].mean().rename("ours").to_frame()
+    found["spread"] = grouped["ours"].std()
+    found["seeds"] = grouped["ours"].count()
+    for column in ("low", "high", "targets", "pairs", "changed", "accuracy"):
+        if column in rows:
+            found[column] = grouped[column].mean()
+    return found.reset_index()
+
+
+def with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
+    """Say of every number that is far from the paper's why, as far as the numbers themselves tell."""
+    return rows.assign(reason=[_reason(row) for _, row in rows.iterrows()])
+
+
+def _reason(row: pd.Series) -> str:
+    if not (isinstance(row["difference"], float) and abs(row["difference"]) > FAR):
+        return ""
+    if isinstance(row.get("slip"), str):
+        return row["slip"]
+    meant, low, high = row["meant"], row.get("low", math.nan), row.get("high", math.nan)
+    changed = row.get("changed", math.nan)
+    if row["statistic"] == "p_auroc" and changed < FEW:
+        return f"rests on {changed:.0f} changed predictions a network"
+    if row["method"] == "random":
+        return "a random method: the paper has one draw"
+    if low <= meant <= high:
+        return f"within the bootstrap interval over targets, {low:.2f} to {high:.2f}"
+    other = row.get("authors_dpc", math.nan)
+    if abs(other - meant) <= FAR:
+        return f"the authors' code measures max p - max p', which gives {other:.2f} here"
+    spread = row.get("spread", math.nan)
+    if math.isfinite(spread) and abs(row["difference"]) <= 2 * spread:
+        return f"within twice the standard deviation over seeds, {spread:.2f}; the paper has one network"
+    return "unexplained"
+
+
+def beside_paper(rows: pd.DataFrame, table: str, authors_dpc: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Means beside the paper's numbers, with reasons where they are far apart.
+
+    Args:
+        rows: Means over seeds.
+        table: The printed table.
+        authors_dpc: The same with what the authors' code measures in place of dPC, where it explains a difference.
+    """
+    if len(rows) == 0:
+        return rows
+    found = add_printed(rows, table)
+    if authors_dpc is not None:
+        keys = [name for name in KEYS if name in rows]
+        found = found.merge(authors_dpc[[*keys, "ours"]].rename(columns={"ours": "authors_dpc"}), on=keys, how="left")
+    return with_reasons(found)
+
+
+def agreement(rows: pd.DataFrame) -> str:
+    """How many numbers are how near to the paper's, in a sentence."""
+    compared = rows[rows["difference"].notna()] if "difference" in rows else rows[:0]
+    if len(compared) == 0:
+        return "No number to compare with the paper's."
+    away = compared["difference"].abs()
+    near, far = int((away <= 0.05).sum()), int((away > FAR).sum())
+    unexplained = int((compared["reason"] == "unexplained").sum())
+    as_printed = int(((compared["ours"] - compared["paper"]).abs() <= 0.05).sum())
+    share = f"{near} of {len(compared)} numbers ({near / len(compared):.0%}) are within 0.05 of what the paper meant"
+    return (
+        f"{share} ({as_printed} of what it prints), {far} differ by more than 0.1; "
+        f"{unexplained} of these are unexplained."
+    )

@@ -1,0 +1,58 @@
+"""All statistics of an evaluation in one picture."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from attree.errors import expect
+from attree.evaluation.names import MetricName
+from attree.evaluation.result import Evaluation
+from attree.report.style import INK, MUTED, SERIES, SMALL_SIZE, new_figure, plain_axes
+from attree.report.table import METRIC_LABELS
+
+
+def evaluation_figure(evaluation: Evaluation) -> Figure:
+    """Draw every statistic as a group of bars, one colour a method, one panel a protocol; ground truth comes first.
+
+    A statistic that is undefined has no bar but the letter u.
+
+    Args:
+        evaluation: The result to draw.
+    """
+    parsed = {name: MetricName.parse(name) for name in evaluation.metrics}
+    metrics = [metric for metric in parsed.values() if metric is not None]
+    expect(len(metrics) > 0, "evaluation", "one with metrics", "none")
+    methods = list(dict.fromkeys(metric.method for metric in metrics))
+    panels = {
+        protocol: list(dict.fromkeys(metric.statistic for metric in metrics if metric.protocol == protocol))
+        for protocol in dict.fromkeys(metric.protocol for metric in metrics)
+    }
+    widths = [1.0 + 0.16 * len(statistics) * (len(methods) + 1) for statistics in panels.values()]
+    figure = new_figure(max(1.6 * sum(widths), 5.0), 3.6, "How well scores explain the model")
+    grid = figure.add_gridspec(1, len(panels), width_ratios=widths)
+    for column, (protocol, statistics) in enumerate(panels.items()):
+        axes = figure.add_subplot(grid[0, column])
+        title = "ground truth" if protocol is None else f"protocol {protocol}"
+        plain_axes(axes, ylabel="AUROC or correlation" if column == 0 else "", title=title)
+        axes.axhline(0.0, color=MUTED, linewidth=0.8)
+        width = 0.8 / len(methods)
+        for number, method in enumerate(methods):
+            values = [evaluation.metrics[str(MetricName(method, one, protocol))] for one in statistics]
+            places = np.arange(len(statistics)) + (number - (len(methods) - 1) / 2) * width
+            label = evaluation.labels.get(method, method) if column == 0 else None
+            axes.bar(places, np.nan_to_num(values), width * 0.9, color=SERIES[number % len(SERIES)], label=label)
+            for place, value in zip(places, values, strict=True):
+                if math.isnan(value):
+                    axes.text(place, 0.02, "u", ha="center", fontsize=SMALL_SIZE, color=INK)
+        names = [METRIC_LABELS.get(one, one).replace(", ", "\n").replace(" (", "\n(") for one in statistics]
+        axes.set_xticks(np.arange(len(statistics)), names, fontsize=SMALL_SIZE - 1)
+        axes.set_ylim(min(-0.05, *_finite(evaluation)) * 1.05, 1.02)
+    figure.legend(loc="outside lower center", ncols=len(methods), frameon=False, fontsize=SMALL_SIZE)
+    return figure
+
+
+def _finite(evaluation: Evaluation) -> list[float]:
+    return [0.0, *(value for name, value in evaluation.metrics.items() if MetricName.parse(name) and value == value)]

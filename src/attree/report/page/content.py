@@ -1,0 +1,139 @@
+"""Everything a page shows, as one document of plain values: what the browser and the notebook are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attree.attention import Attention
+from attree.data import GroundTruth
+from attree.errors import expect
+from attree.evaluation import Evaluation
+from attree.evaluation.names import MetricName
+from attree.faithfulness import PROTOCOLS
+from attree.ragged import find
+from attree.report.neighbourhood import Bools
+from attree.report.page.target import Explained
+from attree.report.table import METRIC_LABELS
+
+TITLE = "How attention explains the model"
+MAX_EDGES = 1000
+MAX_TARGETS = 200
+
+Curves = Mapping[str, Sequence[tuple[int, float]]]
+
+
+def page_content(
+    evaluation: Evaluation,
+    *,
+    title: str = TITLE,
+    attention: Attention | None = None,
+    predictions: Tensor | None = None,
+    true_classes: Tensor | None = None,
+    class_names: Sequence[str] | None = None,
+    node_names: Sequence[str] | None = None,
+    truth: GroundTruth | None = None,
+    curves: Curves | None = None,
+    summary: Mapping[str, str] | None = None,
+    max_targets: int = MAX_TARGETS,
+    max_edges: int = MAX_EDGES,
+) -> dict[str, Any]:
+    """Gather what a page shows; `attree.report.page.write_page` says what the arguments are."""
+    pairs, count = evaluation.pairs, evaluation.targets.numel()
+    expect(count > 0, "evaluation", "one of at least one target", "none")
+    expect(len(evaluation.pair_scores) > 0, "evaluation", "one with scores of at least one method", "none")
+    expect(max_targets >= 1, "max_targets", "an integer >= 1", max_targets)
+    expect(1 <= max_edges <= 20_000, "max_edges", "an integer in [1, 20000]", max_edges)
+    if attention is not None:
+        pairs.check(attention.graph, attention.num_layers)
+    if predictions is not None:
+        fits = predictions.dim() == 2 and len(predictions) == count
+        expect(fits, "predictions", f"class probabilities of shape [{count}, classes]", tuple(predictions.shape))
+    if true_classes is not None:
+        expect(true_classes.shape == (count,), "true_classes", f"of shape [{count}]", tuple(true_classes.shape))
+    if node_names is not None:
+        number = pairs.graph.num_nodes
+        expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
+    highest = _highest_class(evaluation, predictions, true_classes)
+    if class_names is not None:
+        expect(len(class_names) > highest, "class_names", f"at least {highest + 1} names", len(class_names))
+    explained = Explained(evaluation, attention, None if truth is None else _is_true(evaluation, truth), max_edges)
+    targets = []
+    for position in range(min(count, max_targets)):
+        target = explained.target(position)
+        if predictions is not None:
+            row = predictions[position]
+            target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
+        if true_classes is not None:
+            target["true"] = int(true_classes[position])
+        targets.append(target)
+    return {
+        "title": title,
+        "kind": "graph" if pairs.num_layers is None else "node",
+        "methods": [{"name": name, "label": evaluation.labels.get(name, name)} for name in evaluation.pair_scores],
+        "protocols": [{"name": name, "meaning": _meaning(name)} for name in evaluation.reductions],
+        "statistics": METRIC_LABELS,
+        "metrics": _metrics(evaluation),
+        "summary": [list(entry) for entry in (summary or {}).items()],
+        "curves": [
+            {"name": name, "points": [[int(step), float(value)] for step, value in points]}
+            for name, points in (curves or {}).items()
+        ],
+        "classNames": None if class_names is None else [str(name) for name in class_names],
+        "nodeNames": None if node_names is None else _names_in_use(evaluation, node_names, len(targets)),
+        "numTargets": count,
+        "numPairs": len(pairs),
+        "targets": targets,
+    }
+
+
+def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Every metric by what it is of: method, protocol and statistic; others have a name alone."""
+    content = []
+    for name, value in evaluation.metrics.items():
+        metric = MetricName.parse(name)
+        parts = {} if metric is None else {"method": metric.method, "protocol": metric.protocol}
+        content.append({"name": name if metric is None else metric.statistic, "value": float(value), **parts})
+    return content
+
+
+def _meaning(protocol: str) -> str:
+    return PROTOCOLS[protocol].meaning if protocol in PROTOCOLS else ""
+
+
+def _highest_class(evaluation: Evaluation, predictions: Tensor | None, true_classes: Tensor | None) -> int:
+    """The highest class that the page has to name; -1 if none."""
+    highest = [-1 if predictions is None else predictions.shape[1] - 1]
+    if true_classes is not None:
+        highest.append(int(true_classes.max()))
+    for reduction in evaluation.reductions.values():
+        if reduction.probability is not None:
+            highest.append(reduction.probability.shape[1] - 1)
+    return max(highest)
+
+
+def _is_true(evaluation: Evaluation, truth: GroundTruth) -> Bools:
+    """Whether each pair's edge truly explains its target; targets without ground truth have no true edge."""
+    pairs = evaluation.pairs
+    ascending, order = truth.targets.to(pairs.targets.device).sort()
+    place, known = find(ascending, pairs.targets)
+    if not bool(known.any()):
+        return np.zeros(len(pairs), dtype=bool)
+    position, known = order[place][pairs.owner], known[pairs.owner]
+    source, destination = pairs.graph.edge_index[:, pairs.edges]
+    labels: Bools = (truth.labels(position, source, destination) & known).cpu().numpy()
+    return labels
+
+
+def _names_in_use(evaluation: Evaluation, names: Sequence[str], count: int) -> dict[str, str]:
+    """The names of the nodes that some target's pairs touch, by node id."""
+    pairs = evaluation.pairs
+    edges = pairs.edges[: int(pairs.ptr[count])]
+    nodes = [pairs.graph.edge_index[:, edges].flatten()]
+    if pairs.num_layers is not None:
+        nodes.append(pairs.targets[:count])
+    return {str(node): str(names[node]) for node in torch.cat(nodes).unique().tolist()}

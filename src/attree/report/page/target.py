@@ -1,0 +1,121 @@
+"""What the page knows of one target: its neighbourhood, placed, with every score and every effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from attree.attention import Attention
+from attree.evaluation import Evaluation
+from attree.faithfulness import Reduction
+from attree.report.neighbourhood import Bools, Floats, Ints, Neighbourhood, left_out, strength_of
+from attree.report.page.encode import packed
+from attree.report.page.layout import hops, place, spacing
+
+GRID = 65535
+"""Positions are whole numbers from 0 to this: finer than any screen, and half the size of floating-point numbers."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What all targets of a page share.
+
+    Attributes:
+        evaluation: The result.
+        attention: What the model attended to, for the computation tree; None leaves the tree out.
+        is_true: Whether each pair's edge truly explains its target, [P]; None if unknown.
+        max_edges: Most edges to draw.
+    """
+
+    evaluation: Evaluation
+    attention: Attention | None
+    is_true: Bools | None
+    max_edges: int
+
+    def target(self, position: int) -> dict[str, Any]:
+        """The target at a position of `evaluation.targets`."""
+        pairs = self.evaluation.pairs
+        begin, end = pairs.ptr[position : position + 2].tolist()
+        node = int(pairs.targets[position])
+        is_node = pairs.num_layers is not None
+        is_true = np.zeros(end - begin, dtype=bool) if self.is_true is None else self.is_true[begin:end]
+        whole = Neighbourhood.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, node if is_node else None)
+        scores = {name: _read(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
+        strength = np.stack([strength_of(one) for one in scores.values()])
+        kept = whole.choose(strength, self.max_edges)
+        part = whole.only(kept)
+        places = kept + begin
+        positions = place(part)
+        return {
+            "id": node,
+            "nodes": packed(part.nodes, "i4"),
+            "x": packed(np.rint((positions[:, 0] + 1) / 2 * GRID), "u2"),
+            "y": packed(np.rint((positions[:, 1] + 1) / 2 * GRID), "u2"),
+            "spacing": round(spacing(positions), 5),
+            "hops": packed(hops(part) % 256, "u1"),
+            "target": -1 if part.target is None else part.target,
+            "source": packed(part.source, "u2"),
+            "destination": packed(part.destination, "u2"),
+            "truth": packed(part.is_true, "u1") if part.is_true.any() else None,
+            "scores": {name: packed(values[kept], "f4") for name, values in scores.items()},
+            "effects": {name: _effect(one, places) for name, one in self.evaluation.reductions.items()},
+            "layers": self._layers(part),
+            "treeSize": self._tree_size(whole),
+            "wholeNodes": len(whole.nodes),
+            "wholeEdges": len(whole.edges),
+            "leftOut": left_out(whole, part),
+        }
+
+    @cached_property
+    def _weights(self) -> list[Tensor]:
+        """By layer, a weight per edge: averaged over heads, as GAtt reads them."""
+        return [] if self.attention is None else self.attention.per_edge()
+
+    def _layers(self, part: Neighbourhood) -> list[dict[str, Any]] | None:
+        """By layer, the weights of the edges and whether it uses them; None where there is no tree."""
+        if self.attention is None or part.target is None:
+            return None
+        return [
+            {
+                "weight": packed(_read(weight[part.edges]), "f4"),
+                "present": None if present is None else packed(present[part.edges].cpu().numpy(), "u1"),
+            }
+            for weight, present in zip(self._weights, self.attention.present, strict=True)
+        ]
+
+    def _tree_size(self, whole: Neighbourhood) -> float | None:
+        """Nodes of the computation tree, counted on the neighbourhood, which holds all of its edges."""
+        if self.attention is None or whole.target is None:
+            return None
+        count = np.zeros(len(whole.nodes))
+        count[whole.target] = 1.0
+        size = 1.0
+        for present in reversed(self.attention.present):
+            used = 1.0 if present is None else present[whole.edges].cpu().numpy()
+            reached = np.bincount(whole.source, count[whole.destination] * used, minlength=len(count))
+            count = reached.astype(np.float64)
+            size += float(count.sum())
+        return size
+
+
+def _effect(reduction: Reduction, places: Ints) -> dict[str, Any]:
+    """What reducing some of the pairs does; the class and its probability afterwards where they are known."""
+    content: dict[str, Any] = {
+        "pc": packed(_read(reduction.delta_pc[places]), "f4"),
+        "ne": packed(_read(reduction.delta_ne[places]), "f4"),
+        "changed": packed(reduction.changed[places].cpu().numpy(), "u1"),
+    }
+    if reduction.probability is not None:
+        after = _read(reduction.probability[places])
+        content["after"] = packed(after.argmax(axis=1), "u2")
+        content["confidence"] = packed(after.max(axis=1), "f4")
+    return content
+
+
+def _read(values: Tensor) -> Floats:
+    read: Floats = values.detach().double().cpu().numpy()
+    return read

@@ -1,0 +1,77 @@
+"""What the front door says, and that it opens quickly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from attree import __version__
+from attree.cli import main
+from attree.cli.dispatch import COMMANDS
+
+
+def test_help_lists_every_command_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, what in COMMANDS.items():
+        assert f"  {name:<11}{what}" in lines
+    assert "Start with:  attree fit --config configs/infection.yaml" in lines
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version", "fti"])
+def test_the_front_door_imports_nothing_heavy(argument: str) -> None:
+    """What takes seconds is imported by the command that needs it; a list of commands needs none."""
+    code = (
+        "import sys\nfrom attree.cli import main\ntry:\n    main([sys.argv[1]])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'lightning', 'pandas', 'numpy', 'matplotlib', 'yaml', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code, argument], check=True, capture_output=True, timeout=60)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"attree {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fti"], "but got 'fti'. Did you mean `fit`?"),
+        (["swep", "x.yaml"], "but got 'swep'. Did you mean `sweep`?"),
+        ([], "but got none; see attree --help."),
+        (["--unheard-of"], "but got '--unheard-of'."),
+    ],
+)
+def test_what_is_no_command(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("attree: error: Expected a command (fit, validate, test, predict, sweep), ")
+    assert line.endswith(f"{sentence}\n")
+
+
+def test_help_of_fit_begins_with_what_is_attrees(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    headings = [line.partition(":")[0] for line in lines if line and not line.startswith(" ")][2:]
+    assert headings == ["data", "model", "explain", "checkpoint", "the run", "trainer"]
+    first = "\n".join(lines[:15])
+    for name in ("Infection", "MUTAG", "NodeClassifier", "GATv2"):
+        assert name in first
+    assert "--trainer.max_epochs" in text
+    flowing = " ".join(text.split())
+    assert "Epochs between two evaluations; 0 evaluates only at the last epoch." in flowing
+
+
+def test_help_of_a_class_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--data.help", "Infection"])
+    assert stop.value.code == 0
+    assert "--data.edge_probability" in capsys.readouterr().out

@@ -1,0 +1,101 @@
+"""Each run has a folder of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from attree.cli.run_folder import RunFolder
+from attree.errors import ArgumentError
+from attree.lock import FolderLock
+from helpers.cli import files, fit, refusal, run, tiny
+
+CLAIM = """
+import sys
+from lightning.pytorch.loggers import TensorBoardLogger
+from attree.cli.run_folder import RunFolder
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(40):
+    folder = RunFolder([TensorBoardLogger(sys.argv[1], name="runs")], "fit", False)
+    (folder.path / "mine").touch()
+    print(folder.path, flush=True)
+"""
+
+
+def test_versions_claimed_at_the_same_moment_differ(tmp_path: Path) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    claimers = [subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path)], text=True, **pipes) for _ in range(2)]
+    for claimer in claimers:
+        assert claimer.stdout is not None
+        assert claimer.stdout.readline() == "ready\n"
+    for claimer in claimers:
+        assert claimer.stdin is not None
+        claimer.stdin.write("go\n")
+        claimer.stdin.flush()
+    claimed = [line for claimer in claimers for line in claimer.communicate(timeout=60)[0].split()]
+    assert len(claimed) == len(set(claimed)) == 80
+    assert set(claimed) == {str(tmp_path / "runs" / f"version_{number}") for number in range(80)}
+
+
+@pytest.mark.parametrize("logger_class", [TensorBoardLogger, CSVLogger])
+def test_folders_by_command(logger_class: type, tmp_path: Path) -> None:
+    for command, expected in (("fit", "version_0"), ("test", "test_0"), ("test", "test_1"), ("fit", "version_1")):
+        logger = logger_class(tmp_path, name="runs")
+        folder = RunFolder([logger], command, False)
+        assert folder.path is not None
+        assert folder.path.name == expected
+        assert Path(logger.log_dir) == folder.path
+        (folder.path / "something").touch()
+        folder.release()
+
+
+def test_a_folder_in_which_nothing_was_written_goes(tmp_path: Path) -> None:
+    RunFolder([TensorBoardLogger(tmp_path, name="runs")], "fit", False).release()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("version", ["version_0", "0"])
+def test_a_version_that_holds_a_run_is_refused(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = fit(tmp_path)
+    before = files(tmp_path)
+    line = refusal(tiny("fit", tmp_path, f"--trainer.logger.version={version}"), capsys)
+    assert f"{first} holds a run already" in line
+    line = refusal(
+        tiny("test", tmp_path, f"--trainer.logger.version={version}", f"--ckpt_path={first}/checkpoints/last.ckpt"),
+        capsys,
+    )
+    assert f"{first} holds a run already" in line
+    assert files(tmp_path) == before
+
+
+def test_a_given_version_that_is_new_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "infection" / "mine").mkdir(parents=True)
+    (tmp_path / "infection" / "mine" / "output.log").touch()
+    run("fit", tmp_path, "--trainer.logger.version=mine")
+    assert (tmp_path / "infection" / "mine" / "metrics.json").is_file()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = fit(tmp_path)
+    before = files(first)
+    with FolderLock(first):
+        resume = f"--ckpt_path={first / 'checkpoints' / 'last.ckpt'}"
+        assert f"{first} is in use by" in refusal(tiny("fit", tmp_path, resume), capsys)
+    with FolderLock(tmp_path / "infection" / "mine"):
+        line = refusal(tiny("fit", tmp_path, "--trainer.logger.version=mine"), capsys)
+        assert f"{tmp_path / 'infection' / 'mine'} is in use by" in line
+    assert files(first) == before
+
+
+def test_several_loggers_are_claimed_together_or_not_at_all(tmp_path: Path) -> None:
+    table, curves = CSVLogger(tmp_path, name="table"), TensorBoardLogger(tmp_path, name="curves", version="mine")
+    with FolderLock(tmp_path / "curves" / "mine"), pytest.raises(ArgumentError, match="in use"):
+        RunFolder([table, curves], "fit", False)
+    assert list((tmp_path / "table").iterdir()) == []

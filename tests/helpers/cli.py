@@ -1,0 +1,75 @@
+"""Tiny runs of the `attree` command, in this process and in others."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attree.cli import main
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+TINY = [
+    "--data.num_nodes=200",
+    "--data.edge_probability=0.01",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--explain.figures=0",
+    "--explain.num_targets=5",
+]
+"""A small graph, no pictures; one epoch takes milliseconds."""
+
+
+def tiny(command: str, folder: Path, *arguments: str) -> list[str]:
+    """The arguments of a tiny Infection run that logs to `folder`."""
+    config = f"--config={CONFIGS / 'infection.yaml'}"
+    return [command, config, *TINY, "--trainer.max_epochs=2", f"--trainer.logger.save_dir={folder}", *arguments]
+
+
+def run(command: str, folder: Path, *arguments: str) -> None:
+    """Do a tiny run in this process."""
+    main(tiny(command, folder, *arguments))
+
+
+def fit(folder: Path, *arguments: str) -> Path:
+    """Do a tiny fit in this process, and return the folder of the newest run."""
+    run("fit", folder, *arguments)
+    return sorted((folder / "infection").glob("version_*"))[-1]
+
+
+def start(arguments: list[str], code: str | None = None) -> subprocess.Popen[str]:
+    """Start `attree`, or Python code that does, as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, *(["-m", "attree.cli"] if code is None else ["-c", code]), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder, with its content."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run `attree` with arguments that it must refuse, and return the one line it says."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    return only_line(capsys.readouterr().err)
+
+
+def only_line(errors: str) -> str:
+    """The one line on standard error, beside what Lightning says of every run."""
+    noise = r"^\s*$|(INFO: )?(Seed set|[GTH]PU available|Restoring states|Loaded model|`Trainer.fit` stopped)"
+    lines = [line for line in errors.splitlines() if not re.match(noise, line)]
+    assert len(lines) == 1, errors
+    assert lines[0].startswith("attree: error: ")
+    return lines[0]

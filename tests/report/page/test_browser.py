@@ -1,0 +1,413 @@
+"""The page in a browser: what a reader does, what the reader is told, and that nothing goes wrong on the way."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install 'attree[dev]'")
+
+from selenium.webdriver import ActionChains, Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from attree.attribution import ComputationTree
+from attree.report.page import write_page
+from attree.report.page.content import page_content
+from attree.report.page.encode import plain
+from attree.report.page.write import asset
+from browser import chromium, missing, set_screen
+from helpers.explained import IMAGE, SCRIPT, TARGETS, ExplainedModel, explained_model
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def model() -> ExplainedModel:
+    return explained_model()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def driver(folder: Path) -> Iterator[Chrome]:
+    with chromium(downloads=folder) as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(driver: Chrome, model: ExplainedModel, folder: Path) -> Iterator[Chrome]:
+    """The page, freshly opened from disk; afterwards nothing may have complained."""
+    path = folder / "page.html"
+    if not path.exists():
+        write_page(path, model.evaluation, **model.options)
+    set_screen(driver, 1400, 1000)
+    driver.get("about:blank")
+    driver.get(path.as_uri())
+    yield driver
+    assert driver.get_log("browser") == []
+
+
+def one(page: Chrome, selector: str) -> WebElement:
+    return page.find_element(By.CSS_SELECTOR, selector)
+
+
+def texts(page: Chrome, selector: str) -> list[str]:
+    return [element.text for element in page.find_elements(By.CSS_SELECTOR, selector)]
+
+
+def field(page: Chrome, label: str) -> Select:
+    return Select(page.find_element(By.XPATH, f"//label[span[text()='{label}']]/select"))
+
+
+def press(page: Chrome, text: str) -> None:
+    page.find_element(By.XPATH, f"//button[text()='{text}']").click()
+
+
+def keys(page: Chrome, *pressed: str) -> None:
+    ActionChains(page).send_keys(*pressed).perform()
+
+
+def read(text: str) -> float:
+    return float(text.replace("−", "-").replace("+", "").replace(",", ""))
+
+
+def drawn(page: Chrome) -> int:
+    """Arrows of the first picture: filled paths."""
+    return len(page.find_elements(By.CSS_SELECTOR, ".picture:first-child svg g > g:nth-child(2) > path"))
+
+
+def pair(model: ExplainedModel, target: int, source: str, destination: str) -> int:
+    """The position among all pairs of a target's edge, given by the names of its ends."""
+    pairs, names = model.evaluation.pairs, model.options["node_names"]
+    position = TARGETS.index(target)
+    found = [
+        place
+        for place in range(int(pairs.ptr[position]), int(pairs.ptr[position + 1]))
+        if [names[node] for node in pairs.graph.edge_index[:, pairs.edges[place]].tolist()] == [source, destination]
+    ]
+    assert len(found) >= 1
+    return found[0]
+
+
+def assert_card_is_right(card: WebElement, model: ExplainedModel, target: int) -> None:
+    """Every number on an edge's card is the saved one."""
+    source, destination = card.find_element(By.TAG_NAME, "h3").text.split(" → ")
+    place = pair(model, target, source, destination)
+    evaluation, class_names = model.evaluation, model.options["class_names"]
+    for method, scores in evaluation.pair_scores.items():
+        shown = card.find_element(By.CSS_SELECTOR, f'[data-method="{method}"] .value').text
+        assert read(shown) == pytest.approx(float(scores[place]), rel=6e-4, abs=1e-12)
+    for protocol, reduction in evaluation.reductions.items():
+        row = card.find_element(By.CSS_SELECTOR, f'[data-protocol="{protocol}"]')
+        pc, ne, after = (row.find_element(By.CLASS_NAME, name).text for name in ("pc", "ne", "after"))
+        assert read(pc) == pytest.approx(float(reduction.delta_pc[place]), rel=6e-3, abs=1e-12)
+        assert read(ne) == pytest.approx(float(reduction.delta_ne[place]), rel=6e-3, abs=1e-12)
+        assert reduction.probability is not None
+        name, _, confidence = after.rpartition(" ")
+        assert name == class_names[int(reduction.probability[place].argmax())]
+        assert read(confidence) == pytest.approx(float(reduction.probability[place].max()), rel=6e-3)
+
+
+def hover_arrow(page: Chrome, index: int) -> WebElement:
+    """Move the pointer to the middle of an arrow; the tooltip."""
+    # A loop's bounding box is empty in the middle, so the point is taken on the arrow's own outline.
+    script = """
+        const path = document.querySelectorAll(".picture svg g > g:nth-child(2) > path")[arguments[0]];
+        const point = path.getPointAtLength(path.getTotalLength() * 0.2).matrixTransform(path.getScreenCTM());
+        return [Math.round(point.x), Math.round(point.y)];
+    """
+    page.execute_script("arguments[0].scrollIntoView()", one(page, ".stage"))
+    x, y = page.execute_script(script, index)
+    actions = ActionChains(page)
+    actions.w3c_actions.pointer_action.move_to_location(x, y)
+    actions.perform()
+    return one(page, ".floating")
+
+
+def test_the_first_target_is_shown_with_what_is_known_of_it(page: Chrome, model: ExplainedModel) -> None:
+    assert one(page, ".target-name").text == "Node n7"
+    assert "predicted" in one(page, ".heading .about").text
+    pairs = model.evaluation.pairs
+    assert drawn(page) == int(pairs.ptr[1])
+    assert one(page, ".edges caption").text == f"{int(pairs.ptr[1])} of {int(pairs.ptr[1])} edges"
+
+
+def test_pick_a_target_by_list_search_and_buttons(page: Chrome, model: ExplainedModel) -> None:
+    page.find_elements(By.CSS_SELECTOR, "[role=option]")[2].click()
+    assert one(page, ".target-name").text == "Node n11"
+    one(page, '[aria-label="Next target"]').click()
+    assert one(page, ".target-name").text == "Node n30"
+    one(page, '[aria-label="Next target"]').click()  # round to the first
+    assert one(page, ".target-name").text == "Node n7"
+    one(page, '[aria-label="Previous target"]').click()
+    assert one(page, ".target-name").text == "Node n30"
+    one(page, "input[type=search]").send_keys("n11", Keys.ENTER)
+    assert texts(page, "[role=option] .name") == ["n11"]
+    assert one(page, ".target-name").text == "Node n11"
+    assert one(page, ".targets").get_attribute("aria-activedescendant") == one(
+        page, '[role=option][aria-selected="true"]'
+    ).get_attribute("id")
+
+
+def test_wrong_predictions_can_be_listed(page: Chrome) -> None:
+    field(page, "Show").select_by_visible_text("wrong predictions")
+    assert texts(page, "[role=option] .name") == [IMAGE]
+    field(page, "Show").select_by_visible_text("with true edges")
+    assert texts(page, "[role=option] .name") == ["n7", "n11"]
+
+
+def test_a_tooltip_says_the_saved_numbers(page: Chrome, model: ExplainedModel) -> None:
+    for arrow in range(0, drawn(page), 3):
+        tooltip = hover_arrow(page, arrow)
+        assert tooltip.is_displayed()
+        assert_card_is_right(tooltip, model, target=7)
+
+
+def test_a_click_keeps_the_edge_and_marks_its_row(page: Chrome, model: ExplainedModel) -> None:
+    hover_arrow(page, 0)
+    actions = ActionChains(page)
+    actions.click()
+    actions.perform()
+    card = one(page, ".docked")
+    assert card.is_displayed()
+    assert_card_is_right(card, model, target=7)
+    assert one(page, ".edges .chosen th").text == card.find_element(By.TAG_NAME, "h3").text
+    card.find_element(By.CLASS_NAME, "close").click()
+    assert not card.is_displayed()
+
+
+def test_methods_and_protocols_change_picture_and_table(page: Chrome, model: ExplainedModel) -> None:
+    pairs = model.evaluation.pairs
+    own = slice(0, int(pairs.ptr[1]))
+    for method, label in (("avgatt", "AvgAtt"), ("random", "Random"), ("gatt", "GAtt")):
+        field(page, "Method").select_by_visible_text(label)
+        expected = sorted(model.evaluation.pair_scores[method][own].tolist(), reverse=True)
+        shown = [read(text) for text in texts(page, ".edges .barred")[1:]]
+        assert shown == pytest.approx(expected, rel=6e-4)
+        assert label in one(page, ".picture svg").get_attribute("aria-label")
+    for protocol, reduction in model.evaluation.reductions.items():
+        field(page, "Protocol").select_by_visible_text(protocol)
+        order = model.evaluation.pair_scores["gatt"][own].sort(descending=True, stable=True).indices
+        effects = [read(row.find_elements(By.TAG_NAME, "td")[2].text) for row in rows(page)]
+        assert effects == pytest.approx(reduction.delta_pc[own][order].tolist(), rel=6e-3, abs=1e-12)
+
+
+def rows(page: Chrome) -> list[WebElement]:
+    return page.find_elements(By.CSS_SELECTOR, ".edges tbody tr")
+
+
+@pytest.mark.parametrize("key", ["score gatt", "score avgatt", "pc", "ne"])
+def test_the_table_sorts_by_any_column(page: Chrome, key: str) -> None:
+    columns = [
+        button.get_attribute("data-key") for button in page.find_elements(By.CSS_SELECTOR, ".edges thead button")
+    ]
+    place = columns.index(key)
+
+    def values() -> list[float]:
+        return [read(row.find_elements(By.CSS_SELECTOR, "th, td")[place].text) for row in rows(page)]
+
+    button = f'.edges [data-key="{key}"]'
+    if one(page, f"{button}").find_element(By.XPATH, "..").get_attribute("aria-sort") is None:
+        one(page, button).click()
+    assert values() == sorted(values(), reverse=True)
+    one(page, button).click()
+    assert values() == sorted(values())
+    assert one(page, button).find_element(By.XPATH, "..").get_attribute("aria-sort") == "ascending"
+
+
+def test_the_tree_adds_up_to_gatt(page: Chrome, model: ExplainedModel) -> None:
+    press(page, "Computation tree")
+    tree = ComputationTree(model.attention, target=7)
+    steps = page.find_elements(By.CSS_SELECTOR, ".picture svg g > g:nth-child(2) > path")
+    assert len(steps) == len(tree) - 1
+    times = [sum(node.edge == own.edge for node in tree.nodes) for own in tree.nodes[1:]]
+    marks = [text.removeprefix("×") for text in texts(page, ".picture svg text") if text.startswith("×")]
+    assert sorted(map(int, marks)) == sorted(count for count in times if count > 1)
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    for _ in range(5):
+        card = one(page, ".docked")
+        source, destination = card.find_element(By.TAG_NAME, "h3").text.split(" → ")
+        place = pair(model, 7, source, destination)
+        total = read(card.find_element(By.CLASS_NAME, "sum").text.rpartition("= ")[2])
+        assert total == pytest.approx(tree.gatt()[int(model.evaluation.pairs.edges[place])], rel=6e-4)
+        keys(page, Keys.ARROW_DOWN)
+
+
+def test_a_large_tree_is_cut_with_a_note(driver: Chrome, folder: Path) -> None:
+    deep = explained_model(num_layers=5)
+    path = write_page(folder / "deep.html", deep.evaluation, attention=deep.attention)
+    driver.get(path.as_uri())
+    press(driver, "Computation tree")
+    size = len(ComputationTree(deep.attention, target=7))
+    assert size > 400
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".picture svg g > g:nth-child(2) > path")) == 399
+    assert f"of {size:,}" in one(driver, ".left-out").text
+
+
+def test_two_methods_stand_side_by_side_in_one_layout(page: Chrome) -> None:
+    field(page, "Beside it").select_by_visible_text("AvgAtt")
+    places = [
+        [(c.get_attribute("cx"), c.get_attribute("cy")) for c in picture.find_elements(By.TAG_NAME, "circle")]
+        for picture in page.find_elements(By.CLASS_NAME, "picture")
+    ]
+    assert len(places[0]) > 3
+    assert places[0] == places[1]
+    field(page, "Beside it").select_by_visible_text("ΔPC of the protocol")
+    assert "ΔPC (weight)" in page.find_elements(By.CSS_SELECTOR, ".picture svg")[1].get_attribute("aria-label")
+
+
+def test_the_filter_keeps_the_strongest_edges(page: Chrome, model: ExplainedModel) -> None:
+    slider = one(page, "input[type=range]")
+    slider.send_keys(Keys.HOME)
+    assert drawn(page) == 1
+    highest = float(model.evaluation.pair_scores["gatt"][: int(model.evaluation.pairs.ptr[1])].max())
+    assert [read(text) for text in texts(page, ".edges td.barred")] == pytest.approx([highest], rel=6e-4)
+    slider.send_keys(Keys.END)
+    assert drawn(page) == int(model.evaluation.pairs.ptr[1])
+
+
+def test_the_keyboard_alone_does_it_all(page: Chrome, model: ExplainedModel) -> None:
+    def tab_to(reached: Callable[[WebElement], bool]) -> WebElement:
+        for _ in range(40):
+            keys(page, Keys.TAB)
+            if reached(page.switch_to.active_element):
+                return page.switch_to.active_element
+        raise AssertionError("the Tab key never gets there")
+
+    tab_to(lambda element: element.get_attribute("type") == "search")
+    keys(page, "n30", Keys.ENTER)
+    assert one(page, ".target-name").text == "Node n30"
+    tab_to(lambda element: element.text == "Computation tree")
+    keys(page, Keys.ENTER)
+    assert "Computation tree" in one(page, ".picture svg").get_attribute("aria-label")
+    keys(page, Keys.SHIFT + Keys.TAB)
+    ActionChains(page).key_up(Keys.SHIFT).perform()
+    keys(page, Keys.ENTER)  # the neighbourhood again
+    tab_to(lambda element: element.get_attribute("class") == "stage")
+    keys(page, Keys.ARROW_DOWN)
+    best = model.evaluation.pair_scores["gatt"][int(model.evaluation.pairs.ptr[3]) :].max()
+    value = one(page, '.docked [data-method="gatt"] .value').text
+    assert read(value) == pytest.approx(float(best), rel=6e-4)
+    assert "Edge from" in one(page, "[aria-live]").get_attribute("textContent")
+    keys(page, "+")
+    assert "scale(1.4)" in one(page, ".picture svg > g").get_attribute("transform")
+    keys(page, "0", Keys.PAGE_DOWN)
+    assert one(page, ".target-name").text == "Node n7"
+    tab_to(lambda element: element.get_attribute("data-key") == "pc")
+    keys(page, Keys.ENTER)
+    assert one(page, '.edges [aria-sort] [data-key="pc"]') == page.switch_to.active_element
+    row = tab_to(lambda element: element.tag_name == "tr")
+    keys(page, Keys.ARROW_DOWN)
+    assert page.switch_to.active_element != row
+    assert one(page, ".edges .chosen") == page.switch_to.active_element
+    assert_card_is_right(one(page, ".docked"), model, target=7)
+
+
+def test_names_are_text_whatever_they_hold(page: Chrome) -> None:
+    assert page.title == f"A page {IMAGE}"
+    assert one(page, "h1").text == f"A page {IMAGE}"
+    assert one(page, ".facts dd").text == SCRIPT
+    assert any(SCRIPT in text for text in texts(page, ".edges tbody th"))
+    field(page, "Show").select_by_visible_text("wrong predictions")
+    one(page, "[role=option]").click()
+    assert one(page, ".target-name").text == f"Node {IMAGE}"
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    press(page, "Computation tree")
+    assert page.find_elements(By.TAG_NAME, "img") == []
+    assert len(page.find_elements(By.TAG_NAME, "script")) == 2
+
+
+def test_curves_stand_beside_each_other(page: Chrome) -> None:
+    panels = {
+        figure.find_element(By.TAG_NAME, "figcaption").get_attribute("textContent"): figure.find_element(
+            By.TAG_NAME, "svg"
+        ).get_attribute("aria-label")
+        for figure in page.find_elements(By.CSS_SELECTOR, "figure.curve")
+    }
+    assert list(panels)[:3] == ["accuracy", "faithfulness (weight)", "loss"]
+    assert panels["accuracy"].endswith("at the end: val 0.875")
+    assert panels["faithfulness (weight)"].endswith("at the end: GAtt 0.5")
+    assert "confidence, Pearson (weight)" in panels
+
+
+def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> None:
+    row = page.find_element(By.XPATH, "//table[@class='metrics']//tr[th[text()='ground truth, AUROC']]")
+    shown = [float(cell.text) for cell in row.find_elements(By.TAG_NAME, "td")]
+    metrics = model.evaluation.metrics
+    expected = [metrics[f"explain/{method}/truth_auroc"] for method in model.evaluation.pair_scores]
+    assert shown == pytest.approx(expected, abs=6e-5)
+
+
+def test_the_picture_is_saved_as_svg(page: Chrome, folder: Path) -> None:
+    field(page, "Beside it").select_by_visible_text("AvgAtt")
+    press(page, "Save SVG")
+    saved = folder / "node_7_gatt_avgatt.svg"
+    WebDriverWait(page, 20).until(lambda _: saved.exists())
+    root = ET.fromstring(saved.read_text(encoding="utf-8"))
+    namespace = {"svg": "http://www.w3.org/2000/svg"}
+    assert len(root.findall("svg:svg", namespace)) == 2
+    assert len(root.findall("svg:svg/svg:g/svg:g/svg:path", namespace)) == 2 * drawn(page)
+    assert SCRIPT[:13] + "…" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_address_says_what_is_looked_at(page: Chrome) -> None:
+    one(page, '[aria-label="Next target"]').click()
+    field(page, "Method").select_by_visible_text("AvgAtt")
+    press(page, "Computation tree")
+    assert page.current_url.endswith("#target=3&method=avgatt&protocol=weight&view=tree")
+    page.refresh()
+    assert one(page, ".target-name").text == f"Node {IMAGE}"
+    assert field(page, "Method").first_selected_option.text == "AvgAtt"
+    assert "Computation tree" in one(page, ".picture svg").get_attribute("aria-label")
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
+    set_screen(page, width, 740)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    assert one(page, ".docked").is_displayed()
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
+@pytest.mark.parametrize("view", ["Neighbourhood", "Computation tree"])
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (380, "light")])
+def test_axe_finds_nothing_serious(page: Chrome, width: int, theme: str, view: str) -> None:
+    set_screen(page, width, 900, theme)
+    WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == theme)
+    press(page, view)
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    page.execute_script(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = page.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 20
+    serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in serious] == []
+
+
+def test_the_same_module_is_the_notebook_widget(driver: Chrome, model: ExplainedModel) -> None:
+    script = """
+        const [source, content, done] = arguments;
+        const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+        const element = document.body.appendChild(document.createElement("div"));
+        const model = { get: (name) => content[name] };
+        import(address).then((module) => module.default.render({ model, el: element }))
+          .then(() => done(""), (error) => done(String(error)));
+    """
+    driver.get("about:blank")
+    content = {"content": plain(page_content(model.evaluation, **model.options))}
+    assert driver.execute_async_script(script, asset("explorer.js"), content) == ""
+    assert one(driver, ".target-name").text == "Node n7"
+    assert len(rows(driver)) == int(model.evaluation.pairs.ptr[1])

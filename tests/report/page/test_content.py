@@ -1,0 +1,181 @@
+"""What Python tells the page: read back without the page, and compared with what was evaluated."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GAT as PyGGAT
+from torch_geometric.nn import global_add_pool
+
+from attree.attribution import ComputationTree
+from attree.errors import ArgumentError
+from attree.evaluation import evaluate
+from attree.report.page import write_page
+from attree.report.page.content import page_content
+from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
+
+KINDS = {"f4": np.float32, "u1": np.uint8, "u2": np.uint16, "i4": np.int32}
+
+
+def unpack(packed: dict[str, str]) -> NDArray[Any]:
+    ((kind, text),) = packed.items()
+    return np.frombuffer(base64.b64decode(text), KINDS[kind])
+
+
+@pytest.fixture(scope="module")
+def model() -> ExplainedModel:
+    return explained_model()
+
+
+@pytest.fixture(scope="module")
+def embedded(model: ExplainedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The document as it stands in the file."""
+    path = write_page(tmp_path_factory.mktemp("page") / "page.html", model.evaluation, **model.options)
+    text = path.read_text(encoding="utf-8")
+    (content,) = re.findall(r'<script type="application/json" id="attree-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(content)
+
+
+def test_the_file_holds_every_score_and_effect(model: ExplainedModel, embedded: dict[str, Any]) -> None:
+    evaluation = model.evaluation
+    pairs = evaluation.pairs
+    assert [target["id"] for target in embedded["targets"]] == list(TARGETS)
+    for position, target in enumerate(embedded["targets"]):
+        own = slice(int(pairs.ptr[position]), int(pairs.ptr[position + 1]))
+        nodes = unpack(target["nodes"])
+        ends = pairs.graph.edge_index[:, pairs.edges[own]].numpy()
+        np.testing.assert_array_equal(nodes[unpack(target["source"])], ends[0])
+        np.testing.assert_array_equal(nodes[unpack(target["destination"])], ends[1])
+        assert nodes[target["target"]] == TARGETS[position]
+        for name, scores in evaluation.pair_scores.items():
+            np.testing.assert_allclose(unpack(target["scores"][name]), scores[own], rtol=1e-6)
+        for name, reduction in evaluation.reductions.items():
+            effect = target["effects"][name]
+            np.testing.assert_allclose(unpack(effect["pc"]), reduction.delta_pc[own], rtol=1e-6)
+            np.testing.assert_allclose(unpack(effect["ne"]), reduction.delta_ne[own], rtol=1e-6)
+            np.testing.assert_array_equal(unpack(effect["changed"]).astype(bool), reduction.changed[own])
+            assert reduction.probability is not None
+            np.testing.assert_array_equal(unpack(effect["after"]), reduction.probability[own].argmax(1))
+            np.testing.assert_allclose(unpack(effect["confidence"]), reduction.probability[own].amax(1), rtol=1e-6)
+        predicted = model.options["predictions"][position]
+        assert target["predicted"] == int(predicted.argmax())
+        assert target["confidence"] == pytest.approx(float(predicted.max()))
+        assert target["true"] == int(model.options["true_classes"][position])
+
+
+def test_true_edges_are_those_of_the_own_target(model: ExplainedModel, embedded: dict[str, Any]) -> None:
+    for target in embedded["targets"]:
+        expected = set()
+        if target["id"] in model.truth.targets.tolist():
+            expected = set(zip(*model.truth.edges_of(target["id"]).tolist(), strict=True))
+        nodes = unpack(target["nodes"])
+        ends = zip(nodes[unpack(target["source"])], nodes[unpack(target["destination"])], strict=True)
+        flags = unpack(target["truth"]) if target["truth"] else np.zeros(len(unpack(target["source"])))
+        found = {(int(i), int(j)) for (i, j), is_true in zip(ends, flags, strict=True) if is_true}
+        assert found == expected
+    assert [target["truth"] is not None for target in embedded["targets"]] == [True, False, True, False]
+
+
+def test_trees_have_the_size_that_they_are_said_to_have(model: ExplainedModel, embedded: dict[str, Any]) -> None:
+    for target in embedded["targets"]:
+        assert target["treeSize"] == len(ComputationTree(model.attention, target["id"]))
+
+
+def test_without_attention_or_predictions_the_page_does_not_know_them(model: ExplainedModel) -> None:
+    target = page_content(model.evaluation)["targets"][0]
+    assert target["layers"] is None
+    assert target["treeSize"] is None
+    assert target["truth"] is None
+    assert "predicted" not in target
+    assert "true" not in target
+
+
+def test_large_neighbourhoods_keep_true_and_high_scores_and_say_so(model: ExplainedModel) -> None:
+    content = page_content(model.evaluation, truth=model.truth, max_edges=6)
+    pairs = model.evaluation.pairs
+    for position, target in enumerate(content["targets"]):
+        whole = int(pairs.ptr[position + 1] - pairs.ptr[position])
+        kept = len(unpack(target["source"]))
+        assert kept <= 6
+        assert target["wholeEdges"] == whole
+        assert target["leftOut"].startswith(f"{whole - kept} lower-scored edge")
+    first, nodes = content["targets"][0], unpack(content["targets"][0]["nodes"])
+    kept_pairs = set(zip(nodes[unpack(first["source"])], nodes[unpack(first["destination"])], strict=True))
+    true_pairs = set(zip(*model.truth.edges_of(7).tolist(), strict=True))
+    assert 0 < len(true_pairs) <= 6
+    assert true_pairs <= kept_pairs
+
+
+def test_more_targets_than_fit_are_counted(model: ExplainedModel) -> None:
+    content = page_content(model.evaluation, max_targets=2, node_names=[str(node) for node in range(40)])
+    assert len(content["targets"]) == 2
+    assert content["numTargets"] == 4
+    touched = {str(node) for target in content["targets"] for node in unpack(target["nodes"])}
+    assert set(content["nodeNames"]) == touched
+
+
+def test_markup_in_names_never_stands_in_the_file_as_markup(model: ExplainedModel, tmp_path: Path) -> None:
+    text = write_page(tmp_path / "page.html", model.evaluation, **model.options).read_text(encoding="utf-8")
+    assert IMAGE not in text
+    assert "<script>alert" not in text
+    assert text.count("</script>") == 2
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+
+
+def test_an_undefined_metric_is_null_not_broken_json(model: ExplainedModel, tmp_path: Path) -> None:
+    evaluation = replace(model.evaluation, metrics={"explain/gatt/truth_auroc": float("nan"), "val/acc": 0.5})
+    text = write_page(tmp_path / "page.html", evaluation).read_text(encoding="utf-8")
+    assert '{"name":"truth_auroc","value":null,"method":"gatt","protocol":null},{"name":"val/acc","value":0.5}' in text
+
+
+def test_graphs_are_drawn_whole_and_have_no_tree() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = PyGGAT(4, 8, 2, out_channels=2)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+            return global_add_pool(self.body(x, edge_index), batch)
+
+    graphs = [Data(x=torch.randn(size, 4), edge_index=torch.randint(0, size, (2, 3 * size))) for size in (4, 6)]
+    evaluation = evaluate(Net(), Batch.from_data_list(graphs), "all", ["gatt"], ["removal"])
+    content = page_content(evaluation)
+    assert content["kind"] == "graph"
+    assert [len(unpack(target["nodes"])) for target in content["targets"]] == [4, 6]
+    assert [target["layers"] for target in content["targets"]] == [None, None]
+    assert [target["target"] for target in content["targets"]] == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"predictions": torch.ones(3, 3)}, "predictions"),
+        ({"true_classes": torch.zeros(5, dtype=torch.long)}, "true_classes"),
+        ({"node_names": ["one"]}, "node_names"),
+        ({"class_names": ["one", "two"]}, "class_names"),
+        ({"max_edges": 0}, "max_edges"),
+        ({"max_targets": 0}, "max_targets"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    model: ExplainedModel, tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ArgumentError, match=f"`{named}`"):
+        write_page(tmp_path / "page.html", model.evaluation, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_attention_of_another_depth_is_refused(model: ExplainedModel, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="pairs of a network of 3 layers"):
+        write_page(tmp_path / "page.html", model.evaluation, attention=explained_model(3).attention)

@@ -1,0 +1,70 @@
+"""Folders import only from those before them, and `import attree` stays quick."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attree
+
+SOURCE = Path(attree.__file__).parent
+ORDER = (
+    *("errors", "hints", "ragged", "edges", "memory", "files", "metrics_file", "lock", "yaml_files"),
+    *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
+    *("report", "callbacks", "sweep", "paper", "cli"),
+)
+"""Files and folders of the package; each imports only from those before it, and from itself."""
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def imports(path: Path) -> list[str]:
+    """Modules of attree that a file imports when it is imported; those inside functions come later, or never."""
+    tree = ast.parse(path.read_text())
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("attree."):
+            found.append(node.module)
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.startswith("attree.")]
+    return found
+
+
+def files() -> list[Path]:
+    return [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+def test_every_folder_has_its_place() -> None:
+    assert {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in files()} == set(ORDER)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    late = [module for module in imports(path) if ORDER.index(room(module)) > ORDER.index(own)]
+    assert late == []
+
+
+def test_evaluation_knows_neither_lightning_nor_matplotlib() -> None:
+    for path in sorted((SOURCE / "evaluation").glob("*.py")):
+        text = path.read_text().replace("if TYPE_CHECKING:\n    import pandas as pd\n    from matplotlib", "")
+        assert "import lightning" not in text
+        assert "from lightning" not in text
+        assert "matplotlib import" not in text
+
+
+def test_importing_attree_alone_imports_nothing_heavy() -> None:
+    code = "import attree, sys; print(sorted({'torch', 'lightning', 'pandas', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", attree.__all__)
+def test_what_people_use_first_is_at_the_top(name: str) -> None:
+    assert getattr(attree, name).__name__ == name

@@ -1,0 +1,104 @@
+// The document that Python wrote, with a target's arrays unpacked when it is first looked at.
+
+const KINDS = { f4: Float32Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array };
+
+function unpack(packed) {
+  const [[kind, text]] = Object.entries(packed);
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return new KINDS[kind](bytes.buffer);
+}
+
+const unpackAll = (object) => Object.fromEntries(Object.entries(object).map(([key, value]) => [key, unpack(value)]));
+
+export class Content {
+  #targets = new Map();
+
+  constructor(content) {
+    Object.assign(this, content);
+    this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
+  }
+
+  /** What a node is called. */
+  nodeName(id) {
+    return this.nodeNames?.[id] ?? String(id);
+  }
+
+  /** What a class is called. */
+  className(number) {
+    return this.classNames?.[number] ?? `class ${number}`;
+  }
+
+  /** What a target is called. */
+  targetName(target) {
+    return this.kind === "node" ? this.nodeName(target.id) : String(target.id);
+  }
+
+  /** A target with its arrays. */
+  target(position) {
+    if (!this.#targets.has(position)) this.#targets.set(position, this.#unpackTarget(this.targets[position]));
+    return this.#targets.get(position);
+  }
+
+  #unpackTarget(raw) {
+    const nodes = unpack(raw.nodes);
+    const scale = (value) => (value / 65535) * 2 - 1;
+    const layers = raw.layers?.map((layer) => ({
+      weight: unpack(layer.weight),
+      present: layer.present ? unpack(layer.present) : null,
+    }));
+    const target = {
+      ...raw,
+      nodes,
+      x: Float64Array.from(unpack(raw.x), scale),
+      y: Float64Array.from(unpack(raw.y), (value) => -scale(value)),
+      hops: unpack(raw.hops),
+      source: unpack(raw.source),
+      destination: unpack(raw.destination),
+      truth: raw.truth ? unpack(raw.truth) : null,
+      scores: unpackAll(raw.scores),
+      effects: Object.fromEntries(Object.entries(raw.effects).map(([name, effect]) => [name, unpackAll(effect)])),
+      layers: layers ?? null,
+      names: Array.from(nodes, (id) => this.nodeName(id)),
+    };
+    target.size = target.source.length;
+    return target;
+  }
+
+  /** The values that a picture shows: a method's scores, or "effect": what reducing an edge does to the confidence. */
+  values(target, shown, protocol) {
+    return shown === EFFECT ? target.effects[protocol].pc : target.scores[shown];
+  }
+
+  /** What such values are called. */
+  valuesLabel(shown, protocol) {
+    return shown === EFFECT ? `ΔPC (${protocol})` : this.label[shown];
+  }
+}
+
+/** What stands in the place of a method where the effect itself is shown. Methods' names are not empty. */
+export const EFFECT = "";
+
+/** Positions of values, highest first; what is undefined comes last. Equal values keep their order. */
+export function ranking(values) {
+  const known = (value) => (Number.isNaN(value) ? -Infinity : value);
+  return Array.from(values.keys()).sort((a, b) => known(values[b]) - known(values[a]) || a - b);
+}
+
+/** Values between -1 and 1: 0 stays 0, the largest size becomes 1. */
+export function strengths(values) {
+  let largest = 0;
+  for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
+  return {
+    largest,
+    of: Float64Array.from(values, (value) => (Number.isFinite(value) && largest > 0 ? value / largest : 0)),
+  };
+}
+
+/** The rank of one value, the highest being 1; equal values share theirs. */
+export function rankOf(values, position) {
+  const own = values[position];
+  if (Number.isNaN(own)) return values.length;
+  let higher = 0;
+  for (const value of values) if (value > own) higher++;
+  return higher + 1;
+}

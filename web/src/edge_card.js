@@ -1,0 +1,99 @@
+// The card of one edge: its score by every method, and what reducing it does by every protocol.
+
+import { h } from "./dom.js";
+import { rankOf } from "./data.js";
+import { count, number, signed, whole } from "./format.js";
+
+/** The card's content. `tree` is the grown tree, or null. */
+export function edgeCard(content, target, edge, tree) {
+  const [from, to] = [target.source[edge], target.destination[edge]];
+  return [
+    h("h3", {}, `${target.names[from]} → ${target.names[to]}`),
+    h("p", { class: "notes" }, notes(content, target, edge, from, to).join(" · ")),
+    scoresTable(content, target, edge),
+    content.protocols.length > 0 ? effectsTable(content, target, edge) : null,
+    tree ? flows(target, edge, tree) : null,
+  ].filter(Boolean);
+}
+
+function notes(content, target, edge, from, to) {
+  const found = [];
+  if (from === to) found.push("self-loop");
+  if (target.truth?.[edge]) found.push("true explanation");
+  if (target.hops[to] !== 255) found.push(target.hops[to] === 0 ? "enters the target" : `${count(target.hops[to], "hop")} from the target`);
+  return found.length ? found : ["edge"];
+}
+
+function scoresTable(content, target, edge) {
+  const rows = content.methods.map(({ name, label }) => {
+    const values = target.scores[name];
+    const rank = rankOf(values, edge);
+    return h("tr", { "data-method": name },
+      h("th", { scope: "row" }, label),
+      h("td", { class: "value" }, number(values[edge])),
+      h("td", { class: "rank" }, `${whole(rank)} of ${whole(target.size)}`));
+  });
+  return h("table", {}, h("thead", {}, row("th", "method", "score", "rank")), h("tbody", {}, rows));
+}
+
+function effectsTable(content, target, edge) {
+  const rows = content.protocols.map(({ name }) => {
+    const effect = target.effects[name];
+    return h("tr", { "data-protocol": name },
+      h("th", { scope: "row" }, name),
+      h("td", { class: "pc" }, signed(effect.pc[edge])),
+      h("td", { class: "ne" }, signed(effect.ne[edge])),
+      h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge)));
+  });
+  const known = target.predicted !== undefined;
+  const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
+  return h("table", {},
+    h("caption", {}, "what reducing it does", before),
+    h("thead", {}, row("th", "protocol", "ΔPC", "ΔNE", "then")),
+    h("tbody", {}, rows));
+}
+
+/** The prediction after the reduction, in words, as far as it is known. */
+export function afterwards(content, target, effect, edge) {
+  const changed = Boolean(effect.changed[edge]);
+  if (effect.after) return `${content.className(effect.after[edge])} ${number(effect.confidence[edge], 3)}`;
+  if (target.predicted === undefined) return changed ? "another class" : "the same class";
+  const own = `${content.className(target.predicted)} ${number(Math.max(0, target.confidence - effect.pc[edge]), 3)}`;
+  return changed ? `not ${own}` : own;
+}
+
+/** The ways from each occurrence of the edge to the root: their attention multiplied, and the sum, which is GAtt. */
+function flows(target, edge, tree) {
+  const own = tree.filter((step) => step.edge === edge);
+  if (own.length === 0) return h("p", { class: "notes" }, "not in the part of the tree that is drawn");
+  const terms = own.slice(0, 4).map((step) => {
+    const factors = [];
+    for (let at = step; at.parent; at = at.parent) factors.push(number(at.attention));
+    return factors.join(" · ");
+  });
+  const rest = own.length > terms.length ? [`${own.length - terms.length} more`] : [];
+  const sum = own.reduce((total, step) => total + step.flow, 0);
+  const part = tree.length < target.treeSize ? " of the part that is drawn" : "";
+  return h("div", { class: "flows" },
+    h("p", {}, `${count(own.length, "time")} in the tree${part}; attention along the ways to the root:`),
+    h("p", { class: "sum" }, `${[...terms, ...rest].join(" + ")} = ${number(sum)}`));
+}
+
+/** One sentence for screen readers. */
+export function edgeSentence(content, target, edge, method, protocol) {
+  const [from, to] = [target.names[target.source[edge]], target.names[target.destination[edge]]];
+  const values = target.scores[method];
+  const rank = rankOf(values, edge);
+  const parts = [`Edge from ${from} to ${to}.`, `${content.label[method]} ${number(values[edge])}, rank ${rank} of ${target.size}.`];
+  if (target.truth?.[edge]) parts.push("A true explanation.");
+  if (protocol) {
+    const effect = target.effects[protocol];
+    parts.push(`Reducing it by ${protocol}: confidence changes by ${number(-effect.pc[edge])},`,
+      `the predicted class ${effect.changed[edge] ? "changes" : "stays"}.`);
+  }
+  return parts.join(" ");
+}
+
+function row(tag, ...cells) {
+  return h("tr", {}, cells.map((cell) => h(tag, { scope: "col" }, cell)));
+}

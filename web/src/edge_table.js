@@ -1,0 +1,187 @@
+// The edges beside the picture, sorted by any column. Arrow keys move through the rows.
+
+import { h } from "./dom.js";
+import { strengths } from "./data.js";
+import { afterwards } from "./edge_card.js";
+import { number, signed, whole } from "./format.js";
+
+const FIRST_ROWS = 50;
+
+export class EdgeTable {
+  #rows = [];
+  #sort = { key: null, down: true };
+  #shown = FIRST_ROWS;
+  #current = null;
+
+  /** `choose(edge)` is called with the row that gets the focus, `hover(edge)` with the one under the pointer. */
+  constructor({ choose, hover }) {
+    this.choose = choose;
+    this.head = h("thead");
+    this.body = h("tbody", {
+      keydown: (event) => this.#keys(event),
+      focusin: (event) => this.#focused(event),
+      pointerover: (event) => hover(edgeOf(event.target), event),
+      pointerleave: (event) => hover(-1, event),
+      click: (event) => edgeOf(event.target) >= 0 && choose(edgeOf(event.target)),
+    });
+    this.caption = h("caption", {});
+    this.more = h("button", { type: "button", class: "more", click: () => this.#showMore() });
+    this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Edges", tabindex: 0 },
+      h("table", { class: "edges" }, this.caption, this.head, this.body), this.more);
+    this.element = h("div", { class: "edge-table" }, this.scroller);
+  }
+
+  /** Show the visible edges of a target; without another wish they are sorted by what the picture shows. */
+  show(content, target, visible, method, protocol) {
+    this.#current = { content, target, visible, method, protocol };
+    this.columns = columns(content, target, method, protocol);
+    if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
+    this.#shown = FIRST_ROWS;
+    this.scroller.scrollTop = 0;
+    this.#draw();
+  }
+
+  #draw() {
+    const { target, visible, method } = this.#current;
+    const key = this.#sort.key ?? `score ${method}`;
+    const column = this.columns.find((one) => one.key === key) ?? this.columns[0];
+    const edges = Array.from({ length: target.size }, (_, edge) => edge).filter((edge) => visible[edge]);
+    const sign = this.#sort.down ? -1 : 1;
+    this.order = edges.sort((a, b) => sign * compare(column.order(a), column.order(b)) || a - b);
+    this.head.replaceChildren(h("tr", {}, this.columns.map((one) => this.#heading(one, one === column))));
+    this.#rows = [];
+    this.body.replaceChildren();
+    this.#grow(this.#shown);
+  }
+
+  #heading(column, isSorted) {
+    const direction = this.#sort.down ? "descending" : "ascending";
+    const press = () => {
+      this.#sort = { key: column.key, down: isSorted ? !this.#sort.down : column.down };
+      this.#draw();
+      this.head.querySelector(`[data-key="${CSS.escape(column.key)}"]`).focus();
+    };
+    return h("th", { scope: "col", "aria-sort": isSorted ? direction : null, class: column.class },
+      h("button", { type: "button", "data-key": column.key, title: column.hint, click: press },
+        column.title, h("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (this.#sort.down ? "▼" : "▲") : "")));
+  }
+
+  #grow(until) {
+    const { target } = this.#current;
+    for (const edge of this.order.slice(this.#rows.length, until)) {
+      const cells = this.columns.map((column, place) => {
+        const cell = h(place === 0 ? "th" : "td",
+          { class: column.class, scope: place === 0 ? "row" : null }, column.text(edge));
+        if (column.bar) cell.style.setProperty("--bar", `${Math.round(column.bar(edge) * 100)}%`);
+        return cell;
+      });
+      const row = h("tr", { "data-edge": edge, tabindex: this.#rows.length === 0 ? 0 : -1 }, cells);
+      if (target.truth?.[edge]) row.classList.add("true");
+      this.#rows.push(row);
+      this.body.append(row);
+    }
+    const left = this.order.length - this.#rows.length;
+    this.more.hidden = left <= 0;
+    this.more.textContent = `Show more (${whole(left)} left)`;
+    this.caption.textContent = `${whole(this.order.length)} of ${whole(target.wholeEdges)} edges`;
+  }
+
+  #showMore() {
+    const first = this.#rows.length;
+    this.#grow((this.#shown = first + 200));
+    this.#rows[first]?.focus();
+  }
+
+  /** Mark the chosen edge's row, and bring it into view. */
+  mark(edge, scroll) {
+    this.body.querySelector(".chosen")?.classList.remove("chosen");
+    if (edge < 0) return;
+    const place = this.order.indexOf(edge);
+    if (place < 0) return;
+    if (place >= this.#rows.length) this.#grow((this.#shown = place + 20));
+    const row = this.#rows[place];
+    row.classList.add("chosen");
+    this.#rove(row);
+    if (scroll) {
+      const [top, bottom] = [row.offsetTop - this.head.offsetHeight - 30, row.offsetTop + row.offsetHeight];
+      if (this.scroller.scrollTop > top) this.scroller.scrollTop = top;
+      else if (this.scroller.scrollTop + this.scroller.clientHeight < bottom) {
+        this.scroller.scrollTop = bottom - this.scroller.clientHeight;
+      }
+    }
+  }
+
+  /** One row at a time is in the order of the Tab key. */
+  #rove(row) {
+    for (const other of this.body.querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
+    row.tabIndex = 0;
+  }
+
+  #focused(event) {
+    const edge = edgeOf(event.target);
+    if (edge >= 0) this.choose(edge);
+  }
+
+  #keys(event) {
+    const place = this.#rows.indexOf(event.target.closest("tr"));
+    const to = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: this.order.length - 1 }[event.key];
+    if (to === undefined || to < 0 || to >= this.order.length) return;
+    event.preventDefault();
+    if (to >= this.#rows.length) this.#grow((this.#shown = to + 20));
+    this.#rove(this.#rows[to]);
+    this.#rows[to].focus();
+  }
+}
+
+function columns(content, target, method, protocol) {
+  const { names, source, destination } = target;
+  const list = [{
+    key: "edge", title: "edge", class: "name", down: false, hint: "source → destination",
+    text: (edge) => `${names[source[edge]]} → ${names[destination[edge]]}`,
+    order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
+  }];
+  if (target.truth) {
+    list.push({
+      key: "truth", title: "true", class: "flag", down: true, hint: "edges that truly explain the target",
+      text: (edge) => (target.truth[edge] ? "true" : ""), order: (edge) => target.truth[edge],
+    });
+  }
+  const score = ({ name, label }) => {
+    const values = target.scores[name];
+    const bars = name === method ? strengths(values).of : null;
+    return {
+      key: `score ${name}`, title: label, class: bars ? "number barred" : "number", down: true, hint: `score by ${label}`,
+      text: (edge) => number(values[edge]), order: (edge) => values[edge],
+      bar: bars && ((edge) => Math.max(0, bars[edge])),
+    };
+  };
+  list.push(...content.methods.filter(({ name }) => name === method).map(score));
+  const effect = target.effects[protocol];
+  if (effect) {
+    list.push(
+      {
+        key: "pc", title: "ΔPC", class: "number", down: true, hint: "decline of the predicted class's probability",
+        text: (edge) => signed(effect.pc[edge]), order: (edge) => effect.pc[edge],
+      },
+      {
+        key: "ne", title: "ΔNE", class: "number", down: true, hint: "change of negative entropy",
+        text: (edge) => signed(effect.ne[edge]), order: (edge) => effect.ne[edge],
+      },
+      {
+        key: "after", title: "then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
+        text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + effect.pc[edge],
+      },
+    );
+  }
+  list.push(...content.methods.filter(({ name }) => name !== method).map(score));
+  return list;
+}
+
+function compare(a, b) {
+  const [x, y] = [Number.isNaN(a) ? -Infinity : a, Number.isNaN(b) ? -Infinity : b];
+  return x === y ? 0 : x < y ? -1 : 1;
+}
+
+function edgeOf(element) {
+  return Number(element.closest("tr[data-edge]")?.dataset.edge ?? -1);
+}

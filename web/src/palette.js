@@ -1,0 +1,55 @@
+// Colours that colour-blind readers tell apart (Okabe and Ito), for light and dark.
+
+const LIGHT = {
+  name: "light",
+  paper: "#ffffff",
+  ink: "#222222",
+  muted: "#5f6368",
+  faint: "#d9d9d9",
+  node: "#ffffff",
+  rim: "#7a7f86",
+  target: "#e69f00",
+  onTarget: "#222222",
+  truth: "#0072b2",
+  chosen: "#111111",
+  rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
+  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
+  series: ["#0072b2", "#b87d00", "#008562", "#b0528b", "#2a86b8", "#c25400"],
+};
+
+const DARK = {
+  name: "dark",
+  paper: "#15181d",
+  ink: "#e8eaed",
+  muted: "#a2a9b3",
+  faint: "#343a43",
+  node: "#23282f",
+  rim: "#8a929d",
+  target: "#e69f00",
+  onTarget: "#15181d",
+  truth: "#56b4e9",
+  chosen: "#ffffff",
+  rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
+  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
+  series: ["#56b4e9", "#e69f00", "#2fc79b", "#e08fbc", "#8ecdf2", "#f0803c"],
+};
+
+export const palette = (theme) => (theme === "dark" ? DARK : LIGHT);
+
+const channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
+
+/** The colour of a strength between -1 and 1: further from the paper the stronger it is. */
+export function colorOf(colors, strength) {
+  const stops = strength < 0 ? colors.falling : colors.rising;
+  const place = Math.min(1, Math.abs(strength)) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
+  return `rgb(${from.map((value, channel) => Math.round(value + (place - low) * (to[channel] - value))).join(",")})`;
+}
+
+/** The theme around the explorer: a notebook's own, or what the reader's system prefers. */
+export function ambientTheme() {
+  const notebook = document.body.dataset.jpThemeLight;
+  if (notebook) return notebook === "true" ? "light" : "dark";
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}

@@ -1,0 +1,122 @@
+// Pick a target: search, list, next and previous.
+
+import { h, select } from "./dom.js";
+import { number, whole } from "./format.js";
+
+const MOST = 400;
+let lists = 0;
+
+export class TargetList {
+  #found = [];
+  #current = 0;
+
+  constructor(content, choose) {
+    this.content = content;
+    this.choose = choose;
+    this.id = `attree-targets-${lists++}`;
+    const noun = content.kind;
+    this.search = h("input", {
+      type: "search", placeholder: `Find a ${noun}`, "aria-label": `Find a ${noun} by number, name or class`,
+      "aria-controls": this.id, input: () => this.#draw(), keydown: (event) => this.#keys(event),
+    });
+    this.list = h("div", {
+      id: this.id, class: "targets", role: "listbox", tabindex: 0, "aria-label": `Explained ${noun}s`,
+      keydown: (event) => this.#keys(event),
+      click: (event) => {
+        const option = event.target.closest("[data-target]");
+        if (option) choose(Number(option.dataset.target));
+      },
+    });
+    this.note = h("p", { class: "notes", role: "status" });
+    this.kept = () => true;
+    this.element = h("div", { class: "target-list" }, this.search, this.#filter(), this.list, this.note);
+    this.#draw();
+  }
+
+  #filter() {
+    const { targets } = this.content;
+    const filters = { all: ["all", () => true] };
+    const wrong = (target) => target.true !== undefined && target.predicted !== target.true;
+    if (targets.some((target) => target.predicted !== undefined && wrong(target))) {
+      filters.wrong = ["wrong predictions", wrong];
+      filters.right = ["right predictions", (target) => !wrong(target)];
+    }
+    if (targets.some((target) => target.truth)) filters.truth = ["with true edges", (target) => Boolean(target.truth)];
+    if (Object.keys(filters).length === 1) return "";
+    const options = Object.entries(filters).map(([key, [text]]) => [key, text]);
+    return select("Show", options, "all", (key) => {
+      this.kept = filters[key][1];
+      this.#draw();
+    }).element;
+  }
+
+  /** Every word that a target can be found by. */
+  #words(target) {
+    const { content } = this;
+    const words = [String(target.id), content.targetName(target)];
+    for (const own of [target.predicted, target.true]) if (own !== undefined) words.push(content.className(own));
+    return words.join(" ").toLowerCase();
+  }
+
+  #draw() {
+    const asked = this.search.value.trim().toLowerCase();
+    const { content } = this;
+    const exact = (position) => content.targetName(content.targets[position]).toLowerCase() === asked;
+    this.#found = content.targets
+      .map((target, position) => [target, position])
+      .filter(([target]) => this.kept(target) && this.#words(target).includes(asked))
+      .map(([, position]) => position);
+    if (asked) this.#found.sort((a, b) => exact(b) - exact(a));
+    this.list.replaceChildren(...this.#found.slice(0, MOST).map((position) => this.#option(position)));
+    const parts = [`${whole(this.#found.length)} of ${whole(content.targets.length)}`];
+    if (this.#found.length > MOST) parts.push(`first ${MOST} listed`);
+    if (content.targets.length < content.numTargets) parts.push(`${whole(content.numTargets)} were evaluated`);
+    this.note.textContent = parts.join("; ");
+    this.mark(this.#current);
+  }
+
+  #option(position) {
+    const { content } = this;
+    const target = content.targets[position];
+    const option = h("div", {
+      role: "option", id: `${this.id}-${position}`, "data-target": position, "aria-selected": "false",
+    }, h("span", { class: "name" }, content.targetName(target)));
+    if (target.predicted !== undefined) {
+      const isWrong = target.true !== undefined && target.true !== target.predicted;
+      option.append(h("span", { class: "class" }, content.className(target.predicted)),
+        h("span", { class: isWrong ? "mark wrong" : "mark" }, isWrong ? "wrong" : number(Math.round(target.confidence * 100) / 100)));
+    }
+    return option;
+  }
+
+  /** Show which target is looked at. */
+  mark(position) {
+    this.#current = position;
+    this.list.querySelector('[aria-selected="true"]')?.setAttribute("aria-selected", "false");
+    const option = this.list.querySelector(`[data-target="${position}"]`);
+    option?.setAttribute("aria-selected", "true");
+    if (option) this.list.setAttribute("aria-activedescendant", option.id);
+    else this.list.removeAttribute("aria-activedescendant");
+    if (!option) return;
+    const [top, bottom] = [option.offsetTop, option.offsetTop + option.offsetHeight];
+    if (top < this.list.scrollTop) this.list.scrollTop = top;
+    else if (bottom > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = bottom - this.list.clientHeight;
+  }
+
+  /** The target some places on in the list as it is filtered; where that leaves one alone, among all. */
+  neighbour(step) {
+    const among = this.#found.length > 1 ? this.#found : [...this.content.targets.keys()];
+    const place = among.indexOf(this.#current);
+    return place < 0 ? among[0] : among[(((place + step) % among.length) + among.length) % among.length];
+  }
+
+  #keys(event) {
+    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
+    if (event.key in steps) this.choose(this.neighbour(steps[event.key]));
+    else if (event.key === "Enter" && this.#found.length > 0) this.choose(this.#found[0]);
+    else if (event.target === this.list && event.key === "Home") this.choose(this.#found[0]);
+    else if (event.target === this.list && event.key === "End") this.choose(this.#found.at(-1));
+    else return;
+    event.preventDefault();
+  }
+}
