@@ -77,3 +77,10 @@ def test_damaged_files_are_reported(data_root: str, tmp_path: Path) -> None:
 def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Planetoid(**arguments)
+
+
+@pytest.mark.needs("planetoid/Cora/raw")
+def test_features_are_normalised_unless_asked_otherwise(data_root: str) -> None:
+    normal, stored = Planetoid(root=data_root).graph.x, Planetoid(normalize_features=False, root=data_root).graph.x
+    assert stored.unique().tolist() == [0.0, 1.0]
+    torch.testing.assert_close(normal, stored / stored.sum(dim=1, keepdim=True))

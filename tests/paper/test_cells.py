@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+from torch_geometric.utils import coalesce
+
+from attree.attention import LoopedGraph
+from attree.attention.softmax_tap import tap_softmax
+from attree.attribution import GAtt
+from attree.data import GroundTruth
+from attree.evaluation import evaluate
+from attree.metrics.functional import pearson
+from attree.paper.cells import Calculation, Explanation, Faithfulness, HeadSelection, Workshop
+from attree.paper.cells.explanation import some_of
+from attree.paper.cells.faithfulness import authors_targets
+from attree.paper.cells.proximity import _correlations
+from attree.paper.cells.speed import CALCULATIONS
+from attree.paper.net import Net
+from attree.paper.printed_numbers import printed
+from helpers.graphs import NODES, messy_graph
+
+
+@pytest.fixture
+def shop(data_root: str, tmp_path: Path) -> Workshop:
+    return Workshop(data_root, tmp_path / "cells")
+
+
+@pytest.mark.needs("gatt_paper")
+@pytest.mark.parametrize("dataset", ["Infection", "BA-Shapes"])
+@pytest.mark.parametrize("method", ["gatt", "avgatt"])
+def test_explanation_accuracy_with_the_authors_weights_is_the_printed_one(
+    shop: Workshop, dataset: str, method: str
+) -> None:
+    rows = printed("explanation").set_index(["dataset", "model", "method"])["paper"]
+    result = Explanation(Net(dataset, "GAT", 3, weights="authors"), method).result(shop)
+    assert f"{result['auroc']:.4f}" == f"{rows[dataset, 'GAT', method]:.4f}"
+    assert result["targets"] == result["of"] == {"Infection": 974, "BA-Shapes": 400}[dataset]
+
+
+def test_targets_are_the_authors() -> None:
+    legacy = np.random.RandomState(0)  # noqa: NPY002
+    assert authors_targets(500).tolist() == sorted(legacy.choice(500, 100, replace=False).tolist())
+    assert authors_targets(5).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.needs("webkb/texas")
+def test_faithfulness_is_what_evaluate_says_and_is_measured_once(shop: Workshop) -> None:
+    net = Net("Texas", "GAT", 2, epochs=3)
+    cell = Faithfulness(net, ("weight",), targets=10)
+    result = cell.result(shop)
+    model, accuracy = shop.model(net)
+    graph = shop.node_data("Texas", 2, 0).graph
+    expected = evaluate(model, graph, authors_targets(graph.num_nodes, 10), ["gatt", "random"], ["weight"])
+    for name, value in expected.metrics.items():
+        assert result["metrics"][name] == pytest.approx(value, abs=1e-6)
+    assert result["accuracy"] == accuracy
+    assert result["changed"] == {"weight": expected.num_changed("weight")}
+    assert result["pairs"] == len(expected.pairs)
+    low, high = result["intervals"]["explain/gatt/weight/pc_pearson"]
+    assert low < result["metrics"]["explain/gatt/weight/pc_pearson"] < high
+
+    fresh = Workshop(shop.root, shop.cache.folder)
+    assert (
+        cell.result(fresh)["metrics"]["explain/gatt/weight/p_auroc"] == expected.metrics["explain/gatt/weight/p_auroc"]
+    )
+    assert cell.known(fresh) is not None
+    assert Faithfulness(net, ("weight",), targets=11).known(fresh) is None
+    torch.testing.assert_close(fresh.model(net)[0].state_dict(), model.state_dict())
+
+
+@pytest.mark.needs("webkb/texas")
+def test_the_authors_dpc_is_that_of_the_most_probable_class(shop: Workshop) -> None:
+    """Against one forward pass per edge, its weight set to 0 in both layers."""
+    net = Net("Texas", "GAT", 2, epochs=3)
+    result = Faithfulness(net, ("weight",), targets=3).result(shop)
+    model, _ = shop.model(net)
+    graph = shop.node_data("Texas", 2, 0).graph
+    found = evaluate(model, graph, authors_targets(graph.num_nodes, 3), ["gatt"], ["weight"])
+    pairs, deltas = found.pairs, []
+    with torch.no_grad():
+        before = model(graph.x, graph.edge_index).softmax(dim=-1)
+        for owner, edge in zip(pairs.owner.tolist(), pairs.edges.tolist(), strict=True):
+
+            def mute(conv: object, scores: Tensor, softmax: Callable[[Tensor], Tensor], edge: int = edge) -> Tensor:
+                weights = softmax(scores).clone()
+                weights[edge] = 0.0
+                return weights
+
+            with tap_softmax(model, mute):
+                after = model(graph.x, graph.edge_index).softmax(dim=-1)
+            target = int(pairs.targets[owner])
+            deltas.append(float(before[target].max() - after[target].max()))
+    expected = np.corrcoef(found.pair_scores["gatt"].numpy(), np.array(deltas))[0, 1]
+    assert result["metrics"]["explain/gatt/weight/most_probable_pearson"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.needs("webkb/texas")
+def test_single_heads_are_scored_against_the_whole_networks_reductions(shop: Workshop) -> None:
+    net = Net("Texas", "GAT", 2, heads=3, epochs=2)
+    result = HeadSelection(net, targets=10).result(shop)
+    assert set(result["pearson"]) == {"0,0", "1,0", "2,0"}
+    model, _ = shop.model(net)
+    graph = shop.node_data("Texas", 2, 0).graph
+    found = evaluate(model, graph, authors_targets(graph.num_nodes, 10), [GAtt((1, 0))], ["weight"])
+    expected = pearson(found.pair_scores["gatt"], found.reductions["weight"].delta_pc)
+    assert result["pearson"]["1,0"] == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.needs("gatt_paper")
+@pytest.mark.parametrize("name", list(CALCULATIONS))
+def test_all_calculations_of_gatt_agree(shop: Workshop, name: str) -> None:
+    result = Calculation(Net("BA-Shapes", "GAT", 3, weights="authors"), name, targets=2).result(shop)
+    assert result["largest_gap"] < 1e-5
+    assert (result["targets"], result["of"]) == (2, 400)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_proximity_against_paths_and_distances_of_networkx(layers: int) -> None:
+    looped = LoopedGraph(coalesce(messy_graph(5)), NODES)
+    found = _correlations(looped, torch.arange(NODES), layers)
+    edges = looped.edge_index.t().tolist()
+    network = nx.DiGraph(edges)
+    adjacency = nx.to_numpy_array(network, nodelist=range(NODES))
+    for target in range(NODES):
+        hops = dict(nx.single_target_shortest_path_length(network, target))
+        near, often = [], []
+        for _, destination in edges:
+            # Walks from where the edge ends to the target, of every length that still fits.
+            count = sum(np.linalg.matrix_power(adjacency, length)[destination, target] for length in range(layers))
+            if count:
+                near.append(hops[destination])
+                often.append(count)
+        defined = len(set(near)) > 1 and len(set(often)) > 1
+        expected = float(spearmanr(near, often).statistic) if defined else math.nan
+        assert found[target] == pytest.approx(expected, nan_ok=True)
+
+
+def test_some_of_the_truth_is_that_of_its_targets() -> None:
+    edges = torch.arange(12).view(2, 6)
+    truth = GroundTruth(torch.tensor([3, 5, 7, 9]), edges, torch.tensor([0, 1, 3, 3, 6]))
+    part = some_of(truth, 2)
+    assert part.targets.tolist() == [3, 7]
+    for target in (3, 7):
+        assert part.edges_of(target).tolist() == truth.edges_of(target).tolist()
+    assert some_of(truth, None) is truth
+    assert some_of(truth, 9) is truth
+    shared = some_of(GroundTruth(truth.targets, edges), 2)
+    assert shared.edges_of(7).tolist() == edges.tolist()
