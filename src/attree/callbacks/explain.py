@@ -236,8 +236,7 @@ class ExplainCallback(Callback):
         self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if self._has_diverged:
             self._say_diverged()
-        # What is measured after training has ended is beside what was validated last, or where validated again.
-        step = trainer.global_step - (0 if self._has_ended and trainer.validating else 1)
+        step = trainer.global_step - 1  # where this epoch's other scalars are
         log_explanation(trainer, pl_module, self._named(metrics), step, in_bar=not self._has_ended)
         if self._board is not None and not self._has_layout:
             with warn_only("TensorBoard's page of custom scalars"):
