@@ -2,19 +2,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from test_exact import KINDS, assert_as_brute_force, setting
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GraphNorm, RGATConv, TransformerConv, global_add_pool
+from torch_geometric.nn import GATConv, GCNConv, GraphNorm, RGATConv, global_add_pool
 from torch_geometric.nn.models import GAT as PyGGAT
-from torch_geometric.utils import add_self_loops
-from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention, resolve_protocol
+from helpers import user_models
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.one_pass_each import reduced_outputs
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
@@ -34,104 +33,33 @@ def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, prot
     assert_as_brute_force(generic, net, x, graph, protocol, 1e-10)
 
 
-class UserModel(nn.Module):
-    """Mixed layers with edge features, skip connections and a linear head; the first adds no self-loops."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = TransformerConv(4, 6, heads=2, edge_dim=3, beta=True)
-        self.second = GATv2Conv(12, 5, heads=2, edge_dim=3, fill_value="mean")
-        self.third = GATConv(10, 6, add_self_loops=False)
-        self.norm = nn.BatchNorm1d(10)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, scale: Tensor, shift: float = 0.0) -> Tensor:
-        x = F.elu(self.first(x, edge_index, edge_attr))
-        x = F.elu(self.norm(self.second(x, edge_index, edge_attr))) * scale + shift
-        return self.head(self.third(x, edge_index)).log_softmax(-1)
-
-
-class OwnLoops(nn.Module):
-    """Adds a second self-loop to some nodes, outside its layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = GATConv(4, 3, add_self_loops=False)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(x, add_self_loops(edge_index, num_nodes=x.shape[0])[0])
-
-
-class Masked(nn.Module):
-    """Reduces one edge by replacing PyG's softmax in a layer's module for the time of a pass: no tap involved."""
-
-    def __init__(self, model: nn.Module, graph: LoopedGraph, edge: int, protocol: Protocol) -> None:
-        super().__init__()
-        self.model, self.edge, self.protocol = model, graph.edge_index[:, edge], protocol
-        copies = (graph.edge_index == self.edge.unsqueeze(1)).all(0).nonzero().view(-1)
-        self.rank = int((copies < edge).sum())
-
-    def forward(self, monkeypatch: pytest.MonkeyPatch, *args: object, **kwargs: object) -> Tensor:
-        seen: list[Tensor] = []
-
-        def softmax(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
-            source, destination = seen[-1]
-            same = ((source == self.edge[0]) & (destination == self.edge[1])).nonzero().view(-1)
-            same = same if self.edge[0] == self.edge[1] else same[self.rank : self.rank + 1]
-            if self.protocol is PROTOCOLS["coefficient"]:
-                src = src.index_fill(0, same, 0.0)
-            if self.protocol is PROTOCOLS["removal"]:
-                src = src.index_fill(0, same, -1e30)
-            out = pyg_softmax(src, index, *rest, **options)
-            return out if self.protocol is PROTOCOLS["coefficient"] else out.index_fill(0, same, 0.0)
-
-        def see(conv: nn.Module, inputs: tuple) -> None:
-            seen.append(inputs[0])
-
-        handles = []
-        with monkeypatch.context() as patch:
-            for name in ("gat_conv", "gatv2_conv", "transformer_conv"):
-                patch.setattr(f"torch_geometric.nn.conv.{name}.softmax", softmax)
-            for module in self.model.modules():
-                if isinstance(module, GATConv | GATv2Conv | TransformerConv):
-                    handles.append(module.register_propagate_forward_pre_hook(see))
-                    handles.append(module.register_edge_update_forward_pre_hook(see))
-            out = self.model(*args, **kwargs)
-        for handle in handles:
-            handle.remove()
-        return out
-
-
-def user_calls() -> list[tuple[nn.Module, tuple, dict]]:
-    edge_index = messy_graph(1)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(NODES, 4, generator=generator).double()
-    edge_attr = torch.randn(edge_index.shape[1], 3, generator=generator).double()
-    scale = torch.rand(NODES, 1, generator=generator).double()
-    return [
-        (UserModel(), (x, edge_index, edge_attr), {"scale": scale, "shift": 0.5}),
-        (PyGGAT(4, 6, 2, 3, heads=2, norm="batch", jk="cat"), (x, edge_index), {}),
-        (PyGGAT(4, 6, 3, 3, v2=True, edge_dim=3, act="relu"), (x, edge_index), {"edge_attr": edge_attr}),
-        (OwnLoops(), (x, edge_index), {}),
-    ]
+EDGES = messy_graph(1)
+X = torch.randn(NODES, user_models.IN, generator=torch.Generator().manual_seed(0)).double()
+FURTHER = {
+    "edge_attr": torch.randn(EDGES.shape[1], 3, generator=torch.Generator().manual_seed(1)).double(),
+    "scale": torch.rand(NODES, 1, generator=torch.Generator().manual_seed(2)).double(),
+    "shift": 0.5,
+}
+USERS = {
+    "mixed": (user_models.Mixed(), 3, ("edge_attr", "scale", "shift")),
+    "PyG GAT": (PyGGAT(4, 6, 2, 3, heads=2, norm="batch", jk="cat"), 2, ()),
+    "PyG GATv2": (PyGGAT(4, 6, 3, 3, v2=True, edge_dim=3, act="relu"), 3, ("edge_attr",)),
+    "own loops": (user_models.OwnLoops(), 1, ()),
+}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
-@pytest.mark.parametrize("number", range(4), ids=["mixed", "PyG GAT", "PyG GATv2", "own loops"])
-def test_user_models_as_one_forward_pass_each(number: int, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, args, kwargs = user_calls()[number]
-    model = randomize(model, 4).double().eval()
-    graph = LoopedGraph(args[1], NODES)
-    pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), 3)
-    reducer = CopiesReducer(model, *args, memory=20_000, **kwargs)
+@pytest.mark.parametrize("name", list(USERS))
+def test_user_models_as_one_forward_pass_each(name: str, protocol: Protocol) -> None:
+    """Also where several self-loops of one node have different edge features."""
+    model, depth, further = USERS[name]
+    model, kwargs = randomize(model, 4).double().eval(), {key: FURTHER[key] for key in further}
+    graph = LoopedGraph(EDGES, NODES)
+    pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), depth)
+    reducer = CopiesReducer(model, X, EDGES, memory=20_000, **kwargs)
     reduction = reducer.reduce(pairs, protocol, with_probability=True)
-    reduced = {
-        edge: Masked(model, graph, edge, protocol)(monkeypatch, *args, **kwargs).softmax(-1).detach()
-        for edge in pairs.edges.unique().tolist()
-    }
-    targets = pairs.targets[pairs.owner].tolist()
-    expected = torch.stack([reduced[e][v] for e, v in zip(pairs.edges.tolist(), targets, strict=True)])
-    assert reduction.probability is not None
+    after = torch.stack(reduced_outputs(model, graph.edge_index, protocol.name, X, EDGES, **kwargs)).softmax(-1)
+    expected = after[pairs.edges, pairs.targets[pairs.owner]]
     torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
     assert float(reduction.delta_pc.abs().max()) > 1e-3
 

@@ -31,7 +31,7 @@ def check(seed: int) -> bool:
     if "batch" in case.kwargs:
         pairs = graph_pairs(graph, case.kwargs["batch"])
     else:
-        pairs = subgraph_pairs(graph, torch.arange(graph.num_nodes), reducer.attention.num_layers)
+        pairs = subgraph_pairs(graph, torch.arange(graph.num_nodes), case.net.depth)
     for name, protocol in PROTOCOLS.items():
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         after = reduced_outputs(case.net, graph.edge_index, name, case.x, case.edge_index, **case.kwargs)

@@ -33,12 +33,15 @@ FURTHER = {
 }
 # Several self-loops of one node are one edge of the looped graph: they have the same features.
 FURTHER["edge_attr"][EDGES[0] == EDGES[1]] = 0.5
+DEPTHS = {"mixed": 3, "own loops": 1}
 SERVED, REFUSED = user_models.served(NODES), user_models.refused()
 
 
-def assert_as_one_pass_each(reducer: Any, model: nn.Module, x: Tensor, edge_index: Tensor, **kwargs: Tensor) -> None:
+def assert_as_one_pass_each(
+    reducer: Any, model: nn.Module, x: Tensor, edge_index: Tensor, depth: int = 2, **kwargs: Tensor
+) -> None:
     graph = LoopedGraph(EDGES, NODES)
-    pairs = subgraph_pairs(graph, torch.tensor([0, 5, 9, 10]), reducer.attention.num_layers)
+    pairs = subgraph_pairs(graph, torch.tensor([0, 5, 9, 10]), depth)
     for name, protocol in PROTOCOLS.items():
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         after = (
@@ -60,7 +63,7 @@ def test_served(name: str) -> None:
         warnings.simplefilter("error")
         reducer = make_reducer(model, x, EDGES, **kwargs)
     assert isinstance(reducer, ExactReducer)
-    assert_as_one_pass_each(reducer, model, x, EDGES, **kwargs)
+    assert_as_one_pass_each(reducer, model, x, EDGES, DEPTHS.get(name, 2), **kwargs)
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
@@ -76,7 +79,7 @@ def test_copies_take_over_and_say_why() -> None:
     with pytest.warns(UserWarning, match=r"Asked is reduced by .* copies .* GATConv is called with `return_attention"):
         reducer = make_reducer(model, X, EDGES)
     assert isinstance(reducer, CopiesReducer)
-    assert_as_one_pass_each(reducer, model, X, EDGES)
+    assert_as_one_pass_each(reducer, model, X, EDGES, depth=1)
 
 
 def test_self_loops_of_different_features_go_to_copies() -> None:
@@ -84,7 +87,7 @@ def test_self_loops_of_different_features_go_to_copies() -> None:
     features[EDGES[0] == EDGES[1]] = torch.arange(int((EDGES[0] == EDGES[1]).sum())).unsqueeze(-1).double()
     with pytest.warns(UserWarning, match="several self-loops at one node"):
         reducer = make_reducer(model, X, EDGES, edge_attr=features, scale=FURTHER["scale"])
-    assert_as_one_pass_each(reducer, model, X, EDGES, edge_attr=features, scale=FURTHER["scale"])
+    assert_as_one_pass_each(reducer, model, X, EDGES, 3, edge_attr=features, scale=FURTHER["scale"])
 
 
 @pytest.mark.parametrize("name", ["graph norm", "pooling", "noise"])
@@ -264,6 +267,17 @@ def test_an_algebra_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     register_algebra(GATConv, Wrong)
     with pytest.raises(CannotTakeApartError, match="computes something else"):
         ExactReducer(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
+
+
+@pytest.mark.parametrize("make", [ExactReducer, CopiesReducer])
+def test_pairs_of_another_depth_or_graph_are_refused(make: type) -> None:
+    reducer = make(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
+    graph = LoopedGraph(EDGES, NODES)
+    with pytest.raises(ArgumentError, match="a network of 2 layers"):
+        reducer.reduce(subgraph_pairs(graph, torch.tensor([0]), 1), PROTOCOLS["weight"])
+    other = LoopedGraph(EDGES[:, 1:], NODES)
+    with pytest.raises(ArgumentError, match="another graph"):
+        reducer.reduce(subgraph_pairs(other, torch.tensor([0]), 2), PROTOCOLS["weight"])
 
 
 def test_what_is_registered_is_checked() -> None:

@@ -137,9 +137,11 @@ class Subject:
     def adopt(self, attention: Attention) -> None:
         """Take attention that was seen elsewhere with the same model and inputs, so that there is one source of it.
 
-        It lists all calls of convolutions; which of them are layers was found when attention was first captured.
+        If it lists all calls of convolutions, those are taken that were found to be layers when it was first captured.
         """
-        self._attention = attention if self._calls is None else attention.only(self._calls)
+        if self._calls is not None and attention.calls is None:
+            attention = attention.only(self._calls)
+        self._attention = attention
 
     def forget(self) -> None:
         """Drop the attention: whatever is asked next is answered with the model's weights of then."""

@@ -107,6 +107,7 @@ class CopiesReducer:
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
+        pairs.check(self.graph, self.attention.num_layers)
         writer = ReductionWriter(pairs, self._call.logits, self.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         owner, done = pairs.owner[flow], 0

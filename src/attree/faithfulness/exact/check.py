@@ -143,7 +143,7 @@ class _RowCheck:
         if self.wiring is not None:
             return self.wiring
         assert mode is not None
-        if EDGES in mode.of(output):
+        if EDGES in mode.marks(output):
             raise CannotTakeApartError("its output depends on edges outside its attention layers")
         return mode.wiring(output, None if graphs is None else "one graph" if sample.whole else "graphs")
 
@@ -164,7 +164,7 @@ class _RowCheck:
         if self.decoy:
             out[-1] = _noise(out, self._calls)
         if self._mode is not None:
-            self._mode.mark(out, {self._calls})
+            self._mode.mark(out, self._calls)
         return out
 
     def _feeds(self, given: ConvArguments) -> tuple[int, ...]:
@@ -172,13 +172,13 @@ class _RowCheck:
             return self.wiring.feeds[self._calls - 1]
         mode = self._mode
         assert mode is not None
-        stages = mode.of(given.x)
+        stages = mode.marks(given.x)
         feeds = tuple(sorted(stage for stage in stages if stage > 0))
         if feeds and EDGES in stages:
             raise CannotTakeApartError("the features of its nodes depend on edges outside its attention layers")
         if feeds and BATCH in stages:
             raise CannotTakeApartError("something between its attention layers sees whole graphs")
-        if mode.of(given.features) - {EDGES}:
+        if mode.marks(given.features) - {EDGES}:
             raise CannotTakeApartError("its edge features depend on its nodes")
         mode.feeds.append(feeds)
         return feeds
@@ -186,12 +186,12 @@ class _RowCheck:
     def _mark(self, mode: StageMode, given: ModelInputs) -> None:
         """Say which arguments are about nodes, graphs and edges."""
         call = self.recording.call
-        mode.mark(given.x, {INPUT})
-        mode.mark(given.edge_index, {EDGES})
+        mode.mark(given.x, INPUT)
+        mode.mark(given.edge_index, EDGES)
         stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if call.batch is None else BATCH}
         for kind, (_, value) in zip(call.kinds, given.named(), strict=True):
             if kind in stage:
-                mode.mark(value, {stage[kind]})
+                mode.mark(value, stage[kind])
 
 
 def _noise(like: Tensor, seed: int) -> Tensor:

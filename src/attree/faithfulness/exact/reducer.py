@@ -105,6 +105,7 @@ class ExactReducer:
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
         recording, wiring = self._forward()
+        pairs.check(self.graph, wiring.depth)
         if self._plan is None or self._plan.pairs is not pairs or self._plan.wiring != wiring:
             shapes = [
                 LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers

@@ -7,7 +7,7 @@ one instance; all is undone on exit, also after an exception. The model's code i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.capture import evaluating
+from attree.attention.eager import evaluating
 from attree.subject import ModelInputs
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Tensor]
@@ -35,12 +35,8 @@ class RowModel:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.model = model
-        self._modules = modules = list(model.modules())
+        modules = list(model.modules())
         self.convs = [module for module in modules if isinstance(module, MessagePassing)]
-        self._compiled = any(
-            hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-            for module in modules
-        )
         self._rnns = [module for module in modules if isinstance(module, nn.RNNBase)]
         self._handler: Handler | None = None
         self._copies: dict[int, Tensor] = {}
@@ -67,10 +63,8 @@ class RowModel:
     def opened(self) -> Iterator[None]:
         """While open, the model is in eval mode, its weights are the copies, and its convolutions are replaced."""
         with ExitStack() as stack:
-            if any(module.training for module in self._modules):
-                stack.enter_context(evaluating(self.model))
+            stack.enter_context(evaluating(self.model))
             stack.enter_context(torch.no_grad())
-            stack.enter_context(self._eager())
             for rnn in self._rnns:
                 stack.callback(_list_weights, rnn)
             for table, name, tensor in self._slots:
@@ -86,10 +80,6 @@ class RowModel:
     def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Tensor:
         assert self._handler is not None
         return self._handler(conv, args, kwargs)
-
-    def _eager(self) -> AbstractContextManager[Any]:
-        """Compiled models run as they were written: a compiled convolution cannot be replaced."""
-        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
 
 def _list_weights(rnn: nn.RNNBase) -> None:

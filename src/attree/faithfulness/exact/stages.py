@@ -7,13 +7,10 @@ operation must have the same rows and form a *family*; those that never meet nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from attree.attention.provenance import Marks, Provenance, tensors_in
 
 INPUT = 0
 """The stage of features and other arguments with one row a node; call number c returns stage c, counted from 1."""
@@ -51,6 +48,14 @@ class Wiring:
         return max(*self.family, -1 if self.readout is None else self.readout) + 1
 
     @property
+    def depth(self) -> int:
+        """The most calls on a way from the input to the output."""
+        depths: list[int] = []
+        for feeds in self.feeds:
+            depths.append(1 + max((depths[before - 1] for before in feeds), default=0))
+        return max((depths[call - 1] for call in self.outputs), default=0)
+
+    @property
     def stages_meet(self) -> bool:
         """Whether some stages share their rows."""
         return len(set(self.family)) < len(self.family)
@@ -60,8 +65,8 @@ class StageError(Exception):
     """Stages meet that must not; no TypeError, which torch would take for an operator that is not there."""
 
 
-class StageMode(TorchDispatchMode):
-    """While open, follows stages through every operation.
+class StageMode(Provenance):
+    """While open, follows stages through every operation, as marks of tensors.
 
     Args:
         rows: Number of rows that the model runs on.
@@ -72,41 +77,20 @@ class StageMode(TorchDispatchMode):
         self.rows = rows
         self.width = 1
         self.feeds: list[tuple[int, ...]] = []
-        self.meetings: set[frozenset[int]] = set()
-        self._stages: dict[int, frozenset[int]] = {}
-        self._alive: list[Tensor] = []
-
-    def mark(self, tensor: Any, stages: Iterable[int]) -> None:
-        """Say which stages a tensor comes from; all views of it do."""
-        if _has_storage(tensor):
-            place = tensor.untyped_storage().data_ptr()
-            self._stages[place] = self._stages.get(place, frozenset()) | frozenset(stages)
-            self._alive.append(tensor)  # or another tensor might take its place in memory
-
-    def of(self, value: Any) -> frozenset[int]:
-        """The stages that a tensor, or a collection of them, comes from."""
-        found: frozenset[int] = frozenset()
-        for leaf in torch.utils._pytree.tree_leaves(value):
-            if _has_storage(leaf):
-                found |= self._stages.get(leaf.untyped_storage().data_ptr(), frozenset())
-        return found
+        self.meetings: set[Marks] = set()
 
     def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Pass stages on."""
-        kwargs = kwargs or {}
-        stages = self.of((args, kwargs))
+        """Pass stages on, and note which meet."""
+        stages = self.marks((args, kwargs))
         if EDGES in stages and len(stages) > 1:
             raise StageError("its forward mixes nodes and edges outside its attention layers")
         if len(stages) > 1:
             self.meetings.add(stages)
-        out = func(*args, **kwargs)
-        if stages:
-            for leaf in torch.utils._pytree.tree_leaves(out):
-                self.mark(leaf, stages)
-                if isinstance(leaf, Tensor) and EDGES not in stages:
-                    self.width = max(self.width, leaf.numel() // self.rows)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if stages and EDGES not in stages:
+            self.width = max(self.width, *(tensor.numel() // self.rows for tensor in tensors_in(out)), 1)
         return out
 
     def wiring(self, output: Any, readout: Literal["graphs", "one graph"] | None) -> Wiring:
@@ -122,13 +106,9 @@ class StageMode(TorchDispatchMode):
             joined = {family[stage] for stage in met}
             family = {stage: min(joined) if number in joined else number for stage, number in family.items()}
         numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
-        outputs = tuple(sorted(stage for stage in self.of(output) if stage > 0))
+        outputs = tuple(sorted(stage for stage in self.marks(output) if stage > 0))
         become_graphs = None
         if readout is not None:
             become_graphs = numbers[family[BATCH if readout == "graphs" else outputs[0] if outputs else INPUT]]
         families = tuple(numbers[family[stage]] for stage in stages if stage != BATCH)
         return Wiring(tuple(self.feeds), families, outputs, self.width, become_graphs, readout == "one graph")
-
-
-def _has_storage(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided and value.numel() > 0
