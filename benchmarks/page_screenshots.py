@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from torch_geometric.data import Data
 from attree.attention import capture_attention
 from attree.data import Infection
 from attree.evaluation import Evaluator
+from attree.faithfulness import reduce_attention
 from attree.models import GAT
 from attree.report.page import write_page
 from attree.report.page.content import Curves
@@ -69,9 +71,12 @@ def make_page(path: Path) -> Path:
     curves = train(net, graph, evaluator)
     attention = capture_attention(net, graph.x, graph.edge_index)
     steps = ["1 step away", *(f"{count} steps away" for count in range(2, NUM_LAYERS + 1))]
+    result = evaluator.evaluate()
+    inputs = (net, graph.x, graph.edge_index, result.pairs)
+    reductions = {name: reduce_attention(*inputs, name, with_probability=True) for name in result.reductions}
     return write_page(
         path,
-        evaluator.evaluate(),
+        replace(result, reductions=reductions),
         title="Infection: what attention says of a 3-layer GAT",
         attention=attention,
         predictions=attention.output.softmax(-1)[targets],
@@ -106,12 +111,12 @@ def show(driver: Chrome, place: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the pictures go")
-    parser.add_argument("--target", type=int, default=4, help="which of the targets, counted from 0")
+    parser.add_argument("--target", type=int, default=2, help="which of the targets, counted from 0")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, chromium() as driver:
         page = make_page(Path(folder, "page.html"))
         print(f"page: {page.stat().st_size / 2**20:.2f} MB")
-        set_screen(driver, 1440, 1140)
+        set_screen(driver, 1440, 1190)
         driver.get(page.as_uri())
         driver.find_element(By.CSS_SELECTOR, f'[data-target="{arguments.target}"]').click()
         stage = driver.find_element(By.CLASS_NAME, "stage")

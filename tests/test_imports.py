@@ -15,7 +15,7 @@ SOURCE = Path(attree.__file__).parent
 ORDER = (
     *("errors", "hints", "ragged", "edges", "memory", "files", "metrics_file", "lock", "yaml_files"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
-    *("report", "callbacks", "sweep", "paper", "cli"),
+    *("report", "callbacks", "sweep", "paper", "cli", "explain"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
     from attree.evaluation import evaluate
+    from attree.explain import load_run
     from attree.faithfulness import reduce_attention
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "GAttSimExplainer",
     "capture_attention",
     "evaluate",
+    "load_run",
     "reduce_attention",
 ]
 
@@ -30,6 +32,7 @@ _HOMES = {
     "ExplainCallback": "callbacks",
     "capture_attention": "attention",
     "evaluate": "evaluation",
+    "load_run": "explain",
     "reduce_attention": "faithfulness",
 }
 """The folder of each name that is not an attribution method."""

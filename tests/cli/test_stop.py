@@ -14,7 +14,7 @@ from attree.cli import main
 from helpers.cli import start, tiny
 
 ENDLESS = ["--trainer.max_epochs=1000000", "--checkpoint.every_n_epochs=1", "--explain.every_n_epochs=0"]
-PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp"]
+PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.enable_progress_bar=true"]
 
 
 def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int, list[str]]:

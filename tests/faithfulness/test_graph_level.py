@@ -9,8 +9,10 @@ from torch_geometric.utils import softmax
 from attree.attention import LoopedGraph
 from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, Protocol, reduce_attention
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, make_reducer, reduce_attention
+from attree.faithfulness.exact.refusal import CannotTakeApartError
 from helpers.graphs import randomize
+from helpers.one_pass_each import reduced_outputs
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
 """Graph 1 has no nodes."""
@@ -71,9 +73,53 @@ def test_graphs_as_one_forward_pass_each(
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         assert reduction.probability is not None
         torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
+    chosen = reduce_attention(net, x, EDGES, pairs, protocol, memory=3_000, batch=BATCH)
+    torch.testing.assert_close(chosen.delta_pc, reduction.delta_pc, rtol=0, atol=1e-9)
     positional = reduce_attention(net, x, EDGES, pairs, protocol, BATCH)
     torch.testing.assert_close(positional.delta_pc, reduction.delta_pc, rtol=0, atol=1e-9)
     assert float(reduction.delta_pc.abs().max()) > 1e-3
+
+
+class OneGraph(nn.Module):
+    """Sums all nodes it is given: no argument says which graph they are of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = GATConv(4, 6), GATv2Conv(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.head(self.second(self.first(x, edge_index).relu(), edge_index).sum(dim=0, keepdim=True))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
+def test_one_graph_without_a_batch_as_one_forward_pass_each(protocol: Protocol) -> None:
+    net = randomize(OneGraph(), 0, scale=0.4).double().eval()
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
+    graph = LoopedGraph(EDGES, 12)
+    pairs = graph_pairs(graph, torch.zeros(12, dtype=torch.int64))
+    reduction = ExactReducer(net, x, EDGES).reduce(pairs, protocol, with_probability=True)
+    after = torch.cat(reduced_outputs(net, graph.edge_index, protocol.name, x, EDGES)).softmax(-1)
+    torch.testing.assert_close(reduction.probability, after[pairs.edges], rtol=0, atol=1e-9)
+    assert float(reduction.delta_pc.abs().max()) > 1e-3
+
+
+def test_one_graph_with_something_between_its_layers_that_sees_all_of_it() -> None:
+    net = randomize(OneGraph(), 0, scale=0.4).double()
+    net.first = nn.Sequential(net.first)
+    net.first.forward = lambda x, edge_index: (lambda out: out - out.mean(dim=0))(net.first[0](x, edge_index))
+    with pytest.raises(CannotTakeApartError, match="between its attention layers"):
+        ExactReducer(net, torch.randn(12, 4).double(), EDGES)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_exact_engine_takes_graphs_and_leaves_norms_of_graphs_to_copies(norm: bool) -> None:
+    net = randomize(GraphNet(GATConv, norm), 0, scale=0.4).double()
+    x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
+    if not norm:
+        assert isinstance(make_reducer(net, x, EDGES, BATCH), ExactReducer)
+        return
+    with pytest.warns(UserWarning, match="something between its attention layers sees whole graphs"):
+        assert isinstance(make_reducer(net, x, EDGES, BATCH), CopiesReducer)
 
 
 def test_edges_between_graphs_are_refused() -> None:

@@ -1,42 +1,60 @@
-"""The exact engine against one forward pass per reduced edge, for random networks on random graphs."""
+"""Reductions against one forward pass per reduced edge, for random networks on random graphs."""
 
 from __future__ import annotations
+
+import warnings
 
 import pytest
 import torch
 
 from attree.attention import LoopedGraph
 from attree.attribution import graph_pairs, subgraph_pairs
-from attree.faithfulness import PROTOCOLS, ExactReducer
+from attree.faithfulness import PROTOCOLS, ExactReducer, make_reducer
+from attree.faithfulness.exact import plan, row_groups
 from helpers.one_pass_each import reduced_outputs
 from helpers.random_nets import random_case
 
 NETS, PER_TEST = 360, 15
 
 
+def check(seed: int) -> bool:
+    """Compare all pairs of one random network; say whether the exact engine served it."""
+    case = random_case(seed)
+    graph = LoopedGraph(case.edge_index, case.x.shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*several self-loops at one node, of different edge features.*")
+        reducer = make_reducer(case.net, case.x, case.edge_index, graph=graph, **case.kwargs)
+    with torch.no_grad():
+        before = case.net(case.x, case.edge_index, **case.kwargs)
+    torch.testing.assert_close(reducer.attention.output, before, rtol=0, atol=1e-9, msg=f"seed {seed}")
+    if "batch" in case.kwargs:
+        pairs = graph_pairs(graph, case.kwargs["batch"])
+    else:
+        pairs = subgraph_pairs(graph, torch.arange(graph.num_nodes), reducer.attention.num_layers)
+    for name, protocol in PROTOCOLS.items():
+        reduction = reducer.reduce(pairs, protocol, with_probability=True)
+        after = reduced_outputs(case.net, graph.edge_index, name, case.x, case.edge_index, **case.kwargs)
+        expected = torch.stack(after).softmax(-1)[pairs.edges, pairs.targets[pairs.owner]]
+        assert reduction.probability is not None
+        difference = float((reduction.probability - expected).abs().max()) if len(pairs) else 0.0
+        assert difference < 1e-8, f"seed {seed}, {name}: {difference}"
+    return isinstance(reducer, ExactReducer)
+
+
 @pytest.mark.parametrize("first", range(0, NETS, PER_TEST))
-def test_reductions_are_as_one_forward_pass_each(first: int) -> None:
-    for seed in range(first, first + PER_TEST):
-        case = random_case(seed)
-        graph = LoopedGraph(case.edge_index, case.x.shape[0])
-        reducer = ExactReducer(case.net, case.x, case.edge_index, graph=graph, **case.kwargs)
-        with torch.no_grad():
-            before = case.net(case.x, case.edge_index, **case.kwargs)
-        torch.testing.assert_close(reducer.attention.output, before, rtol=0, atol=1e-9, msg=f"seed {seed}")
-        if "batch" in case.kwargs:
-            pairs = graph_pairs(graph, case.kwargs["batch"])
-        else:
-            pairs = subgraph_pairs(graph, torch.arange(graph.num_nodes), reducer.attention.num_layers)
-        for name, protocol in PROTOCOLS.items():
-            reduction = reducer.reduce(pairs, protocol, with_probability=True)
-            after = torch.stack(
-                reduced_outputs(case.net, graph.edge_index, name, case.x, case.edge_index, **case.kwargs)
-            )
-            expected = after.softmax(-1)[pairs.edges, pairs.targets[pairs.owner]]
-            torch.testing.assert_close(
-                reduction.probability,
-                expected,
-                rtol=0,
-                atol=1e-8,
-                msg=lambda text, at=f"seed {seed}, {name}: ": at + text,
-            )
+def test_random_networks_as_one_forward_pass_each(first: int) -> None:
+    exact = [check(seed) for seed in range(first, first + PER_TEST)]
+    # One in ten may have self-loops of one node with different edge features, which only copies can tell apart.
+    assert sum(exact) >= PER_TEST - 2
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("first", range(NETS, NETS + 60, PER_TEST))
+def test_the_same_in_small_chunks(first: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(row_groups, "DENSE_DEGREE", 3)
+    monkeypatch.setattr(row_groups, "BLOCK_BYTES", 200)
+    for seed in range(first, first + PER_TEST, 2):
+        check(seed)

@@ -161,7 +161,13 @@ def random_case(seed: int) -> RandomCase:
     x = torch.randn(num_nodes, CHANNELS, generator=generator, dtype=torch.float64)
     kwargs = {}
     if net.edges:
-        kwargs["edge_attr"] = torch.randn(len(edges), EDGE_CHANNELS, generator=generator, dtype=torch.float64)
+        features = torch.randn(len(edges), EDGE_CHANNELS, generator=generator, dtype=torch.float64)
+        if seed % 10:  # several self-loops of a node have the same features
+            is_loop = edge_index[0] == edge_index[1]
+            features[is_loop] = torch.randn(num_nodes, EDGE_CHANNELS, generator=generator).double()[
+                edge_index[0, is_loop]
+            ]
+        kwargs["edge_attr"] = features
     if graphs:
         kwargs["batch"] = torch.repeat_interleave(torch.tensor(sizes))
     return RandomCase(net, x, edge_index, kwargs)

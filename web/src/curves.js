@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 import { number, whole } from "./format.js";
 
 const LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
-const SIZE = { width: 300, height: 150, left: 40, right: 8, top: 8, bottom: 22 };
+const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 
 /** Panels, one a kind of metric; null if there are no curves. The first kinds stand open, the rest fold away. */
 export function curvePanels(content, colors) {

@@ -27,8 +27,8 @@ export function neighbourhoodScene(target, values, visible, box, colors) {
     const [from, to] = [target.source[edge], target.destination[edge]];
     const force = Math.abs(strength[edge]);
     const r = discs[to].small;
-    const width = Math.max(0.5, r * (0.06 + 0.42 * force));
-    const head = Math.max(3, r * (0.5 + 0.45 * force));
+    const width = Math.max(0.5, r * 0.06) + Math.max(2.6, r * 0.42) * force;
+    const head = Math.max(3, r * 0.5) + Math.max(4, r * 0.45) * force;
     // Edges in opposite directions bend apart, and so do edges that come several times.
     const before = times.get(key(from, to)) ?? 0;
     times.set(key(from, to), before + 1);

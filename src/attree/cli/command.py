@@ -22,7 +22,7 @@ from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
 from attree.cli.run_folder import RunFolder
 from attree.cli.save_config import SaveConfig
-from attree.cli.stop import KeepListening, StopSignal, end_by, is_first_process, was_interrupted
+from attree.cli.stop import StopBetweenBatches, StopSignal, end_by, is_first_process, was_interrupted
 from attree.errors import ArgumentError, expect
 from attree.report.table import metrics_table
 
@@ -79,7 +79,7 @@ class AttreeCLI(LightningCLI):
             parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
-        """Leave out Lightning's table of results: `ExplainCallback` or this class shows them."""
+        """Leave out Lightning's table of results for one by method."""
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         if subcommand in ("validate", "test"):
             parser.set_defaults(verbose=False)
@@ -129,7 +129,7 @@ class AttreeCLI(LightningCLI):
             isinstance(one, ProgressBar) for one in callbacks
         ):
             callbacks.append(EpochProgress())
-        callbacks.append(KeepListening(self.stop))
+        callbacks.append(StopBetweenBatches(self.stop))
         if not config.get("fast_dev_run"):
             callbacks.append(SaveConfig(self.config_text))
         try:
@@ -170,10 +170,15 @@ class AttreeCLI(LightningCLI):
             folder.release(discard=refused)
 
     def after_validate(self) -> None:
-        """Show what was measured; after a fit and a test `ExplainCallback` does."""
+        """Show what was measured; after a fit `ExplainCallback` does."""
         if self.trainer.is_global_zero:
-            metrics = {name.removeprefix("validate/"): one for name, one in self.trainer.callback_metrics.items()}
-            Console().print(metrics_table(metrics))
+            measured = self.trainer.callback_metrics.items()
+            prefix = f"{self.subcommand}/explain/"
+            Console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
+
+    def after_test(self) -> None:
+        """Show what was measured."""
+        self.after_validate()
 
     def before_predict(self) -> None:
         """Refuse what could not be saved before it is computed."""

@@ -16,6 +16,7 @@ COMMANDS = {
     "validate": "measure a trained network on the validation data",
     "test": "measure a trained network on the test data",
     "predict": "write a trained network's class probabilities to a file",
+    "explain": "look at the explanations of a finished run: scores, figures, a page",
     "sweep": "fit one config many times, with different settings and seeds, and sum up",
     "paper": "make the paper's tables and figures, beside the numbers that it prints",
 }
@@ -35,6 +36,7 @@ Start with:  attree fit --config configs/infection.yaml
 Then look:   tensorboard --logdir logs
 Go on:       attree fit --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
 Test:        attree test --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Explain:     attree explain logs/infection/version_0 --targets random:20
 Grids:       attree sweep configs/sweeps/regularization.yaml
 The paper:   attree paper list"""
 
@@ -56,6 +58,11 @@ def main(args: list[str] | None = None) -> None:
 
         with failing_in_sentences():
             raise SystemExit(sweep(given[1:]))
+    elif first == "explain":
+        from attree.explain.command import main as explain
+
+        with failing_in_sentences():
+            raise SystemExit(explain(given[1:]))
     elif first == "paper":
         from attree.paper.command import main as paper
 

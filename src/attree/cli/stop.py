@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,52 +20,83 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class StopSignal:
-    """Lets SIGTERM do what Ctrl-C does, and remembers which of the two it was.
+    """Handles Ctrl-C and SIGTERM alike, and remembers which of the two came.
 
-    Lightning alone ends with status 0 on SIGTERM, and with several processes waits for them inside the signal's
-    handler.
+    While a network trains, the run ends before its next batch: at any other moment the writer of the curves could be
+    left half way, and its thread would keep the command waiting for minutes. A second signal ends it at once.
+    (Lightning alone ends with status 0 on SIGTERM, and waits for other processes inside the signal's handler.)
     """
 
     def __init__(self) -> None:
-        self.received = signal.SIGINT
+        self.received: signal.Signals | None = None
+        self.waits = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM inside the block."""
-        before = signal.getsignal(signal.SIGTERM)
+        """Handle both signals inside the block."""
+        before = {number: signal.getsignal(number) for number in NAMES}
         self.listen()
         try:
             yield
         finally:
             if _in_main_thread():
-                signal.signal(signal.SIGTERM, before)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Handle SIGTERM from now on."""
+        """Handle both signals from now on."""
         if _in_main_thread():
-            signal.signal(signal.SIGTERM, self._interrupt)
+            for number in NAMES:
+                signal.signal(number, self._handle)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
-        self.received = signal.SIGTERM
-        raise KeyboardInterrupt
+    def check(self) -> None:
+        """Stop here if a signal has come."""
+        if self.received is not None:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_first, self.received = self.received is None, signal.Signals(number)
+        if not (self.waits and is_first):
+            raise KeyboardInterrupt
 
 
-class KeepListening(Callback):
-    """Takes SIGTERM back from Lightning, which takes it when a run begins; not where SLURM is to requeue the run."""
+class StopBetweenBatches(Callback):
+    """Lets a fit that is told to stop do so before its next batch.
+
+    SIGTERM is taken back from Lightning, which takes it when a run begins, except where SLURM is to requeue the run.
+    Processes that Lightning has started leave Ctrl-C, which reaches them all, to the first one, which ends them.
+    """
 
     def __init__(self, stop: StopSignal) -> None:
         self.stop = stop
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._listen(trainer)
+        self._begin(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._listen(trainer)
+        self._begin(trainer)
 
-    def _listen(self, trainer: Trainer) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self.stop.check()
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self.stop.check()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stop.waits = False
+        self.stop.check()
+
+    def _begin(self, trainer: Trainer) -> None:
         environment = trainer._accelerator_connector.cluster_environment
-        if not (isinstance(environment, SLURMEnvironment) and environment.auto_requeue):
+        if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
+            return
+        if is_first_process() or environment.creates_processes_externally:
+            self.stop.waits = True
             self.stop.listen()
+        elif _in_main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def is_first_process() -> bool:
@@ -78,8 +109,9 @@ def was_interrupted(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
 
 
-def end_by(number: signal.Signals, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
+def end_by(received: signal.Signals | None, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
     """Say how to go on, and exit with the status that shells report for the signal."""
+    number = received or signal.SIGINT
     if arguments[:1] != ["fit"]:
         how = "nothing was changed."
     elif checkpoint is not None and checkpoint.is_file():

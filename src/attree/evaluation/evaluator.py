@@ -140,6 +140,7 @@ class Evaluator:
             {name: scores[next(iter(columns))] for name, columns in self._columns.items()},
             reductions,
             {name: method.label for name, method in self.methods.items()},
+            {name: method.settings() for name, method in self.methods.items()},
         )
 
     def _scores(self, column: str, method: AttributionMethod) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -13,13 +14,14 @@ from attree.attribution import Attribution, Pairs
 from attree.evaluation.names import BYPASS, MetricName
 from attree.evaluation.result_files import read_arrays, write_arrays
 from attree.faithfulness import Reduction
+from attree.files import write_text
 from attree.metrics_file import read_metrics, write_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-METRICS_FILE, ARRAYS_FILE = "metrics.json", "evaluation.npz"
+METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Evaluation:
         pair_scores: Each method's score of every pair; of a random method, the first draw.
         reductions: By protocol, what reducing each pair's edge does to the prediction.
         labels: What tables call each method.
+        settings: What each method was made with.
     """
 
     metrics: dict[str, float]
@@ -39,6 +42,7 @@ class Evaluation:
     pair_scores: dict[str, Tensor]
     reductions: dict[str, Reduction]
     labels: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -92,9 +96,10 @@ class Evaluation:
         return evaluation_figure(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `metrics.json` and `evaluation.npz` (plain arrays, no pickle) to a folder; returns the folder."""
+        """Write `metrics.json`, `methods.json` and `evaluation.npz` (no pickle) to a folder; returns the folder."""
         folder = Path(folder)
         write_arrays(folder / ARRAYS_FILE, self.pairs, self.pair_scores, self.reductions, self.labels)
+        write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
         write_metrics(folder / METRICS_FILE, self.metrics)
         return folder
 
@@ -102,4 +107,6 @@ class Evaluation:
     def load(cls, folder: str | Path) -> Evaluation:
         """Read what `save` wrote."""
         pairs, scores, reductions, labels = read_arrays(Path(folder) / ARRAYS_FILE)
-        return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels)
+        methods = Path(folder) / METHODS_FILE
+        settings = json.loads(methods.read_text(encoding="utf-8")) if methods.is_file() else {}
+        return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels, settings)

@@ -12,21 +12,25 @@ from attree.report.case_study import case_study
 from attree.report.histogram import score_histogram
 
 
-def draw_case_studies(evaluator: Evaluator, count: int, ids: Tensor | None = None) -> dict[str, Figure]:
+def draw_case_studies(
+    evaluator: Evaluator, count: int, ids: Tensor | None = None, targets: Tensor | None = None
+) -> dict[str, Figure]:
     """One figure each for the first few targets of the model as it is now, by name.
 
     Args:
         evaluator: Says what is explained and by which methods.
         count: How many targets are drawn.
         ids: Where targets are positions in a batch: what they are called elsewhere, [targets].
+        targets: Which targets; None draws those that have ground truth, or the chosen ones where none has.
     """
     subject, truth = evaluator.subject, evaluator.truth
+    known = set() if truth is None else set(truth.targets.tolist())
     figures = {}
-    for position, target in enumerate(evaluator.explained[:count].tolist()):
+    for position, target in enumerate((evaluator.explained if targets is None else targets)[:count].tolist()):
         scores = {name: method.attribute(subject, [target]).dense(target) for name, method in evaluator.methods.items()}
         name = f"case_study_{target if ids is None else int(ids[position])}"
         if subject.batch is None:
-            edges = None if truth is None else truth.edges_of(target)
+            edges = truth.edges_of(target) if truth is not None and target in known else None
             figures[name] = case_study(subject.graph, target, subject.num_layers, scores, edges)
         else:
             figures[name] = _draw_graph(subject.graph, subject.batch == target, scores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,8 +30,9 @@ from attree.attribution import (
     subject_pairs,
 )
 from attree.errors import AttreeError
+from attree.evaluation import Evaluation
 from attree.models import GAT, GATv2, SuperGAT
-from attree.subject import Subject
+from attree.subject import Head, Subject
 from helpers.attention_models import snapshot
 from helpers.graphs import NODES, messy_graph, randomize
 
@@ -65,43 +67,52 @@ class Copycat(nn.Module):
                 conv.att_src.zero_()
                 conv.att_dst.zero_()
                 conv.lin.weight.copy_(torch.eye(2))
-            self.second.lin.weight.copy_(torch.tensor([[-6.0, 0.0], [6.0, 0.0]]))
+            self.second.lin.weight.copy_(torch.tensor([[-2.0, 0.0], [2.0, 0.0]]))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.second(self.first(x, edge_index), edge_index) + torch.tensor([0.4, -0.4])
 
 
-def test_an_edge_that_carries_all_the_evidence_scores_highest() -> None:
-    """Stars: the centre is of class 1 iff one of its leaves has the feature. Those edges are the evidence."""
-    stars, leaves = 24, 4
+@pytest.fixture(scope="module")
+def stars() -> tuple[Subject, dict[int, int]]:
+    """Stars: the centre is of class 1 iff one of its leaves has the feature. Gives the edge of that leaf by centre."""
+    count, leaves = 16, 4
     size = leaves + 1
-    x = torch.zeros(stars * size, 2)
-    x[:, 1] = 1.0
+    x = torch.tensor([0.0, 1.0]).repeat(count * size, 1)
     edges, evidence = [], {}
-    for star in range(0, stars, 2):
-        # Every second star has a leaf with the feature.
-        x[star * size + 1 + star % leaves] = torch.tensor([3.0, 0.0])
-    for star in range(stars):
-        for leaf in range(leaves):
-            edges.append((star * size + 1 + leaf, star * size))
-            if star % 2 == 0 and leaf == star % leaves:
-                evidence[star * size] = len(edges) - 1
-    model = Copycat().eval()
-    subject = Subject.of(model, x, torch.tensor(edges).T)
-    assert all(int(model(x, subject.inputs.edge_index)[centre].argmax()) == 1 for centre in evidence)
-    methods = [
-        *(Saliency(), GuidedBackprop(), IntegratedGradients(), GNNExplainer(epochs=200, lr=0.05, edge_size=0.05)),
-        *(PGExplainer(epochs=20, lr=0.01), GraphMask(epochs=200), FastDnX()),
-    ]
-    for method in methods:
-        pairs = subject_pairs(subject, list(evidence))
-        scores = method.score_pairs(subject, pairs)
-        proper = pairs.edges < len(edges)
-        for position, (centre, edge) in enumerate(evidence.items()):
-            own = (pairs.owner == position) & proper
-            assert own.sum() == leaves
-            best = pairs.edges[own][scores[own].argmax()]
-            assert int(best) == edge, (method.name, centre)
+    for star in range(count):
+        centre = star * size
+        edges += [(centre + 1 + leaf, centre) for leaf in range(leaves)]
+        if star % 2 == 0:
+            marked = star // 2 % leaves
+            x[centre + 1 + marked] = torch.tensor([3.0, 0.0])
+            evidence[centre] = star * leaves + marked
+    subject = Subject.of(Copycat().eval(), x, torch.tensor(edges).T)
+    predicted = subject.attention.output.argmax(dim=1)
+    assert all(int(predicted[centre]) == 1 for centre in evidence)
+    assert int(predicted[size]) == 0
+    return subject, evidence
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(Saliency(), GuidedBackprop(), IntegratedGradients(), GNNExplainer(epochs=100, lr=0.05, edge_size=0.05)),
+        *(PGExplainer(epochs=20, lr=0.01, edge_size=0.2), GraphMask(), FastDnX()),
+    ],
+    ids=ids,
+)
+def test_an_edge_that_carries_all_the_evidence_scores_highest(
+    method: AttributionMethod, stars: tuple[Subject, dict[int, int]]
+) -> None:
+    subject, evidence = stars
+    pairs = subject_pairs(subject, list(evidence))
+    scores = method.score_pairs(subject, pairs)
+    proper = pairs.edges < subject.graph.num_proper_edges
+    for position, (centre, edge) in enumerate(evidence.items()):
+        own = (pairs.owner == position) & proper
+        assert own.sum() == 4
+        assert int(pairs.edges[own][scores[own].argmax()]) == edge, centre
 
 
 class Interrupted(RuntimeError):
@@ -150,8 +161,7 @@ def test_nothing_is_left_behind_by_an_exception(method: AttributionMethod, calls
     subject = Subject.of(model, X, EDGES)
     pairs = subject_pairs(subject, [0, 3])
     if method.name == "fastdnx":
-        # It never calls the model again: its features are what can fail.
-        subject.inputs.x.requires_grad_(False)
+        # It never calls the model again: what the model returned is what can fail.
         object.__setattr__(subject.attention, "output", "not scores")
     model.left = calls if method.name not in ("saliency", "guided_backprop") else 0
     before = everything(model)
@@ -294,12 +304,44 @@ def test_settings_are_plain_and_say_the_defaults() -> None:
     assert METHODS["pg_explainer"]().settings()["lr"] == 0.003
 
 
-def test_all_methods_in_one_evaluation() -> None:
+def test_all_methods_in_one_evaluation(tmp_path: Path) -> None:
     net = randomize(GAT(5, 3, 4, heads=2), 1)
     graph = Data(x=X, edge_index=EDGES)
     result = attree.evaluate(net, graph, targets=[0, 3, 5], methods=["gatt", "uniform", *quick(), "random"])
     for method in quick():
         assert -1 <= result.metrics[f"explain/{method.name}/removal/pc_pearson"] <= 1
+        assert result.settings[method.name] == method.settings()
+    again = Evaluation.load(result.save(tmp_path))
+    assert again.settings["gnn_explainer"]["epochs"] == 3
+
+
+@pytest.mark.parametrize("method", quick(), ids=ids)
+def test_models_of_numbers_are_explained_or_refused(method: AttributionMethod) -> None:
+    subject = Subject.of(randomize(GAT(5, 1, 4, heads=2), 1), X, EDGES, head=Head(mode="regression"))
+    if method.name == "fastdnx":
+        with pytest.raises(AttreeError, match="a model of classes"):
+            method.attribute(subject, [0])
+        return
+    scores = method.attribute(subject, [0, 3]).scores
+    assert bool(scores.isfinite().all())
+    assert float(scores.abs().max()) > 0
+
+
+def test_probabilities_are_explained_by_their_logarithms() -> None:
+    class Softmax(nn.Module):
+        def __init__(self, net: nn.Module, log: bool) -> None:
+            super().__init__()
+            self.net, self.log = net, log
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            logits = self.net(x, edge_index)
+            return logits.log_softmax(dim=1) if self.log else logits.softmax(dim=1)
+
+    net = randomize(GAT(5, 3, 4, heads=2), 1)
+    of_probabilities, of_logarithms = (
+        Saliency().attribute(Subject.of(Softmax(net, log), X, EDGES)).scores for log in (False, True)
+    )
+    assert torch.allclose(of_probabilities, of_logarithms, atol=1e-5)
 
 
 def test_refused_without_a_model() -> None:

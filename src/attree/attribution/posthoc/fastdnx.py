@@ -13,7 +13,7 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import plain
-from attree.attribution.posthoc.class_scores import subject_scores
+from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.start import Start
@@ -83,6 +83,11 @@ class FastDnX(TrainedMethod[Surrogate]):
     def fit(self, subject: Subject) -> Surrogate:
         if subject.batch is not None:
             raise UnsupportedModelError("Expected a model of nodes, but got one of graphs: FastDnX explains nodes.")
+        predictions = Predictions(subject)
+        if predictions.are_numbers:
+            raise UnsupportedModelError(
+                "Expected a model of classes, whose probabilities FastDnX distils, but got one of numbers."
+            )
         x = plain(subject.inputs.x)
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
@@ -91,7 +96,7 @@ class FastDnX(TrainedMethod[Surrogate]):
             )
         hops, weight = subject.num_layers, normalised_adjacency(subject.graph, x.dtype)
         spread = spread_features(subject.graph, weight, x, hops)
-        wanted = subject_scores(subject).to(x.dtype).softmax(dim=1)
+        wanted = predictions.logits.to(x.dtype).softmax(dim=1)
         linear = nn.Linear(x.shape[1], wanted.shape[1]).to(x)
         self._distil(linear, spread, wanted)
         matrix = linear.weight.detach().T

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from attree.attribution.baselines import hashed_uniform
@@ -73,7 +72,7 @@ class GNNExplainer(MaskMethod):
         optimizer = torch.optim.Adam([mask], lr=self.lr)
         used: Tensor | None = None
         for _ in range(self.epochs):
-            loss = F.cross_entropy(run.scores(copies, mask.sigmoid()), run.classes(copies), reduction="sum")
+            loss = run.loss(copies, run.logits(copies, mask.sigmoid())).sum()
             if used is not None:
                 loss = loss + self._size_and_entropy(copies, mask, used)
             if not loss.requires_grad:  # no layer used the mask

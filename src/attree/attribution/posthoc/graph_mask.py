@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import plain
-from attree.attribution.posthoc.class_scores import class_scores, subject_scores
 from attree.attribution.posthoc.message_gates import (
     GatedModel,
     LayerMessages,
@@ -18,6 +17,7 @@ from attree.attribution.posthoc.message_gates import (
     gated_model,
     open_probability,
 )
+from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import expect
@@ -79,11 +79,11 @@ class GraphMask(TrainedMethod[Tensor]):
     def fit(self, subject: Subject) -> Tensor:
         given = subject.inputs
         inputs = given.replaced(plain(given.x), plain(given.edge_index), lambda _, value: plain(value))
-        classes = subject_scores(subject).argmax(dim=1)
+        predictions = Predictions(subject)
         with gated_model(subject.model) as model:
             layers = model.record(inputs)
             gates = nn.ModuleList([MessageGate(layer).to(layer.messages) for layer in layers])
-            self._train(model, inputs, layers, gates, classes)
+            self._train(model, inputs, layers, gates, predictions)
         with torch.no_grad():
             shares = [
                 on_graph(subject.graph, layer.edges, open_probability(gate(layer)))
@@ -92,15 +92,20 @@ class GraphMask(TrainedMethod[Tensor]):
         return torch.stack(shares).mean(dim=0)
 
     def _train(
-        self, model: GatedModel, inputs: ModelInputs, layers: list[LayerMessages], gates: nn.ModuleList, classes: Tensor
+        self,
+        model: GatedModel,
+        inputs: ModelInputs,
+        layers: list[LayerMessages],
+        gates: nn.ModuleList,
+        predictions: Predictions,
     ) -> None:
-        factor = torch.tensor(self.init_lambda, device=classes.device, requires_grad=True)
+        factor = torch.tensor(self.init_lambda, device=predictions.logits.device, requires_grad=True)
         ascent = torch.optim.RMSprop([factor], lr=self.lambda_lr, centered=True, maximize=True)
         with progress_bar(f"{self.label}, training", self.epochs * len(layers)) as advance:
             for first in reversed(range(len(layers))):
                 optimizer = torch.optim.Adam(gates[first:].parameters(), lr=self.lr)
                 for _ in range(self.epochs):
-                    loss = self._loss(model, inputs, layers, gates, first, classes, factor)
+                    loss = self._loss(model, inputs, layers, gates, first, predictions, factor)
                     optimizer.zero_grad()
                     ascent.zero_grad()
                     loss.backward()
@@ -117,7 +122,7 @@ class GraphMask(TrainedMethod[Tensor]):
         layers: list[LayerMessages],
         gates: nn.ModuleList,
         first: int,
-        classes: Tensor,
+        predictions: Predictions,
         factor: Tensor,
     ) -> Tensor:
         """The loss with gates drawn in the layers from `first` on."""
@@ -131,8 +136,9 @@ class GraphMask(TrainedMethod[Tensor]):
             logits = gate(layer)
             penalty = penalty + open_probability(logits).mean()
             drawn.append((gate, draw_gates(logits)))
-        scores = class_scores(model.run(inputs, drawn))
-        lost = F.relu(F.cross_entropy(scores, classes, reduction="none") - self.allowance).mean()
+        every = torch.arange(predictions.classes.numel(), device=predictions.classes.device)
+        loss = predictions.loss(predictions.read(model.run(inputs, drawn), every), every)
+        lost = F.relu(loss - self.allowance).mean()
         return self.penalty_scaling * penalty + F.softplus(factor) * lost
 
     def score(self, subject: Subject, fitted: Tensor, pairs: Pairs) -> Tensor:

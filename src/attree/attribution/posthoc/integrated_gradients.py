@@ -18,7 +18,7 @@ class IntegratedGradients(MaskMethod):
 
     .. math:: \int_0^1 \partial f_c(v) / \partial m_e \big|_{m = a} \, da
 
-    where :math:`f_c(v)` is the score of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
+    where :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
     message of edge :math:`e` in every layer and head. The scores of all edges add up to the output with all messages
     less that without any (but those of added self-loops, if they are not masked). Equal to PyG's
     `CaptumExplainer("IntegratedGradients")`.
@@ -49,7 +49,7 @@ class IntegratedGradients(MaskMethod):
             tiles = copies.tiled(point.numel())
             tile = tiles.entry_owner // max(copies.count, 1)
             mask = point[tile].requires_grad_(True)
-            gradient = weight[tile] * output_gradient(run, tiles, mask, run.scores(tiles, mask))
+            gradient = weight[tile] * output_gradient(run, tiles, mask, run.logits(tiles, mask))
             # Entries of edges come first, tile by tile, then those of self-loops.
             parts = gradient.split([tiles.edge.numel(), gradient.numel() - tiles.edge.numel()])
             total += torch.cat([part.view(point.numel(), -1).sum(dim=0) for part in parts])

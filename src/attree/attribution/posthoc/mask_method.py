@@ -31,7 +31,7 @@ class MaskMethod(AttributionMethod):
 
     A method says what the edges of a batch of copies score (`score`). Each target is explained on a copy of its
     neighbourhood, where that gives the outputs of the whole graph, and on the whole graph otherwise. The explained
-    output is the score of the class that the model predicts.
+    output is the logit of the class that the model predicts, or its number.
 
     Args:
         self_loops: Mask and score also the self-loops that layers add themselves, as if the graph had them. PyG's

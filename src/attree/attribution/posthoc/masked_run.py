@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attribution.posthoc.class_scores import class_scores, subject_scores
 from attree.attribution.posthoc.copies import Copies
+from attree.attribution.posthoc.predictions import Predictions
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
 
@@ -35,43 +35,46 @@ class MaskedRun:
     def __init__(self, subject: Subject) -> None:
         self.model = subject.model
         self.graph_level = subject.batch is not None
-        self._expected = subject_scores(subject)
-        self._classes = self._expected.argmax(dim=1)
+        self.predictions = Predictions(subject)
         self._copies: Copies | None = None
         self._mask: Tensor | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def scores(self, copies: Copies, mask: Tensor) -> Tensor:
-        """Class scores of the targets, [B, classes].
+    def logits(self, copies: Copies, mask: Tensor) -> Tensor:
+        """Logits of the targets, [B, classes].
 
         Args:
             copies: The batch.
             mask: One factor per entry of the batch's masks: per edge, and per self-loop if those are masked.
         """
         self._copies, self._mask = copies, mask
-        return class_scores(copies.inputs.call(self.model))[copies.rows]
+        return self.predictions.read(copies.inputs.call(self.model)[copies.rows], copies.targets)
 
-    def classes(self, copies: Copies) -> Tensor:
-        """The classes that the model predicts for the targets, [B]."""
-        return self._classes[copies.targets]
+    def explained(self, copies: Copies, logits: Tensor) -> Tensor:
+        """The explained output of each target, [B], of their logits."""
+        return self.predictions.explained(logits, copies.targets)
 
-    def check(self, copies: Copies, scores: Tensor) -> None:
-        """Raise unless the targets' scores, with nothing masked, are those on the whole graph."""
-        expected = self._expected[copies.targets]
+    def loss(self, copies: Copies, logits: Tensor) -> Tensor:
+        """How far each target's logits are from its prediction, [B]."""
+        return self.predictions.loss(logits, copies.targets)
+
+    def check(self, copies: Copies, logits: Tensor) -> None:
+        """Raise unless the targets' logits, with nothing masked, are those on the whole graph."""
+        expected = self.predictions.logits[copies.targets]
         if expected.numel() == 0:
             return
-        difference, scale = float((scores.detach() - expected).abs().max()), max(float(expected.abs().max()), 1.0)
-        if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
+        difference, scale = float((logits.detach() - expected).abs().max()), max(float(expected.abs().max()), 1.0)
+        if not difference <= torch.finfo(logits.dtype).eps ** 0.5 * scale:
             raise NotLocalError
 
     @torch.no_grad()
     def check_unmasked(self, copies: Copies) -> None:
         """As `check`, by a pass of its own."""
-        self.check(copies, self.scores(copies, self.unmasked(copies)))
+        self.check(copies, self.logits(copies, self.unmasked(copies)))
 
     def unmasked(self, copies: Copies) -> Tensor:
         """A mask that leaves every message as it is."""
-        return torch.ones(copies.entry_owner.numel(), dtype=self._expected.dtype, device=copies.edge.device)
+        return torch.ones(copies.entry_owner.numel(), dtype=self.predictions.logits.dtype, device=copies.edge.device)
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that messages are about to be sent along."""

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attree.attribution.flows import walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.class_scores import full_pass
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
+from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.progress import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.start import Start
@@ -96,7 +95,9 @@ class PGExplainer(TrainedMethod[Fitted]):
                 parts = [_checked(run, part) for part in induced_copies(subject, chosen)]
             except NotLocalError:
                 parts = [Copies.whole(subject, target) for target in chosen.split(1)]
-            self._train(run, [replace(part, masks_loops=self.self_loops) for part in parts], mlp, embedding)
+            parts = [replace(part, masks_loops=self.self_loops) for part in parts]
+            # A target without edges has nothing to mask.
+            self._train(run, [part for part in parts if part.entry_owner.numel()], mlp, embedding)
         return Fitted(mlp.requires_grad_(False), embedding)
 
     def _train(self, run: MaskedRun, parts: list[Copies], mlp: nn.Module, embedding: Tensor) -> None:
@@ -107,9 +108,8 @@ class PGExplainer(TrainedMethod[Fitted]):
                 for part in parts:
                     loss = self.loss(run, part, mlp, embedding, temperature)
                     optimizer.zero_grad()
-                    if loss.requires_grad:
-                        loss.backward()
-                        optimizer.step()
+                    loss.backward()
+                    optimizer.step()
                     advance(1)
 
     def loss(self, run: MaskedRun, part: Copies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
@@ -118,9 +118,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         logits = edge_logits(mlp, embedding, ends, None if run.graph_level else part.targets)
         noise = (1 - 2 * BIAS) * torch.rand_like(logits) + BIAS
         mask = ((noise.log() - (1 - noise).log() + logits) / temperature).sigmoid()
-        loss = F.cross_entropy(run.scores(part, mask), run.classes(part))
-        if mask.numel() == 0:
-            return loss
+        loss = run.loss(part, run.logits(part, mask)).sum()
         near = 0.99 * mask + 0.005
         entropy = -near * near.log() - (1 - near) * (1 - near).log()
         return loss + self.edge_size * mask.sum() + self.edge_ent * entropy.mean()

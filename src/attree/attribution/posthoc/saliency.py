@@ -15,7 +15,7 @@ class Saliency(MaskMethod):
 
     .. math:: \left| \partial f_c(v) / \partial m_e \right|_{m = 1}
 
-    where :math:`f_c(v)` is the score of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
+    where :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
     message of edge :math:`e` in every layer and head. Equal to PyG's `CaptumExplainer("Saliency")`.
 
     Args:
@@ -38,14 +38,14 @@ class Saliency(MaskMethod):
 def mask_gradient(run: MaskedRun, copies: Copies) -> Tensor:
     """The gradient of each target's explained output with respect to a mask of its own edges, at 1; checks copies."""
     mask = run.unmasked(copies).requires_grad_(True)
-    scores = run.scores(copies, mask)
-    run.check(copies, scores)
-    return output_gradient(run, copies, mask, scores)[copies.entry_owner < copies.targets.numel()]
+    logits = run.logits(copies, mask)
+    run.check(copies, logits)
+    return output_gradient(run, copies, mask, logits)[copies.entry_owner < copies.targets.numel()]
 
 
-def output_gradient(run: MaskedRun, copies: Copies, mask: Tensor, scores: Tensor) -> Tensor:
+def output_gradient(run: MaskedRun, copies: Copies, mask: Tensor, logits: Tensor) -> Tensor:
     """The gradient of the sum of all targets' explained outputs; no target depends on another's mask."""
-    explained = scores.gather(1, run.classes(copies).unsqueeze(1)).sum()
+    explained = run.explained(copies, logits).sum()
     if not explained.requires_grad:  # no layer used the mask
         return torch.zeros_like(mask)
     (gradient,) = torch.autograd.grad(explained, mask, allow_unused=True)

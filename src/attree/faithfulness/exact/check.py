@@ -4,14 +4,14 @@
 2. The model's forward on a few rows, without a reduction, must give the recorded inputs of every convolution and the
    recorded outputs, whatever stands in a decoy row among them.
 
-What a model of other structure would show is found once a model; that its rows are independent is looked at again
-with each recording, because it can depend on the weights.
+The first is looked at once a model, and so is what feeds what; that rows are independent is looked at again with each
+recording, because it can depend on the weights.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,65 +19,22 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.looped_graph import LoopedGraph
+from attree.faithfulness.exact.compare import check_conv, rows_of, same
 from attree.faithfulness.exact.layer_edges import ConvArguments
-from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
+from attree.faithfulness.exact.row_model import RowModel
+from attree.faithfulness.exact.sample import Sample
 from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
 from attree.faithfulness.exact.trace import LayerTrace
-from attree.ragged import expand, group
 from attree.subject import ModelInputs
 from attree.subject.arguments import Kind
-
-NODES = 24
-"""Nodes that rows are compared at, if the model does not see several graphs."""
-
-GRAPHS = 3
-"""Graphs that rows are compared at otherwise, the smallest ones."""
-
-ENTERING = 2048
-"""Edges that a convolution itself runs on, about."""
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Wiring]] = WeakKeyDictionary()
 """What feeds what in models that have been looked at, with what they were made of."""
 
-
-class Sample(NamedTuple):
-    """Rows to compare; the last one is the decoy.
-
-    Attributes:
-        node: The node of each row.
-        copy: The graph of each row, numbered from 0; None if the model does not see several graphs.
-        graph: Which graph each of them is a copy of; the last has the decoy in it.
-    """
-
-    node: Tensor
-    copy: Tensor | None
-    graph: Tensor | None
-
-    @classmethod
-    def of(cls, inputs: ModelInputs, graph: LoopedGraph) -> Sample:
-        """A few nodes, or all nodes of a few graphs if an argument could say which graph nodes are of."""
-        batch = _graph_numbers(inputs)
-        if batch is None:
-            spread = torch.linspace(0, graph.num_nodes - 1, min(NODES, graph.num_nodes), device=graph.device)
-            node = spread.round().long()
-            return cls(torch.cat([node, node[:1]]), None, None)
-        rows = group(batch, int(batch.max()) + 1)
-        filled = rows.sizes.nonzero().view(-1)
-        graphs = filled[rows.sizes[filled].argsort(stable=True)[:GRAPHS]]
-        graphs = torch.cat([graphs, graphs[:1]])
-        copy, place = expand(rows.ptr, graphs)
-        return cls(rows.items[place], copy, graphs)
-
-
-def _graph_numbers(inputs: ModelInputs) -> Tensor | None:
-    """The argument that holds the graph of each node, or else could hold it."""
-    for kind in (Kind.BATCH, Kind.NODE):
-        for (_, value), own in zip(inputs.named(), inputs.kinds(), strict=True):
-            if own is kind and value.dim() == 1 and value.dtype == torch.int64 and bool((value.diff() >= 0).all()):
-                return value if int(value[0]) >= 0 else None
-    return None
+Rows = list[tuple[Tensor, Tensor]]
+"""For each call, the inputs and outputs that were recorded for the rows of a sample."""
 
 
 class Checker:
@@ -94,9 +51,9 @@ class Checker:
     def __init__(self, recorder: Recorder, graph: LoopedGraph) -> None:
         if graph.num_nodes == 0:
             raise CannotTakeApartError("its graph has no nodes")
-        self.recorder = recorder
-        self.graph = graph
-        self.sample = Sample.of(recorder.inputs, graph)
+        self._recorder = recorder
+        self._graph = graph
+        self._sample = Sample.of(recorder.inputs, graph)
 
     def recording(self) -> tuple[Recording, Wiring]:
         """Record a pass with the weights of now, and say what feeds what.
@@ -104,26 +61,34 @@ class Checker:
         Raises:
             CannotTakeApartError: If the model does not fit; the message says why.
         """
-        inputs: list[Tensor] = []
-        recorder, model = self.recorder, self.recorder.weights()
+        recorder, model = self._recorder, self._recorder.weights()
         made_of = [*((id(conv), type(conv)) for conv in model.convs), *recorder.inputs.kinds()]
         known = _KNOWN.get(recorder.model)
         wiring = known[1] if known is not None and known[0] == made_of else None
+        with model.opened():
+            recording, rows = self._record(model, wiring is None)
+            if recording.call.batch is not None and self._sample.copy is None:
+                self._sample = Sample.of_one_graph(self._graph)
+                recording, rows = self._record(model, False)
+            wiring = self._compare(recording, rows, wiring)
+        _KNOWN[recorder.model] = made_of, wiring
+        return recording, wiring
+
+    def _record(self, model: RowModel, check: bool) -> tuple[Recording, Rows]:
+        rows: Rows = []
 
         def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
-            inputs.append(_rows(given.x, self.sample.node))
-            if wiring is None:
-                _check_conv(trace, given, out, self.graph)
+            rows.append((rows_of(given.x, self._sample.node), out[self._sample.node]))
+            if check:
+                check_conv(trace, given, out, self._graph)
 
-        with model.opened():
-            recording = recorder.record(model, watch)
-            found = self._compare(recording, inputs, wiring)
-        _KNOWN[recorder.model] = made_of, found
-        return recording, found
+        return self._recorder.record(model, watch), rows
 
-    def _compare(self, recording: Recording, inputs: list[Tensor], wiring: Wiring | None) -> Wiring:
+    def _compare(self, recording: Recording, rows: Rows, wiring: Wiring | None) -> Wiring:
         try:
-            return _check_rows(recording, self.sample, inputs, wiring)
+            if self._sample.whole:  # a decoy among all nodes of one graph changes the output: one more run, without
+                _RowCheck(recording, self._sample, rows, wiring, decoy=True).run()
+            return _RowCheck(recording, self._sample, rows, wiring, decoy=not self._sample.whole).run()
         except CannotTakeApartError:
             raise
         except StageError as error:
@@ -133,105 +98,101 @@ class Checker:
             raise CannotTakeApartError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
 
 
-def _rows(x: Tensor, nodes: Tensor) -> Tensor:
-    return x.at(nodes).read() if isinstance(x, LazyRows) else x[nodes]
+class _RowCheck:
+    """One run on rows without a reduction.
 
+    Args:
+        recording: The recorded pass.
+        sample: The rows.
+        rows: What was recorded for them.
+        wiring: What feeds what, if known.
+        decoy: Whether the last row is filled with noise.
+    """
 
-def _check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor, graph: LoopedGraph) -> None:
-    """Compare a convolution's algebra with the convolution itself at a few nodes."""
-    conv = trace.algebra.conv
-    nodes = torch.linspace(0, graph.num_nodes - 1, min(NODES, graph.num_nodes), device=graph.device).round().long()
-    nodes = nodes[graph.entering.sizes[nodes].cumsum(0) <= max(int(graph.entering.sizes[nodes[0]]), ENTERING)]
-    enters = torch.isin(given.edge_index[1], nodes).nonzero().view(-1)
-    edges = given.edge_index[:, enters]
-    known = torch.cat([edges[0], nodes]).unique()
-    features = {}
-    if given.features is not None and trace.algebra.edge_argument is not None:
-        features[trace.algebra.edge_argument] = _rows(given.features, enters)
-    x = _rows(given.x, known)
-    expected = type(conv).forward(conv, x, torch.searchsorted(known, edges), **features)
-    place = torch.searchsorted(known, nodes)
-    dtype = given.x.compact.dtype if isinstance(given.x, LazyRows) else x.dtype
-    if not isinstance(expected, Tensor) or not _same(out[nodes], expected[place], dtype):
-        raise CannotTakeApartError(f"its layer {type(conv).__name__} computes something else than that layer does")
+    def __init__(self, recording: Recording, sample: Sample, rows: Rows, wiring: Wiring | None, decoy: bool) -> None:
+        self.recording = recording
+        self.sample = sample
+        self.rows = rows
+        self.wiring = wiring
+        self.decoy = decoy
+        self._mode = StageMode(sample.node.numel()) if wiring is None else None
+        self._calls = 0
 
+    def run(self) -> Wiring:
+        """Compare inputs of convolutions and outputs; find what feeds what if that is not known."""
+        recording, sample, mode = self.recording, self.sample, self._mode
+        batch = sample.copy if recording.call.batch is not None else None
+        graphs = sample.graph if batch is not None else None
+        count = None if graphs is None else graphs.numel()
+        given = recording.inputs_at(sample.node, batch, count, lazy=False)
+        if self.decoy and given.x.is_floating_point():
+            given.x[-1] = _noise(given.x, 0)
+        if mode is not None:
+            self._mark(mode, given)
+        with nullcontext() if mode is None else mode:
+            output = recording.model(given, self._answer)
+        if self._calls != len(recording.layers):
+            raise CannotTakeApartError("its forward calls other layers on rows")
+        expected = recording.call.logits[sample.node if graphs is None else graphs]
+        if not isinstance(output, Tensor) or output.shape != expected.shape:
+            raise CannotTakeApartError("its forward returns something else on rows")
+        kept = slice(expected.shape[0] - 1 if self.decoy else None)
+        if not same(output[kept], expected[kept], expected.dtype):
+            where = "what follows them is not computed node by node"
+            raise CannotTakeApartError(where if graphs is None else "its readout does not treat each graph alone")
+        if self.wiring is not None:
+            return self.wiring
+        assert mode is not None
+        if EDGES in mode.of(output):
+            raise CannotTakeApartError("its output depends on edges outside its attention layers")
+        return mode.wiring(output, None if graphs is None else "one graph" if sample.whole else "graphs")
 
-def _check_rows(recording: Recording, sample: Sample, inputs: list[Tensor], wiring: Wiring | None) -> Wiring:
-    """Run the model on rows without a reduction and compare; find what feeds what if that is not known."""
-    graphs = recording.call.batch is not None
-    if graphs and sample.copy is None:
-        raise CannotTakeApartError("no argument of it says which graph each node is of")
-    mode = StageMode(sample.node.numel()) if wiring is None else None
-    calls = 0
-
-    def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        nonlocal calls
-        calls += 1
-        layer = recording.layers[calls - 1] if calls <= len(recording.layers) else None
+    def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """What a convolution returned for the rows, if it was called with what it was."""
+        self._calls += 1
+        layers = self.recording.layers
+        layer = layers[self._calls - 1] if self._calls <= len(layers) else None
         if layer is None or layer.algebra.conv is not conv:
             raise CannotTakeApartError("its forward calls other layers on rows")
-        given = ConvArguments.read(layer.algebra, args, kwargs)
-        if mode is not None:
-            _note_feeds(mode, given)
-        feeds = (mode or wiring).feeds[calls - 1]
+        given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
+        feeds = self._feeds(given)
+        kept = slice(before.shape[0] - 1 if self.decoy else None)
         # What no call feeds is as it was recorded, whatever is reduced.
-        if feeds and not _same(given.x[:-1], inputs[calls - 1][:-1], inputs[calls - 1].dtype):
+        if feeds and (given.x.shape != before.shape or not same(given.x[kept], before[kept], before.dtype)):
             raise CannotTakeApartError("what stands between its attention layers is not computed node by node")
-        out = layer.output(sample.node)
-        noise = torch.randn(out.shape[1:], generator=torch.Generator().manual_seed(calls), dtype=out.dtype)
-        out[-1] = noise.to(out.device)
-        if mode is not None:
-            mode.mark(out, {calls})
+        out = after.clone()
+        if self.decoy:
+            out[-1] = _noise(out, self._calls)
+        if self._mode is not None:
+            self._mode.mark(out, {self._calls})
         return out
 
-    batch = sample.copy if graphs else None
-    count = sample.graph.numel() if graphs and sample.graph is not None else None
-    given = recording.inputs_at(sample.node, batch, count, lazy=False)
-    if given.x.is_floating_point():
-        given.x[-1] = torch.randn(given.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(given.x)
-    if mode is not None:
-        _mark_inputs(mode, recording, given)
-    with mode if mode is not None else nullcontext():
-        output = recording.model(given, answer)
-    if calls != len(recording.layers):
-        raise CannotTakeApartError("its forward calls other layers on rows")
-    expected = recording.call.logits[sample.graph if graphs and sample.graph is not None else sample.node]
-    fits = isinstance(output, Tensor) and output.shape == expected.shape
-    if not fits or not _same(output[:-1], expected[:-1], expected.dtype):
-        where = "its readout does not treat each graph alone" if graphs else "what follows is not computed node by node"
-        raise CannotTakeApartError(where)
-    if wiring is not None:
-        return wiring
-    assert mode is not None
-    if EDGES in mode.of(output):
-        raise CannotTakeApartError("its output depends on edges outside its attention layers")
-    return mode.wiring(output, graphs)
+    def _feeds(self, given: ConvArguments) -> tuple[int, ...]:
+        if self.wiring is not None:
+            return self.wiring.feeds[self._calls - 1]
+        mode = self._mode
+        assert mode is not None
+        stages = mode.of(given.x)
+        feeds = tuple(sorted(stage for stage in stages if stage > 0))
+        if feeds and EDGES in stages:
+            raise CannotTakeApartError("the features of its nodes depend on edges outside its attention layers")
+        if feeds and BATCH in stages:
+            raise CannotTakeApartError("something between its attention layers sees whole graphs")
+        if mode.of(given.features) - {EDGES}:
+            raise CannotTakeApartError("its edge features depend on its nodes")
+        mode.feeds.append(feeds)
+        return feeds
+
+    def _mark(self, mode: StageMode, given: ModelInputs) -> None:
+        """Say which arguments are about nodes, graphs and edges."""
+        call = self.recording.call
+        mode.mark(given.x, {INPUT})
+        mode.mark(given.edge_index, {EDGES})
+        stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if call.batch is None else BATCH}
+        for kind, (_, value) in zip(call.kinds, given.named(), strict=True):
+            if kind in stage:
+                mode.mark(value, {stage[kind]})
 
 
-def _note_feeds(mode: StageMode, given: ConvArguments) -> None:
-    stages = mode.of(given.x)
-    feeds = tuple(sorted(stage for stage in stages if stage > 0))
-    if feeds and EDGES in stages:
-        raise CannotTakeApartError("the features of its nodes depend on edges outside its attention layers")
-    if feeds and BATCH in stages:
-        raise CannotTakeApartError("something between its attention layers sees whole graphs")
-    if mode.of(given.features) - {EDGES}:
-        raise CannotTakeApartError("its edge features depend on its nodes")
-    mode.feeds.append(feeds)
-
-
-def _mark_inputs(mode: StageMode, recording: Recording, given: Any) -> None:
-    """Say which arguments are about nodes, graphs and edges."""
-    mode.mark(given.x, {INPUT})
-    mode.mark(given.edge_index, {EDGES})
-    stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if recording.call.batch is None else BATCH}
-    for kind, value in zip(recording.call.kinds, (*given.args, *given.kwargs.values()), strict=True):
-        if kind in stage:
-            mode.mark(value, {stage[kind]})
-
-
-def _same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers are equal up to rounding in a type."""
-    scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)
-    tolerance = torch.finfo(dtype).eps ** 0.5 * scale
-    return got.shape == expected.shape and torch.allclose(got, expected, rtol=0.0, atol=tolerance, equal_nan=True)
+def _noise(like: Tensor, seed: int) -> Tensor:
+    return torch.randn(like.shape[1:], generator=torch.Generator().manual_seed(seed)).to(like)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from inspect import Signature, signature
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MessagePassing
 
 from attree.attention.looped_graph import LoopedGraph
 from attree.faithfulness.exact.algebra import LayerAlgebra
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 
-
-@cache
-def _signature(conv: type[MessagePassing]) -> Signature:
-    return signature(conv.forward)
+_signature = cache(signature)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class ConvArguments:
     def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
         """Name the arguments of a call; those that an algebra knows nothing of are refused."""
         name = type(algebra.conv).__name__
-        given = _signature(type(algebra.conv)).bind(algebra.conv, *args, **kwargs).arguments
+        given = _signature(type(algebra.conv).forward).bind(algebra.conv, *args, **kwargs).arguments
         given.pop("self", None)
         x, edge_index = given.pop("x", None), given.pop("edge_index", None)
         features = None if algebra.edge_argument is None else given.pop(algebra.edge_argument, None)

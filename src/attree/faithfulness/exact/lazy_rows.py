@@ -31,13 +31,10 @@ METADATA = frozenset(
         Tensor.dim,
         Tensor.numel,
         Tensor.is_floating_point,
-        Tensor.shape.__get__,
-        Tensor.dtype.__get__,
-        Tensor.device.__get__,
-        Tensor.ndim.__get__,
-        Tensor.layout.__get__,
-        Tensor.is_sparse.__get__,
-        Tensor.requires_grad.__get__,
+        *(
+            vars(torch._C.TensorBase)[name].__get__
+            for name in ("shape", "dtype", "device", "ndim", "layout", "is_sparse", "requires_grad")
+        ),
     }
 )
 """What can be told without looking at a number."""
@@ -69,17 +66,17 @@ class Store:
 
 
 class LazyRows(Tensor):
-    """Rows `whole[index]` in a floating-point type, looked up when they are read.
+    """Rows `whole[chosen]` in a floating-point type, looked up when they are read.
 
     Attributes:
         whole: All rows, dense or sparse, perhaps in a narrower type.
         compact: The same as a sparse matrix if few numbers in it are not 0, else `whole` itself.
-        index: Which rows; None for all.
+        chosen: Which rows; None for all.
     """
 
     whole: Tensor
     compact: Tensor
-    index: Tensor | None
+    chosen: Tensor | None
     _store: Store
     _name: Any
 
@@ -95,7 +92,7 @@ class LazyRows(Tensor):
     ) -> LazyRows:
         rows = whole.shape[0] if index is None else index.numel()
         self = torch.Tensor._make_wrapper_subclass(cls, (rows, *whole.shape[1:]), dtype=dtype, device=whole.device)
-        self.whole, self.index, self._store, self._name = whole, index, store, name
+        self.whole, self.chosen, self._store, self._name = whole, index, store, name
         self.compact = whole if compact is None else compact
         return self
 
@@ -107,16 +104,16 @@ class LazyRows(Tensor):
         """The rows as an ordinary tensor, which is no one else's."""
         if self.whole.layout != torch.strided:
             rows = self.whole.to_sparse_coo()
-            return (rows if self.index is None else rows.index_select(0, self.index)).to_dense().to(self.dtype)
-        if self.index is None:
+            return (rows if self.chosen is None else rows.index_select(0, self.chosen)).to_dense().to(self.dtype)
+        if self.chosen is None:
             return self.whole.to(self.dtype, copy=True)
-        return self.whole.index_select(0, self.index).to(self.dtype)
+        return self.whole.index_select(0, self.chosen).to(self.dtype)
 
     def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
         """The same rows after a map of single rows; the map is made of all rows, once."""
         name = (self._name, key)
         whole = self._store.get(name, lambda: self._map_all(make))
-        return LazyRows(whole, self.index, self.dtype, self._store, name)
+        return LazyRows(whole, self.chosen, self.dtype, self._store, name)
 
     def _map_all(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         if self.compact.layout != torch.strided:
@@ -135,11 +132,13 @@ class LazyRows(Tensor):
         kept = _keep_lazy(func, args, kwargs)
         return func(*_read(args), **_read(kwargs)) if kept is None else kept
 
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        return func(*_read(args), **_read(kwargs or {}))
+
+def _dispatch(func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """What reaches torch itself is looked up."""
+    return func(*_read(args), **_read(kwargs or {}))
+
+
+LazyRows.__torch_dispatch__ = staticmethod(_dispatch)
 
 
 def _read(values: Any) -> Any:

@@ -2,88 +2,29 @@
 
 Reducing edge e = (i -> j) changes, in a call that the model's input feeds, only node j; in each later call, only nodes
 that the changed ones send to, and j again. What happens to an edge does not depend on the target, so targets share all
-rows but the last ones; only rows on a way to some target are made. Ways lead along the looped graph: whatever a layer
-leaves out, a node may reach itself around attention. All this follows from the graph, the pairs and what feeds what
-alone: where it is small enough it is kept, and the same pairs are reduced again without it being found again.
+rows but the last ones; only rows on a way to some target are made. All this follows from the graph, the pairs and what
+feeds what alone: where it is small enough it is kept, and the same pairs are reduced again without finding it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
+from attree.faithfulness.exact.chunk_plan import CallPlan, ChunkPlan, LaterPlan
 from attree.faithfulness.exact.records import Changes, Records
 from attree.faithfulness.exact.row_groups import ChangedRows, LayerShape, RowGroup, row_groups
-from attree.faithfulness.exact.stages import INPUT, Wiring
+from attree.faithfulness.exact.stages import Wiring
+from attree.faithfulness.exact.ways import Ways
 from attree.memory import chunk_bounds
 from attree.ragged import Rows, expand, group, pointers
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""
-
-
-@dataclass(frozen=True)
-class LaterPlan:
-    """How a call changes that other calls feed.
-
-    Attributes:
-        senders: Where the rows of its input that changed stand among all; None if they are all.
-        changes: The changed entries of its rows; senders are positions among those rows.
-        light: Those of rows whose own features are as they were.
-        own: Rows whose own features changed.
-        own_sender: For each of these, the position of its node among the senders.
-        groups: These rows in groups, to be computed anew; None if they are to be found when they are needed.
-    """
-
-    senders: Tensor | None
-    changes: Changes
-    light: Changes
-    own: Tensor
-    own_sender: Tensor
-    groups: list[RowGroup] | None
-
-
-@dataclass(frozen=True)
-class CallPlan:
-    """How one call changes.
-
-    Attributes:
-        records: The changed rows.
-        place: Where they stand among the rows of what the call returns; None if they are all.
-        later: More, if other calls feed it.
-    """
-
-    records: Records
-    place: Tensor | None
-    later: LaterPlan | None
-
-
-@dataclass(frozen=True)
-class ChunkPlan:
-    """What some reduced edges do, call by call, and which pairs they belong to.
-
-    Attributes:
-        edges: The reduced edges.
-        calls: What each call does.
-        rows: The rows that each family of stages has.
-        pairs: Pairs whose target is reached.
-        targets: The targets of these.
-        found: For each of them, its row in the output.
-        done: Pairs that are done with when this chunk is.
-    """
-
-    edges: Tensor
-    calls: list[CallPlan]
-    rows: list[Records]
-    pairs: Tensor
-    targets: Tensor
-    found: Tensor
-    done: int
 
 
 class ReductionPlan:
@@ -123,10 +64,15 @@ class ReductionPlan:
         self._flow, self._target, self._place = flow[order], target[order], place[order]
         self._places, self._first = _runs(self._place)
         self._edges = graph.entering.items[self._places]
-        self._needed, self._ways = self._find_ways()
-        cost = self._cost()
-        self._bounds = chunk_bounds(cost, min(memory, CHUNK_BYTES))
-        self._small = float(cost.sum()) <= memory
+        nodes = pairs.targets
+        if self._members is not None:
+            nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
+        self._ways = Ways(graph, wiring, nodes)
+        following, running = self._cost()
+        self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
+        if wiring.one_graph:
+            self._bounds = [(number, number + 1) for number in range(self._edges.numel())]
+        self._small = float(following.sum()) <= memory
         self._kept: list[ChunkPlan] | None = None
 
     def chunks(self) -> Iterator[ChunkPlan]:
@@ -143,107 +89,76 @@ class ReductionPlan:
         changed = ChangedRows(records.node, edges[records.edge], changes).at(rows)
         return row_groups(self.graph, changed, self.shapes[call], self.memory)
 
-    def _find_ways(self) -> tuple[list[Tensor], list[Rows | None]]:
-        """Per call, which nodes matter to some target, and the edges that enter them, by the node they leave."""
-        graph, feeds = self.graph, self.wiring.feeds
-        nodes = self.pairs.targets.unique()
-        if self._members is not None:
-            nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
-        none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-        wanted = none.index_fill(0, nodes, True)
-        needed = [wanted.clone() if call in self.wiring.outputs else none.clone() for call in range(1, len(feeds) + 1)]
-        ways: list[Rows | None] = [None] * len(feeds)
-        for call in reversed(range(len(feeds))):
-            if feeds[call]:
-                _, place = expand(graph.entering.ptr, needed[call].nonzero().view(-1))
-                edges = graph.entering.items[place]
-                source = graph.source[edges]
-                by_source = group(source, graph.num_nodes)
-                ways[call] = Rows(by_source.ptr, edges[by_source.items])
-                for before in feeds[call]:
-                    needed[before - 1][source] = True
-        return needed, ways
-
-    def _cost(self) -> Tensor:
-        """Bytes that following each reduced edge takes: its changed entries and its rows, each a few vectors wide."""
-        graph, wiring = self.graph, self.wiring
-        most = float(graph.num_edges)
-        entries = [torch.ones(graph.num_nodes, device=graph.device) for _ in wiring.feeds]
-        for call in reversed(range(len(entries))):
-            rows = self._ways[call]
-            if rows is None:
-                continue
-            onward = torch.zeros_like(entries[call])
-            onward.index_add_(0, graph.source[rows.items], entries[call][graph.destination[rows.items]])
-            for before in wiring.feeds[call]:
-                entries[before - 1] = (entries[before - 1] + onward).clamp_(max=most)
-        destination = graph.destination[self._edges]
-        total = torch.zeros_like(destination, dtype=torch.get_default_dtype())
-        for call, before in enumerate(wiring.feeds):
-            total += entries[call][destination] if not before else 0.0
-        width = max(shape.width for shape in self.shapes)
-        cost = total * float(width * 8 * 6 + 128)
-        if len(set(wiring.family)) <= len(wiring.feeds):  # stages meet: each row is there in all of them
-            cost += total.clamp(max=float(graph.num_nodes)) * float(wiring.width * 8 * 3)
+    def _cost(self) -> tuple[Tensor, Tensor]:
+        """Bytes that each reduced edge takes: for its changed entries, a few vectors wide each, and for its rows."""
+        entries = self._ways.entries(self._edges)
+        rows = torch.zeros_like(entries)
+        if self.wiring.stages_meet:
+            rows = entries.clamp(max=float(self.graph.num_nodes))
         if self._batch is not None and self._members is not None:
-            cost += self._members.sizes[self._batch[destination]] * float(wiring.width * 8 * 4)
-        return cost
+            rows = self._members.sizes[self._batch[self.graph.destination[self._edges]]].to(rows.dtype)
+        width = max(shape.width for shape in self.shapes)
+        return entries * float(width * 8 * 6 + 128), rows * float(self.wiring.width * 8 * 3)
 
     def _chunk(self, begin: int, end: int, keep: bool) -> ChunkPlan:
         """Follow some reduced edges through the calls."""
-        graph, edges, wiring = self.graph, self._edges[begin:end], self.wiring
-        direct = Records(torch.arange(edges.numel(), device=graph.device), graph.destination[edges])
+        edges, wiring = self._edges[begin:end], self.wiring
+        reduced = Records(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
         records: list[Records] = []
-        parts: list[tuple[Changes, Records] | None] = []
+        changes: list[Changes | None] = []
+        senders: list[Records] = []
         for call, feeds in enumerate(wiring.feeds):
-            rows = self._ways[call]
+            rows = self._ways.onward[call]
             if rows is None:
-                wanted = self._needed[call][direct.node]
-                records.append(direct if bool(wanted.all()) else direct.at(wanted.nonzero().view(-1)))
-                parts.append(None)
+                needed = self._ways.needed[call][reduced.node]
+                records.append(reduced if bool(needed.all()) else reduced.at(needed.nonzero().view(-1)))
+                changes.append(None)
+                senders.append(reduced)
             else:
-                senders = Records.union([records[before - 1] for before in feeds], graph.num_nodes)
-                found, changes = self._follow(rows, senders)
+                senders.append(Records.union([records[before - 1] for before in feeds], self.graph.num_nodes))
+                found, through = self._follow(rows, senders[-1])
                 records.append(found)
-                parts.append((changes, senders))
+                changes.append(through)
         families = self._families(records, edges)
         calls = []
-        for call, (own_records, part) in enumerate(zip(records, parts, strict=True)):
-            place = self._place_in(families[wiring.family[call + 1]], own_records)
+        for call, through_entries in enumerate(changes):
             later = None
-            if part is not None:
-                source = families[wiring.family[wiring.feeds[call][0]]]
-                later = self._later(call, own_records, *part, source, edges, keep)
-            calls.append(CallPlan(own_records, place, later))
-        part_of_pairs = slice(int(self._first[begin]), int(self._first[end]))
-        owner = torch.searchsorted(self._places[begin:end], self._place[part_of_pairs])
-        target = self._target[part_of_pairs]
+            if through_entries is not None:
+                place = self._place_in(families[wiring.family[wiring.feeds[call][0]]], senders[call])
+                later = self._later(call, records[call], through_entries, senders[call], place, edges, keep)
+            own_place = self._place_in(families[wiring.family[call + 1]], records[call])
+            calls.append(CallPlan(records[call], own_place, later))
+        part = slice(int(self._first[begin]), int(self._first[end]))
+        target = self._target[part]
+        owner = torch.searchsorted(self._places[begin:end], self._place[part])
+        row, is_found = self._rows_of(families, owner, target, reduced)
+        return ChunkPlan(edges, calls, families, self._flow[part][is_found], target[is_found], row[is_found], part.stop)
+
+    def _rows_of(
+        self, families: Sequence[Records], owner: Tensor, target: Tensor, reduced: Records
+    ) -> tuple[Tensor, Tensor]:
+        """The row of the output that belongs to each pair of a reduced edge and a target, and whether there is one."""
         if self._batch is not None:
-            found_at, found = owner, self._batch[direct.node[owner]] == target
-        elif wiring.outputs:
-            found_at, found = families[wiring.family[wiring.outputs[0]]].find(owner, target, graph.num_nodes)
-        else:
-            found_at, found = owner, torch.zeros_like(owner, dtype=torch.bool)
-        pairs = self._flow[part_of_pairs][found]
-        return ChunkPlan(edges, calls, families, pairs, target[found], found_at[found], part_of_pairs.stop)
+            return owner, self._batch[reduced.node[owner]] == target
+        if not self.wiring.outputs:
+            return owner, torch.zeros_like(owner, dtype=torch.bool)
+        return families[self.wiring.family[self.wiring.outputs[0]]].find(owner, target, self.graph.num_nodes)
 
     def _families(self, records: Sequence[Records], edges: Tensor) -> list[Records]:
         """The rows of each family of stages: all that change in one of its calls, or all nodes of the edge's graph."""
-        wiring, graph = self.wiring, self.graph
+        wiring, destination = self.wiring, self.graph.destination[edges]
         families = []
         for family in range(wiring.num_families):
-            calls = [call for call in range(len(records)) if wiring.family[call + 1] == family]
-            if family == wiring.batch and self._batch is not None and self._members is not None:
-                edge, place = expand(self._members.ptr, self._batch[graph.destination[edges]])
-                node = self._members.items[place]
-                families.append(Records(edge, node))
-            elif calls:
-                families.append(Records.union([records[call] for call in calls], graph.num_nodes))
+            members = [one for one, own in zip(records, wiring.family[1:], strict=True) if own == family]
+            if family == wiring.readout and self._batch is not None and self._members is not None:
+                edge, place = expand(self._members.ptr, self._batch[destination])
+                families.append(Records(edge, self._members.items[place]))
+            elif members:
+                families.append(Records.union(members, self.graph.num_nodes))
             else:
                 # Nothing that is reduced can be seen in these: any rows will do.
-                some = torch.zeros(2, dtype=torch.int64, device=graph.device)
-                families.append(Records(some, graph.destination[edges][some]))
-        assert wiring.family[INPUT] < len(families)
+                some = torch.zeros(2, dtype=torch.int64, device=edges.device)
+                families.append(Records(some, destination[some]))
         return families
 
     def _place_in(self, rows: Records, records: Records) -> Tensor | None:
@@ -260,13 +175,20 @@ class ReductionPlan:
         return records, Changes(row, entered, graph.source[entered], sender)
 
     def _later(
-        self, call: int, records: Records, changes: Changes, senders: Records, rows: Records, edges: Tensor, keep: bool
+        self,
+        call: int,
+        records: Records,
+        changes: Changes,
+        senders: Records,
+        place: Tensor | None,
+        edges: Tensor,
+        keep: bool,
     ) -> LaterPlan:
         own_sender, is_own = senders.find(records.edge, records.node, self.graph.num_nodes)
         own = is_own.nonzero().view(-1)
         groups = list(self.groups(call, records, changes, edges, own)) if keep else None
         light = changes.at((~is_own[changes.row]).nonzero().view(-1))
-        return LaterPlan(self._place_in(rows, senders), changes, light, own, own_sender[own], groups)
+        return LaterPlan(place, changes, light, own, own_sender[own], groups)
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,10 @@ class _Context:
 
     def shift_of(self, group: RowGroup) -> Tensor | None:
         """What is added to the scores of a group's edges, [entries, 1]."""
-        return None if self.layer.shift is None else take_rows(self.layer.shift, group.edge)
+        if self.layer.shift is None:
+            return None
+        assert group.edge is not None
+        return take_rows(self.layer.shift, group.edge)
 
     def change_weights(self, group: RowGroup, weights: Tensor) -> None:
         """Set the weights [entries, heads] of reduced entries."""

@@ -13,8 +13,9 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.exact.check import Checker
+from attree.faithfulness.exact.chunk_plan import ChunkPlan
 from attree.faithfulness.exact.layer_edges import ConvArguments
-from attree.faithfulness.exact.plan import ChunkPlan, ReductionPlan
+from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_groups import LayerShape
@@ -85,10 +86,9 @@ class ExactReducer:
             try:
                 self._recorded = self._checker.recording()
             except CannotTakeApartError as error:
-                name = type(self.model).__name__
                 raise UnsupportedModelError(
-                    f"Expected {name} to stay a model whose rows are independent, as it was with its first weights, but "
-                    f"with those of now {error.reason}."
+                    f"Expected {type(self.model).__name__} to stay a model that can be run on rows, as it was with its "
+                    f"first weights, but with those of now {error.reason}."
                 ) from error
         return self._recorded
 
@@ -136,7 +136,7 @@ class _RowRun:
         self._chunk, self._calls = chunk, 0
         wiring = self.plan.wiring
         rows = chunk.rows[wiring.family[INPUT]]
-        batch = None if wiring.batch is None else chunk.rows[wiring.batch].edge
+        batch = None if wiring.readout is None else chunk.rows[wiring.readout].edge
         return self.recording.model(self.recording.inputs_at(rows.node, batch, chunk.edges.numel()), self.answer)
 
     def answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -2,14 +2,14 @@
 
 A *stage* is what one call returned, or what entered the model. Every operation passes the stages of its inputs on to
 its outputs, whatever numbers it computes: a weight that happens to be 0 hides nothing. Stages that meet in an
-operation must have the same rows; those that never meet need not.
+operation must have the same rows and form a *family*; those that never meet need not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -32,21 +32,28 @@ class Wiring:
     Attributes:
         feeds: For each call, the calls that its input comes from, as numbers from 1; none if from the model's alone.
         family: For each stage from `INPUT` on, the number of its family: stages of one family share their rows.
-        batch: The family that the graph of each node is met in; None if there is no such argument.
         outputs: The calls that the output comes from.
         width: Numbers that a row takes in the widest tensor.
+        readout: The family whose rows become a graph; None if outputs are those of nodes.
+        one_graph: Whether all its rows do, as no argument says which graph they are of.
     """
 
     feeds: tuple[tuple[int, ...], ...]
     family: tuple[int, ...]
-    batch: int | None
     outputs: tuple[int, ...]
     width: int
+    readout: int | None = None
+    one_graph: bool = False
 
     @property
     def num_families(self) -> int:
         """Number of families."""
-        return max(*self.family, -1 if self.batch is None else self.batch) + 1
+        return max(*self.family, -1 if self.readout is None else self.readout) + 1
+
+    @property
+    def stages_meet(self) -> bool:
+        """Whether some stages share their rows."""
+        return len(set(self.family)) < len(self.family)
 
 
 class StageError(Exception):
@@ -71,7 +78,7 @@ class StageMode(TorchDispatchMode):
 
     def mark(self, tensor: Any, stages: Iterable[int]) -> None:
         """Say which stages a tensor comes from; all views of it do."""
-        if isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.numel():
+        if _has_storage(tensor):
             place = tensor.untyped_storage().data_ptr()
             self._stages[place] = self._stages.get(place, frozenset()) | frozenset(stages)
             self._alive.append(tensor)  # or another tensor might take its place in memory
@@ -80,13 +87,14 @@ class StageMode(TorchDispatchMode):
         """The stages that a tensor, or a collection of them, comes from."""
         found: frozenset[int] = frozenset()
         for leaf in torch.utils._pytree.tree_leaves(value):
-            if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.numel():
+            if _has_storage(leaf):
                 found |= self._stages.get(leaf.untyped_storage().data_ptr(), frozenset())
         return found
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Pass stages on."""
         kwargs = kwargs or {}
         stages = self.of((args, kwargs))
         if EDGES in stages and len(stages) > 1:
@@ -101,16 +109,26 @@ class StageMode(TorchDispatchMode):
                     self.width = max(self.width, leaf.numel() // self.rows)
         return out
 
-    def wiring(self, output: Any, has_batch: bool) -> Wiring:
-        """What was seen in a pass that returned `output`."""
-        stages = [*range(len(self.feeds) + 1), *([BATCH] if has_batch else [])]
+    def wiring(self, output: Any, readout: Literal["graphs", "one graph"] | None) -> Wiring:
+        """What was seen in a pass.
+
+        Args:
+            output: What it returned.
+            readout: Whether the output is that of graphs, told apart by an argument, or that of one graph.
+        """
+        stages = [*range(len(self.feeds) + 1), *([BATCH] if readout == "graphs" else [])]
         family = {stage: number for number, stage in enumerate(stages)}
         for met in self.meetings:
             joined = {family[stage] for stage in met}
             family = {stage: min(joined) if number in joined else number for stage, number in family.items()}
         numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
-        batch = numbers[family.pop(BATCH)] if has_batch else None
         outputs = tuple(sorted(stage for stage in self.of(output) if stage > 0))
-        return Wiring(
-            tuple(self.feeds), tuple(numbers[number] for number in family.values()), batch, outputs, self.width
-        )
+        become_graphs = None
+        if readout is not None:
+            become_graphs = numbers[family[BATCH if readout == "graphs" else outputs[0] if outputs else INPUT]]
+        families = tuple(numbers[family[stage]] for stage in stages if stage != BATCH)
+        return Wiring(tuple(self.feeds), families, outputs, self.width, become_graphs, readout == "one graph")
+
+
+def _has_storage(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.numel() > 0

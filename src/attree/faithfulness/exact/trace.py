@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -54,10 +55,10 @@ class LayerTrace:
         """What is summed for entries, from the values of their sources and the projections of their edges."""
         return value if edge is None or not self.algebra.edge_in_value else self.algebra.value(value, edge)
 
-    def output(self, nodes: Tensor) -> Tensor:
-        """What the layer returned for some nodes."""
-        root = self.states.root
-        return self.algebra.finish(take_rows(self.aggregated, nodes), None if root is None else take_rows(root, nodes))
+    @cached_property
+    def output(self) -> Tensor:
+        """What the layer returned, [num_nodes, out]; to be asked for while the model is open."""
+        return self.algebra.finish(self.aggregated, self.states.root)
 
 
 def trace_layer(algebra: LayerAlgebra, h: Tensor, edges: LayerEdges, graph: LoopedGraph, memory: int) -> LayerTrace:

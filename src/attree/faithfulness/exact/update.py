@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
-from attree.faithfulness.exact.plan import CallPlan, ChunkPlan, LaterPlan, ReductionPlan
+from attree.faithfulness.exact.chunk_plan import CallPlan, ChunkPlan, LaterPlan
+from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.recompute import recompute_rows
 from attree.faithfulness.exact.records import Changes, Records
 from attree.faithfulness.exact.row_groups import RowGroup
@@ -63,7 +64,7 @@ class CallUpdate:
         if call.place is None:
             return out
         family = self.plan.wiring.family[self.number + 1]
-        return self.layer.output(self.chunk.rows[family].node).index_copy_(0, call.place, out)
+        return take_rows(self.layer.output, self.chunk.rows[family].node).index_copy_(0, call.place, out)
 
     def _first(self, records: Records) -> Tensor:
         """A call that the input feeds: the reduced edge is the only change, its row's own features are as they were."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from attree.attention import Attention
@@ -62,15 +63,15 @@ def page_content(
     if class_names is not None:
         expect(len(class_names) > highest, "class_names", f"at least {highest + 1} names", len(class_names))
     explained = Explained(evaluation, attention, None if truth is None else _is_true(evaluation, truth), max_edges)
-    targets = []
-    for position in range(min(count, max_targets)):
-        target = explained.target(position)
+    # Layouts multiply many small matrices, which threads only slow down: four times the work on two cores.
+    with threadpool_limits(limits=1, user_api="blas"):
+        targets = [explained.target(position) for position in range(min(count, max_targets))]
+    for position, target in enumerate(targets):
         if predictions is not None:
             row = predictions[position]
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
         if true_classes is not None:
             target["true"] = int(true_classes[position])
-        targets.append(target)
     return {
         "title": title,
         "kind": "graph" if pairs.num_layers is None else "node",

@@ -50,7 +50,7 @@ function short(text, most) {
 
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
-var SIZE = { width: 300, height: 150, left: 40, right: 8, top: 8, bottom: 22 };
+var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
   for (const curve of content.curves) {
@@ -740,8 +740,8 @@ function neighbourhoodScene(target, values, visible, box, colors) {
     const [from, to] = [target.source[edge], target.destination[edge]];
     const force = Math.abs(strength[edge]);
     const r = discs[to].small;
-    const width = Math.max(0.5, r * (0.06 + 0.42 * force));
-    const head = Math.max(3, r * (0.5 + 0.45 * force));
+    const width = Math.max(0.5, r * 0.06) + Math.max(2.6, r * 0.42) * force;
+    const head = Math.max(3, r * 0.5) + Math.max(4, r * 0.45) * force;
     const before = times.get(key(from, to)) ?? 0;
     times.set(key(from, to), before + 1);
     const bend = (seen.has(key(to, from)) ? 0.09 : 0) + 0.09 * before;

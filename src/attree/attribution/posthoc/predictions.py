@@ -1,0 +1,64 @@
+"""What is explained of each target: the logit of the class that the model predicts for it, or a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from attree.attention.capture import Attention, capture_attention
+from attree.subject import Subject
+
+
+class Predictions:
+    """What a subject's model predicts for every node or graph, and how outputs of further passes compare with it.
+
+    Args:
+        subject: The subject.
+
+    Attributes:
+        logits: Logits of classes as the subject's head reads them, [rows, classes]; of numbers, the numbers [rows, 1].
+        classes: The predicted classes, [rows].
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        output = full_pass(subject).output
+        self._head = subject.head.resolve(output)
+        self._measured = self._head.measured(output)
+        self.logits = self._head.logits(output, self._measured).detach()
+        self.classes = self.logits.argmax(dim=1)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self._head.mode == "regression"
+
+    def read(self, output: Any, targets: Tensor) -> Tensor:
+        """The logits (or numbers) of targets, given the rows of an output that are theirs."""
+        measured = None if self._measured is None else self._measured[targets]
+        return self._head.logits(output, measured)
+
+    def explained(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Of each target, the logit of the class that was predicted, [targets]."""
+        return logits.gather(1, self.classes[targets].unsqueeze(1)).view(-1)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """How far each target is from its prediction: cross-entropy, or the squared difference of numbers."""
+        if self.are_numbers:
+            return (logits - self.logits[targets]).square().view(-1)
+        return F.cross_entropy(logits, self.classes[targets], reduction="none")
+
+
+def full_pass(subject: Subject) -> Attention:
+    """What a pass of the model over the whole graph gives, output and embedding included.
+
+    Attention that was seen elsewhere may lack one of the two; then the pass is made again.
+    """
+    attention = subject.attention
+    if attention.output is not None and attention.embedding is not None:
+        return attention
+    inputs = subject.inputs
+    return capture_attention(
+        subject.model, inputs.x, inputs.edge_index, *inputs.args, graph=subject.graph, **inputs.kwargs
+    )

@@ -1,0 +1,111 @@
+"""A finished run looked at: `attree explain` and `attree.load_run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import attree
+from attree.attribution import Attribution, GAtt
+from attree.cli import main
+from attree.errors import ArgumentError, AttreeError
+from attree.evaluation import Evaluation
+from attree.explain.targets import parse_targets
+from helpers.cli import CONFIGS, fit
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit(tmp_path_factory.mktemp("run"), "--trainer.max_epochs=30", "--model.net.heads=2")
+
+
+def explain(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", *arguments])
+    assert isinstance(stop.value.code, int)
+    return stop.value.code
+
+
+def test_a_run_is_loaded_as_it_was(run: Path) -> None:
+    loaded = attree.load_run(run)
+    saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    for name, value in loaded.module.state_dict().items():
+        assert torch.equal(value, saved[name])
+    assert loaded.data.graph.num_nodes == 200
+    assert not loaded.module.training
+    scores = Attribution.load(run / "explanations" / "gatt.npz")
+    graph = loaded.data.graph
+    again = GAtt().attribute(attree.capture_attention(loaded.net, graph.x, graph.edge_index), scores.targets)
+    torch.testing.assert_close(again.scores, scores.scores)
+
+
+def test_scores_figures_and_a_page(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = attree.load_run(run)
+    target = int(loaded.data.truth.targets[0])
+    out = tmp_path / "out"
+    assert explain(str(run), f"--targets={target}", "--methods=gatt,avgatt", "--protocols=removal", f"--out={out}") == 0
+    printed = capsys.readouterr().out
+    assert f"Target {target}, true class" in printed
+    result = Evaluation.load(out)
+    assert result.targets.tolist() == [target]
+    graph = loaded.data.graph
+    attention = attree.capture_attention(loaded.net, graph.x, graph.edge_index)
+    expected = GAtt().attribute(attention, target).dense(target)
+    torch.testing.assert_close(Attribution.load(out / "scores_gatt.npz").dense(target), expected, atol=1e-5, rtol=1e-4)
+    assert "<html" in (out / "page.html").read_text()[:200]
+    drawn = sorted(path.name for path in (out / "figures").iterdir())
+    assert drawn == [f"case_study_{target}.png", f"case_study_{target}.svg"]
+
+
+@pytest.mark.needs("tu/MUTAG/raw")
+def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_path: Path) -> None:
+    main(
+        [
+            *("fit", f"--config={CONFIGS / 'mutag.yaml'}", f"--data.root={data_root}", "--trainer.max_epochs=1"),
+            *("--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--explain.figures=0"),
+            *(f"--trainer.logger.save_dir={tmp_path}", "--explain.num_targets=3"),
+        ]
+    )
+    run = next((tmp_path / "mutag").iterdir())
+    assert explain(str(run), "--targets=5,17", "--methods=gatt", "--figures=1") == 0
+    assert [path.name for path in (run / "explain" / "figures").glob("*.png")] == ["case_study_5.png"]
+    assert len(Evaluation.load(run / "explain").targets) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", list(range(10))),
+        ("3", [3]),
+        ("1, 4-6,4", [1, 4, 5, 6]),
+        ("errors", [2, 9]),
+        ("truth", [7]),
+    ],
+)
+def test_targets_as_people_type_them(text: str, expected: list[int]) -> None:
+    assert parse_targets(text, 10, torch.tensor([2, 9]), torch.tensor([7])).tolist() == expected
+
+
+def test_random_targets_are_seeded() -> None:
+    first, second, other = (parse_targets("random:4", 100, seed=seed).tolist() for seed in (0, 0, 1))
+    assert first == second != other
+    assert len(np.unique(first)) == 4
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-", "10", "5-2", "random:0", "truth", "errors"])
+def test_targets_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="targets"):
+        parse_targets(text, 10)
+
+
+def test_what_is_no_run_is_refused_in_a_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AttreeError, match="to be a run of `attree fit`"):
+        attree.load_run(tmp_path)
+    assert explain(str(tmp_path)) == 2
+    assert explain(str(run), "--targets=9999") == 2
+    assert explain(str(run), "--methods=gat") == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("attree: error")]
+    assert len(errors) == 3
