@@ -14,6 +14,7 @@ from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.errors import expect
+from attree.precision import exact_dtype
 
 EPSILON = 1e-15
 
@@ -89,8 +90,10 @@ class GNNExplainer(MaskMethod):
     def first_mask(self, copies: Copies, dtype: torch.dtype) -> Tensor:
         """Normal numbers of the spread that PyG takes, which depends on the size of the whole graph."""
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
-        drawn = hashed_uniform(self.seed, copies.targets[copies.entry_owner], copies.entry_edge, torch.float64)
-        normal = torch.erfinv((2 * drawn - 1).clamp(-1 + 1e-12, 1 - 1e-12)) * math.sqrt(2.0)
+        targets = copies.targets[copies.entry_owner]
+        drawn = hashed_uniform(self.seed, targets, copies.entry_edge, exact_dtype(targets.device))
+        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # or numbers at the ends would be infinite
+        normal = torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * math.sqrt(2.0)
         return (normal * spread).to(dtype)
 
     def _size_and_entropy(self, copies: Copies, mask: Tensor, used: Tensor) -> Tensor:
