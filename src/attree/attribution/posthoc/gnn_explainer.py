@@ -14,6 +14,7 @@ from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.errors import UnsupportedModelError, expect
+from attree.precision import exact_dtype
 
 EPSILON = 1e-15
 FEATURE_WEIGHTS = (1.0, 0.1)
@@ -120,8 +121,9 @@ class GNNExplainer(MaskMethod):
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
         """Normal numbers that depend on the seed, the target and the place alone."""
-        drawn = hashed_uniform(self.seed, targets, places, torch.float64)
-        return torch.erfinv((2 * drawn - 1).clamp(-1 + 1e-12, 1 - 1e-12)) * (math.sqrt(2.0) * spread)
+        drawn = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
+        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # or numbers at the ends would be infinite
+        return torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)
 
 
 def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:
