@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-# Lightning's log writes to the standard error that it finds when it is first imported. The command line imports it late,
+# Lightning writes its log to the standard error that it finds when it is first imported. The command line does so late,
 # which in tests would be one test's captured stream, closed in all later ones.
 import_module("lightning.pytorch")
 
