@@ -132,12 +132,12 @@ def test_proximity_against_paths_and_distances_of_networkx(layers: int) -> None:
     for target in range(NODES):
         hops = dict(nx.single_target_shortest_path_length(network, target))
         near, often = [], []
-        for _, destination in edges:
-            # Walks from where the edge ends to the target, of every length that still fits.
-            count = sum(np.linalg.matrix_power(adjacency, length)[destination, target] for length in range(layers))
-            if count:
-                near.append(hops[destination])
-                often.append(count)
+        for source, destination in edges:
+            if max(hops.get(source, layers + 1), hops.get(destination, layers + 1)) <= layers:
+                near.append((hops[source] + hops[destination]) / 2)
+                # Walks from where the edge ends to the target, of every length that still fits.
+                walks = [np.linalg.matrix_power(adjacency, length)[destination, target] for length in range(layers)]
+                often.append(sum(walks))
         defined = len(set(near)) > 1 and len(set(often)) > 1
         expected = float(spearmanr(near, often).statistic) if defined else math.nan
         assert found[target] == pytest.approx(expected, nan_ok=True)

@@ -51,6 +51,7 @@ def test_far_numbers_get_the_reason_that_the_numbers_tell() -> None:
             {**shared, "ours": 0.54},
             {**shared, "ours": 0.8},
             {**shared, "ours": 0.8, "low": 0.4},
+            {**shared, "ours": 0.8, "statistic": "pc_kendall", "noise": 0.45},
             {**shared, "ours": 0.8, "spread": 0.2},
             {**shared, "ours": 0.8, "authors_dpc": 0.52},
             {**shared, "ours": 0.8, "statistic": "p_auroc", "changed": 7.0},
@@ -60,11 +61,18 @@ def test_far_numbers_get_the_reason_that_the_numbers_tell() -> None:
     rows["difference"] = rows["ours"] - rows["meant"]
     found = with_reasons(rows)
     assert found["reason"].tolist()[:2] == ["", "unexplained"]
-    words = ["bootstrap interval", "standard deviation over seeds", "max p - max p'", "7 changed", "sign is wrong"]
+    words = [
+        "bootstrap interval",
+        "noise in the last digit",
+        "standard deviation over seeds",
+        "max p - max p'",
+        "7 changed",
+        "sign is wrong",
+    ]
     for reason, word in zip(found["reason"].tolist()[2:], words, strict=True):
         assert word in reason
-    assert agreement(found).startswith("1 of 7 numbers (14%) are within 0.05")
-    assert "6 differ by more than 0.1; 1 of these are unexplained" in agreement(found)
+    assert agreement(found).startswith("1 of 8 numbers (12%) are within 0.05")
+    assert "7 differ by more than 0.1; 1 of these are unexplained" in agreement(found)
 
 
 def test_means_and_spreads_are_over_seeds() -> None:

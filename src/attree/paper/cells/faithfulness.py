@@ -30,6 +30,10 @@ METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 MOST_PROBABLE = "most_probable"
 """What the authors' code measures in place of dPC: max p - max p', whichever class has it."""
 
+NOISE, LAST_DIGIT = "noise", 2.0**-24
+"""Rank correlations once more with noise in the last digit of single precision. Most pairs have no effect at all and
+are tied; on a device whose sums come in any order, two passes differ in their last digit and the ties are broken."""
+
 REPORTED = "gatt (reported)"
 """GAtt of the attention that the authors' SuperGAT-MX reports, which is not the one that it uses."""
 
@@ -87,8 +91,10 @@ class Faithfulness(Cell):
             reported = reported_attention(model, graph.x, evaluation.pairs.graph)
             scores[REPORTED] = GAtt().score_pairs(reported, evaluation.pairs)
             metrics |= _statistics(REPORTED, scores[REPORTED], evaluation)
+        for name, own in scores.items():
+            metrics |= _with_noise(name, own, evaluation)
         if isinstance(data, NodeDataModule):
-            metrics |= self._most_probable(model, graph, evaluation, scores)
+            metrics |= _most_probable(model, graph, evaluation, scores)
         return {
             "accuracy": accuracy,
             "targets": evaluation.targets.numel(),
@@ -98,26 +104,42 @@ class Faithfulness(Cell):
             "intervals": _intervals(scores, evaluation, metrics),
         }
 
-    def _most_probable(
-        self, model: nn.Module, graph: Data, evaluation: Evaluation, scores: dict[str, Tensor]
-    ) -> dict[str, float]:
-        """Correlations with what the authors' code measures in place of dPC, under their protocol."""
-        protocol = resolve_protocol(AUTHORS, model).name
-        if protocol not in evaluation.reductions:
-            return {}
-        pairs = evaluation.pairs
-        reduction = reduce_attention(
-            model, graph.x, graph.edge_index, pairs, protocol, graph=pairs.graph, with_probability=True
-        )
-        with torch.no_grad():
-            before = model(graph.x, graph.edge_index).softmax(dim=-1).amax(dim=-1)
-        assert reduction.probability is not None
-        delta = before[pairs.targets[pairs.owner]] - reduction.probability.amax(dim=-1)
-        return {
-            str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(own, delta))
-            for method, own in scores.items()
-            for name, correlation in (("pearson", pearson), ("kendall", kendall), ("spearman", spearman))
-        }
+
+def _most_probable(
+    model: nn.Module, graph: Data, evaluation: Evaluation, scores: dict[str, Tensor]
+) -> dict[str, float]:
+    """Correlations with what the authors' code measures in place of dPC, under their protocol."""
+    protocol = resolve_protocol(AUTHORS, model).name
+    if protocol not in evaluation.reductions:
+        return {}
+    pairs = evaluation.pairs
+    reduction = reduce_attention(
+        model, graph.x, graph.edge_index, pairs, protocol, graph=pairs.graph, with_probability=True
+    )
+    with torch.no_grad():
+        predicted = model(graph.x, graph.edge_index).argmax(dim=-1)[pairs.targets[pairs.owner]]
+    after = reduction.probability
+    assert after is not None
+    # p[k] - max p' is p[k] - p'[k] less what another class is ahead of k by, which is 0 but for changed predictions.
+    delta = reduction.delta_pc - (after.amax(dim=-1) - after.gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
+    return {
+        str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(own, delta))
+        for method, own in scores.items()
+        for name, correlation in (("pearson", pearson), ("kendall", kendall), ("spearman", spearman))
+    }
+
+
+def _with_noise(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str, float]:
+    """Rank correlations with noise in the last digit of the deltas."""
+    found = {}
+    for protocol, reduction in evaluation.reductions.items():
+        for measure, delta in (("pc", reduction.delta_pc), ("ne", reduction.delta_ne)):
+            generator = torch.Generator().manual_seed(0)
+            noisy = delta.double() + LAST_DIGIT * torch.randint(-1, 2, delta.shape, generator=generator)
+            for name, correlation in (("kendall", kendall), ("spearman", spearman)):
+                metric = MetricName(method, f"{measure}_{NOISE}_{name}", protocol)
+                found[str(metric)] = float(correlation(scores.double(), noisy))
+    return found
 
 
 def _statistics(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str, float]:

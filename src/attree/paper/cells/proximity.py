@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +15,7 @@ from torch_geometric.data import Batch
 
 from attree.attention import LoopedGraph
 from attree.attention.capture import Attention
-from attree.attribution import GAttSim
+from attree.attribution import GAttSim, subgraph_pairs
 from attree.data import GraphDataModule
 from attree.paper.cells.base import Cell, Result
 from attree.paper.cells.workshop import Workshop
@@ -26,8 +27,9 @@ CHUNK = 200
 class Proximity(Cell):
     """Spearman's rho between an edge's distance from the target and its occurrences in the computation tree.
 
-    The distance of an edge is the number of hops from the node that it enters to the target. rho is taken over the
-    edges of each target's tree, self-loops included, and averaged over the targets where it is defined.
+    The paper does not define the distance of an edge; here it is the mean of its ends' hops to the target. rho is
+    taken over the pairs that explanations are judged on, all edges of the target's subgraph with self-loops, and
+    averaged over targets: over those where it is defined, and with 0 for the others.
 
     Attributes:
         name: Name of the dataset.
@@ -55,23 +57,30 @@ class Proximity(Cell):
         targets = (torch.arange(count) * graph.num_nodes) // count
         found = np.concatenate([_correlations(looped, part, self.layers) for part in targets.split(CHUNK)])
         defined = found[np.isfinite(found)]
-        rho = float(defined.mean()) if defined.size else math.nan
-        return {"rho": rho, "targets": count, "defined": int(defined.size)}
+        return {
+            "rho": float(defined.mean()) if defined.size else math.nan,
+            "rho_with_zeros": float(np.nan_to_num(found).mean()),
+            "targets": count,
+            "defined": int(defined.size),
+        }
 
 
 def _correlations(graph: LoopedGraph, targets: Tensor, layers: int) -> np.ndarray:
     """Rho of every target; NaN where all distances or all occurrences are the same."""
+    pairs = subgraph_pairs(graph, targets, layers)
+    owner, loop = pairs.owner, graph.num_proper_edges
+    source, destination = graph.edge_index[:, pairs.edges]
     ones = [torch.ones(graph.num_edges, dtype=torch.float64)] * layers
-    # With every weight 1, GAtt-sim counts occurrences; and the first depth that reaches an edge tells its distance.
-    occurrences = GAttSim().attribute(Attention.from_weights(graph, ones), targets)
-    distance = torch.full_like(occurrences.scores, layers - 1)
-    for depth in range(layers - 1, 0, -1):
-        reached = GAttSim().attribute(Attention.from_weights(graph, ones[:depth]), targets)
-        owner = torch.repeat_interleave(torch.arange(targets.numel()), occurrences.ptr.diff())
-        distance[reached.at(owner, occurrences.edges) > 0] = depth - 1
+    distance = torch.zeros(len(pairs), dtype=torch.float64)
+    for height in range(1, layers + 1):
+        # With every weight 1, GAtt-sim counts occurrences. A node's self-loop occurs in trees higher than its distance.
+        tree = GAttSim().attribute(Attention.from_weights(graph, ones[:height]), targets)
+        for end in (source, destination):
+            distance += (tree.at(owner, loop + end) == 0).double() / 2
+    occurrences = tree.at(owner, pairs.edges)
     rhos = []
-    for begin, end in zip(occurrences.ptr[:-1].tolist(), occurrences.ptr[1:].tolist(), strict=True):
-        near, often = distance[begin:end].numpy(), occurrences.scores[begin:end].numpy()
-        constant = end - begin < 2 or np.ptp(near) == 0 or np.ptp(often) == 0
+    for begin, stop in itertools.pairwise(pairs.ptr.tolist()):
+        near, often = distance[begin:stop].numpy(), occurrences[begin:stop].numpy()
+        constant = stop - begin < 2 or np.ptp(near) == 0 or np.ptp(often) == 0
         rhos.append(math.nan if constant else float(spearmanr(near, often).statistic))
     return np.array(rhos)

@@ -29,6 +29,8 @@ ATTENTION = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 SLOW = ("integrated_gradients", "gnn_explainer", "pg_explainer", "graph_mask")
 """Methods that optimise or integrate for every target; the quick version explains some of the targets by them."""
 FEW = 20
+SLOWEST = ("pg_explainer",)
+"""Methods that first fit a network of their own to all targets, for minutes; the quick version leaves them out."""
 KEYS = ("dataset", "model", "weights", "layers", "method", "statistic")
 
 
@@ -56,7 +58,7 @@ def _cells(options: Options) -> list[Cell]:
         first = net.weights == "authors" or (net.model == "GATv2" and net.weights == "trained" and net.seed == 0)
         for method in known_methods():
             # Post-hoc methods once a network that the paper has; attention on every network.
-            if method in ATTENTION or first:
+            if method in ATTENTION or (first and not (options.quick and method in SLOWEST)):
                 cells.append(Explanation(net, method, FEW if options.quick and method in SLOW else None))
     return cells
 
@@ -86,9 +88,13 @@ def _rows(made: Made) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _unknown_note() -> tuple[str, ...]:
+def _left_out(options: Options) -> tuple[str, ...]:
+    """Which of the paper's methods are not measured, and why."""
     unknown = [name for name in PAPER_METHODS if name not in METHODS]
-    return (f"Not measured, as this version of attree does not know them: {', '.join(unknown)}.",) if unknown else ()
+    notes = [f"Not measured, as this version of attree does not know them: {', '.join(unknown)}."] if unknown else []
+    if options.quick:
+        notes.append(f"Left out of the quick version: {', '.join(SLOWEST)}.")
+    return tuple(notes)
 
 
 def _accuracy(made: Made) -> list[Section]:
@@ -99,7 +105,7 @@ def _accuracy(made: Made) -> list[Section]:
     paper = with_reasons(add_printed(means, "explanation"))
     paper = paper.assign(reason=[_why(row) for _, row in paper.iterrows()])
     some = paper[paper["explained"] < paper["of"]]
-    notes = _unknown_note()
+    notes = _left_out(made.options)
     if len(some):
         notes += (
             "Of some targets only: "
@@ -134,7 +140,7 @@ def _runtime(made: Made) -> list[Section]:
         "One thread of a CPU here, a graphics card in the paper. Where only some targets were explained, the time is "
         "scaled to all. Each is the time from a trained network to the scores of all pairs; GAtt's in the paper: "
         "`runtime_gatt`.",
-        *_unknown_note(),
+        *_left_out(made.options),
         f"Arxiv ({', '.join(arxiv[arxiv.dataset == 'Arxiv'].paper.iloc[:2])} s for GAtt mat and batch in print) needs "
         "its trained network: see benchmarks/arxiv.py.",
     )

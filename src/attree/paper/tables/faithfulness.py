@@ -9,7 +9,7 @@ import pandas as pd
 from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, Faithfulness
-from attree.paper.cells.faithfulness import MOST_PROBABLE
+from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
 from attree.paper.item import Item, Made
 from attree.paper.net import REAL, Net
 from attree.paper.options import Options
@@ -59,11 +59,18 @@ def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], metho
     return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
 
 
-def _authors_dpc(made: Made, models: tuple[str, ...]) -> pd.DataFrame:
-    """Means with max p - max p' in place of dPC, under the names of dPC's statistics."""
-    names = {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", "kendall", "spearman")}
-    rows = chosen(made, models, tuple(names), SHOWN)
-    return over_seeds(rows.assign(statistic=rows["statistic"].map(names)), KEYS)
+def _otherwise(made: Made, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
+    """Means of what is measured otherwise, under the names of the statistics that it stands for."""
+    ranks = ("kendall", "spearman")
+    names = {
+        "authors_dpc": {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", *ranks)},
+        "noise": {f"{measure}_{NOISE}_{kind}": f"{measure}_{kind}" for measure in ("pc", "ne") for kind in ranks},
+    }
+    found = {}
+    for name, meant in names.items():
+        rows = chosen(made, models, tuple(meant), SHOWN)
+        found[name] = over_seeds(rows.assign(statistic=rows["statistic"].map(meant)), KEYS)
+    return found
 
 
 def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
@@ -72,7 +79,7 @@ def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequen
         return []
     sections: list[Section] = []
     if AUTHORS in made.options.protocols:
-        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _authors_dpc(made, models))
+        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _otherwise(made, models))
         title = "Under the authors' protocols: `weight` for GAT, `coefficient` for GATv2"
         sections.append(
             Table(

@@ -87,31 +87,34 @@ def _reason(row: pd.Series) -> str:
         return f"rests on {changed:.0f} changed predictions a network"
     if row["method"] == "random":
         return "a random method: the paper has one draw"
-    if low <= meant <= high:
-        return f"within the bootstrap interval over targets, {low:.2f} to {high:.2f}"
-    other = row.get("authors_dpc", math.nan)
+    other, noisy = row.get("authors_dpc", math.nan), row.get("noise", math.nan)
     if abs(other - meant) <= FAR:
         return f"the authors' code measures max p - max p', which gives {other:.2f} here"
+    if min(row["ours"], noisy) <= meant <= max(row["ours"], noisy) or abs(noisy - meant) <= FAR:
+        return f"ties: with noise in the last digit, as on a device that adds in any order, {noisy:.2f}"
+    if low <= meant <= high:
+        return f"within the bootstrap interval over targets, {low:.2f} to {high:.2f}"
     spread = row.get("spread", math.nan)
     if math.isfinite(spread) and abs(row["difference"]) <= 2 * spread:
         return f"within twice the standard deviation over seeds, {spread:.2f}; the paper has one network"
     return "unexplained"
 
 
-def beside_paper(rows: pd.DataFrame, table: str, authors_dpc: pd.DataFrame | None = None) -> pd.DataFrame:
+def beside_paper(rows: pd.DataFrame, table: str, otherwise: Mapping[str, pd.DataFrame] | None = None) -> pd.DataFrame:
     """Means beside the paper's numbers, with reasons where they are far apart.
 
     Args:
         rows: Means over seeds.
         table: The printed table.
-        authors_dpc: The same with what the authors' code measures in place of dPC, where it explains a difference.
+        otherwise: The same measured otherwise, where that may explain a difference: `authors_dpc`, what the authors'
+            code measures in place of dPC; `noise`, with noise in the last digit.
     """
     if len(rows) == 0:
         return rows
     found = add_printed(rows, table)
-    if authors_dpc is not None:
-        keys = [name for name in KEYS if name in rows]
-        found = found.merge(authors_dpc[[*keys, "ours"]].rename(columns={"ours": "authors_dpc"}), on=keys, how="left")
+    keys = [name for name in KEYS if name in rows]
+    for name, other in (otherwise or {}).items():
+        found = found.merge(other[[*keys, "ours"]].rename(columns={"ours": name}), on=keys, how="left")
     return with_reasons(found)
 
 
