@@ -11,10 +11,12 @@ from attree.attention import LoopedGraph
 from attree.attribution import graph_pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer, make_reducer
 from attree.faithfulness.exact import plan, row_groups
+from attree.subject.head import Head
 from helpers.one_pass_each import reduced_outputs
 from helpers.random_nets import random_case
 
 NETS, PER_TEST = 360, 15
+LOGITS = Head("multiclass_classification", "raw")
 
 
 def check(seed: int) -> bool:
@@ -24,7 +26,7 @@ def check(seed: int) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*several self-loops at one node, of different edge features.*")
-        reducer = make_reducer(case.net, case.x, case.edge_index, graph=graph, **case.kwargs)
+        reducer = make_reducer(case.net, case.x, case.edge_index, graph=graph, head=LOGITS, **case.kwargs)
     with torch.no_grad():
         before = case.net(case.x, case.edge_index, **case.kwargs)
     torch.testing.assert_close(reducer.attention.output, before, rtol=0, atol=1e-9, msg=f"seed {seed}")
