@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import Tensor
 from torch_geometric.explain import Explainer, GraphMaskExplainer
 
+from attree.attention.softmax_tap import attention_convs
 from attree.attribution import METHODS
 from attree.evaluation.shard import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
@@ -27,6 +28,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gnn_explainer", {"epochs": 300}),
     ("gnn_explainer", {"lr": 0.1}),
     ("gnn_explainer", {"edge_size": 0.0, "edge_ent": 0.0}),
+    ("gnn_explainer", {"epochs": 50, "feature_mask": True}),
+    ("gnn_explainer", {"feature_mask": True}),
+    ("gnn_explainer", {"epochs": 300, "feature_mask": True}),
     ("pg_explainer", {"epochs": 5}),
     ("pg_explainer", {"epochs": 30}),
     ("pg_explainer", {"epochs": 30, "lr": 0.01}),
@@ -44,7 +48,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 def pyg_graph_mask(case: Case, seed: int) -> tuple[Tensor, bool]:
     """The edge mask of PyG's GraphMask, trained on all targets, and whether any of its gates changed meanwhile."""
     torch.manual_seed(seed)
-    net, inputs = case.subject.model, case.subject.inputs
+    net, edges = case.subject.model, case.subject.graph.edge_index
+    for conv in attention_convs(net):
+        conv.add_self_loops = False  # the graph has them, as the authors' had
     algorithm = GraphMaskExplainer(num_layers=case.subject.num_layers, epochs=20, log=False)
     explainer = Explainer(
         net,
@@ -62,7 +68,7 @@ def pyg_graph_mask(case: Case, seed: int) -> tuple[Tensor, bool]:
         made[:] = [parameter.detach().clone() for parameter in algorithm.gates.parameters()]
 
     algorithm._set_masks = remember
-    mask = explainer(inputs.x, inputs.edge_index, index=case.targets).edge_mask
+    mask = explainer(case.subject.inputs.x, edges, index=case.targets).edge_mask
     changed = any(not torch.equal(a, b) for a, b in zip(made, algorithm.gates.parameters(), strict=True))
     assert isinstance(mask, Tensor)
     return mask.detach(), changed
@@ -89,8 +95,7 @@ def main() -> None:
             # PyG changes the model it explains: it gets one of its own.
             mask, changed = pyg_graph_mask(synthetic(name, arguments.data, arguments.layers), seed)
             pairs, labels = evaluator._pairs, evaluator._labels
-            full = mask.new_zeros(pairs.graph.num_edges).index_copy_(0, pairs.graph.position, mask)
-            value = float(auroc(full[pairs.edges], labels))
+            value = float(auroc(mask[pairs.edges], labels))
             console.print(f"| PyG's GraphMask | seed {seed}, gates trained: {changed} | {value:.4f} |", highlight=False)
 
 

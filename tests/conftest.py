@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+
+# Lightning writes its log to the standard error that it finds when it is first imported. The command line does so late,
+# which in tests would be one test's captured stream, closed in all later ones.
+import_module("lightning.pytorch")
 
 DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
 

@@ -13,7 +13,19 @@ import attree
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
-    *("errors", "hints", "ragged", "edges", "memory", "files", "metrics_file", "lock", "yaml_files"),
+    *(
+        "errors",
+        "hints",
+        "ragged",
+        "edges",
+        "memory",
+        "precision",
+        "files",
+        "metrics_file",
+        "lock",
+        "yaml_files",
+        "precision",
+    ),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
     *("report", "callbacks", "sweep", "paper", "cli", "explain"),
 )

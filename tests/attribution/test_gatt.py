@@ -8,11 +8,13 @@ import torch
 from hypothesis import given, settings
 
 from attree.attention import Attention, LoopedGraph
-from attree.attribution import METHODS, Attribution, GAtt, GAttAvg, GAttSim, make_methods
+from attree.attribution import METHODS, Attribution, FlowMethod, GAtt, GAttAvg, GAttSim, make_methods
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, gatt_by_matrices
 
 NAMES = ("gatt", "gatt_sim", "gatt_avg")
+
+ATTENTION_METHODS = [name for name, method in METHODS.items() if issubclass(method, FlowMethod)]
 
 
 def as_dicts(result: Attribution) -> dict[int, dict[int, float]]:
@@ -47,7 +49,7 @@ def test_equals_the_matrix_form(case: Case) -> None:
     np.testing.assert_allclose(dense.numpy(), gatt_by_matrices(case.looped, case.num_nodes, case.alpha), atol=1e-9)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ATTENTION_METHODS)
 @settings(max_examples=200, deadline=None)
 @given(case=cases(partial=True))
 def test_targets_and_memory_budget_do_not_change_scores(name: str, case: Case) -> None:
@@ -109,7 +111,7 @@ def test_half_precision_attention_is_widened() -> None:
 def test_empty_graphs_and_empty_target_lists() -> None:
     nothing = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 0)
     lonely = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 3)
-    for name, method in make_methods(METHODS).items():
+    for name, method in make_methods(ATTENTION_METHODS).items():
         result = method.attribute(Attention.from_weights(nothing, [torch.zeros(0)] * 2))
         assert (len(result), result.scores.numel(), result.ptr.tolist()) == (0, 0, [0])
         assert list(method.stream(Attention.from_weights(nothing, [torch.zeros(0)]))) == []
@@ -118,7 +120,7 @@ def test_empty_graphs_and_empty_target_lists() -> None:
         isolated = method.attribute(loops)
         assert [edges.tolist() for _, edges, _ in isolated] == [[0], [1], [2]]
         if name != "random":
-            assert set(isolated.scores.tolist()) == {3.0 if name in ("gatt", "gatt_sim") else 1.0}
+            assert set(isolated.scores.tolist()) == {3.0 if name in ("gatt", "gatt_sim", "uniform") else 1.0}
 
 
 def test_rejects_what_is_no_target() -> None:
@@ -140,5 +142,5 @@ def test_rejects_what_is_no_target() -> None:
     with pytest.raises(ValueError, match="heads"):
         GAtt(heads=[0, 0]).attribute(attention)
     with pytest.raises(ValueError, match="names among gatt"):
-        make_methods(["saliency"])
+        make_methods(["gradients"])
     assert GAtt().attribute(attention, torch.tensor([False, True])).targets.tolist() == [1]

@@ -22,6 +22,7 @@ from helpers.random_attention import Case, cases
 from reference import attribution_by_flows
 
 FLOW_METHODS = ("gatt", "gatt_sim", "gatt_avg")
+ATTENTION_METHODS = [name for name, method in METHODS.items() if issubclass(method, FlowMethod)]
 
 
 def with_new_weights(case: Case, seed: int) -> Case:
@@ -66,7 +67,7 @@ def test_scores_are_those_of_the_definitions_however_often_attention_changes(cas
     pairs = pairs_of(case, targets)
     for number in range(3):
         now = with_new_weights(case, number) if number else case
-        for name, method in make_methods(METHODS, seed=2).items():
+        for name, method in make_methods(ATTENTION_METHODS, seed=2).items():
             scores = method.score_pairs(now.attention, pairs)
             anew = method.score_pairs(now.attention, without_walk(pairs))
             torch.testing.assert_close(scores, anew, rtol=1e-12, atol=1e-12)
@@ -118,7 +119,7 @@ def test_no_targets(num_nodes: int) -> None:
     graph = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
     assert walk_of(pairs, memory=1) is not None
-    for method in make_methods(METHODS).values():
+    for method in make_methods(ATTENTION_METHODS).values():
         attention = Attention.from_weights(graph, [torch.ones(num_nodes)] * 2)
         assert method.score_pairs(attention, pairs).shape == (0,)
 
@@ -141,7 +142,7 @@ def test_pairs_of_another_graph_or_depth_are_refused() -> None:
     for depth in (1, 3):
         with pytest.raises(ArgumentError, match="pairs of a network of 2 layers"):
             GAtt().score_pairs(attention, subgraph_pairs(graph, 2, depth))
-    for method in make_methods(METHODS).values():
+    for method in make_methods(ATTENTION_METHODS).values():
         with pytest.raises(ArgumentError, match="pairs of the model's graph"):
             method.score_pairs(attention, subgraph_pairs(other, 2, 2))
 

@@ -447,3 +447,16 @@ def test_mlflow_file_store_holds_scalars_and_figures(tmp_path: Path, monkeypatch
     history = client.get_metric_history(logger.run_id, "explain/gatt/removal/faithfulness")
     assert len(history) == 2
     assert any(path.name.startswith("case_study") for path in tmp_path.rglob("*.png"))
+
+
+def test_a_compiled_network_is_explained_as_it_was_written(tmp_path: Path) -> None:
+    found = []
+    for compiled in (False, True):
+        seed_everything(0)
+        module = PlainNodes()
+        if compiled:
+            module.gnn = torch.compile(module.gnn, backend="eager")
+        run = make_trainer(tmp_path / str(compiled), [ExplainCallback(protocols=["removal"], num_targets=5, figures=0)])
+        run.fit(module, DataLoader([node_graph()]))
+        found.append(curves(run.log_dir)["explain/gatt/removal/pc_pearson"][-1][1])
+    assert found[0] == pytest.approx(found[1], abs=1e-5)

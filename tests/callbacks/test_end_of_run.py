@@ -52,7 +52,7 @@ def broken(*args: object, **kwargs: object) -> Any:
     [
         (Board, "write_hyperparameters", "HParams"),
         (Board, "write_layout", "custom scalars"),
-        (Board, "write_scores", "pictures"),
+        (Board, "write_scores", "Pictures"),
         (Figure, "savefig", "Figures"),
     ],
 )

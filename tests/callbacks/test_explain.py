@@ -213,18 +213,16 @@ def test_data_that_is_no_graph_is_refused_with_the_reason(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "step"),  # where it is not validated, it is after training, one step later
-    [({"max_steps": 3, "epochs": -1}, 2), ({"check_val_every_n_epoch": 5, "epochs": 3}, 3)],
+    "options",
+    [{"max_steps": 3, "epochs": -1}, {"check_val_every_n_epoch": 5, "epochs": 3}],
     ids=["by steps", "without a validation"],
 )
-def test_the_trained_network_is_evaluated_however_training_ends(
-    tmp_path: Path, options: dict[str, Any], step: int
-) -> None:
+def test_the_trained_network_is_evaluated_however_training_ends(tmp_path: Path, options: dict[str, Any]) -> None:
     data = infection()
     run = trainer(tmp_path, [ExplainCallback(every_n_epochs=0, num_targets=5, figures=0), LastCheckpoint()], **options)
     run.fit(classifier(data), datamodule=data)
-    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [step]
-    assert curves(Path(run.log_dir))["val/acc"][-1][0] == step
+    assert [step for step, _ in curves(Path(run.log_dir))["explain/gatt/truth_auroc"]] == [2]
+    assert curves(Path(run.log_dir))["val/acc"][-1][0] == 2
     saved = torch.load(Path(run.log_dir) / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 3
 
@@ -238,10 +236,13 @@ def test_a_callback_used_again_chooses_again(tmp_path: Path) -> None:
         assert int(callback.targets.max()) < nodes
 
 
-def test_without_a_logger_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{"logger": False}, {"fast_dev_run": True}], ids=str)
+def test_without_a_logger_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     data = infection()
-    trainer(tmp_path, [ExplainCallback(num_targets=5), LastCheckpoint()], epochs=1, logger=False).fit(
+    trainer(tmp_path, [ExplainCallback(num_targets=5), LastCheckpoint()], epochs=1, **options).fit(
         classifier(data), datamodule=data
     )
     assert list(tmp_path.iterdir()) == []

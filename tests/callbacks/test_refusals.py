@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 from torch_geometric.nn import GCN
 
 from attree.callbacks import ExplainCallback
@@ -26,13 +28,14 @@ class Steps(Callback):
         self.count += 1
 
 
-class Foreign(LightningDataModule):
-    """Someone else's data module."""
+class Rows(LightningDataModule):
+    """Someone's data module that has no graphs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.train_dataloader = infection().train_dataloader
-        self.val_dataloader = infection().val_dataloader
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(TensorDataset(torch.zeros(4, 2)))
+
+    def val_dataloader(self) -> DataLoader:
+        return self.train_dataloader()
 
 
 class Perceptron(nn.Module):
@@ -48,7 +51,7 @@ class Perceptron(nn.Module):
 
 
 CASES: dict[str, tuple[LightningDataModule, LightningModule]] = {
-    "data": (Foreign(), classifier(infection())),
+    "data": (Rows(), classifier(infection())),
     "no attention": (infection(), NodeClassifier(GCN(2, 8, 2, 4))),
     "no messages": (infection(), NodeClassifier(Perceptron(2, 4))),
     "graphs, no attention": (Rings(), GraphClassifier(Perceptron(3, 2))),

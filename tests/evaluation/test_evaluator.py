@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch_geometric.nn.models import GAT as PyGGAT
 
-from attree.attribution import METHODS
 from attree.attribution.pair_walk import PairWalk
 from attree.data import Infection
 from attree.evaluation import Evaluator
@@ -17,6 +16,7 @@ from attree.models import GAT
 from attree.subject import Subject
 from helpers.graphs import randomize
 
+METHODS = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "random")
 TARGETS = torch.tensor([7, 0, 41, 3, 88])
 
 

@@ -11,12 +11,12 @@ from attree.attention import LoopedGraph
 from attree.attribution import graph_pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer, make_reducer
 from attree.faithfulness.exact import plan, row_groups
-from attree.subject.head import Head
+from attree.subject import Head
 from helpers.one_pass_each import reduced_outputs
 from helpers.random_nets import random_case
 
 NETS, PER_TEST = 360, 15
-LOGITS = Head("multiclass_classification", "raw")
+LOGITS = Head("multiclass_classification", "raw")  # outputs of one small graph may look like something else
 
 
 def check(seed: int) -> bool:

@@ -19,6 +19,7 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError
+from attree.precision import exact_dtype
 from attree.subject import Subject
 from attree.subject.beside import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
@@ -76,9 +77,9 @@ class TreeExplainer(ExplainerAlgorithm):
             for sentence in what_attention_misses(subject, bypass_of(subject)):
                 warnings.warn(sentence, stacklevel=2)
         graph, dtype = subject.graph, subject.attention.weights[0].dtype
-        scores = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
+        scores = torch.zeros(graph.num_edges, dtype=exact_dtype(graph.device), device=graph.device)
         for part in self.method.stream(subject, "all" if index is None else index):
-            scores.index_add_(0, part.edges, part.scores.double())
+            scores.index_add_(0, part.edges, part.scores.to(scores.dtype))
         mask = graph.to_original(scores).to(dtype)
         if self.normalize and mask.numel():
             mask = mask / mask.max().clamp(min=torch.finfo(dtype).tiny)

@@ -21,6 +21,7 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.start import Start
 from attree.errors import expect
 from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.precision import exact_dtype
 from attree.ragged import expand
 
 BYTES_PER_SCORE = 32
@@ -152,7 +153,7 @@ def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
     Entries are coalesced before each step, so a step never lists more than all edges.
     """
     cap = float(graph.num_edges)
-    bound = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    bound = torch.ones(graph.num_nodes, dtype=exact_dtype(graph.device), device=graph.device)
     for _ in range(num_layers - 1):
         bound = (
             torch.zeros_like(bound)
@@ -174,12 +175,12 @@ def stream_frontiers(
     A single target is never cut, so the true bound is the larger of `memory` and the cost of one target.
     """
     expect(memory > 0, "memory", "a number of bytes > 0", memory)
-    cost = torch.zeros(start.targets.numel(), dtype=torch.float64, device=graph.device)
-    cost.index_add_(0, start.owner, frontier_bound(graph, len(weights))[start.node])
+    bound = frontier_bound(graph, len(weights))
+    cost = bound.new_zeros(start.targets.numel()).index_add_(0, start.owner, bound[start.node])
     for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):
         frontier = walk_back(graph, start.slice(begin, end), weights, counts)
-        scores = torch.zeros(end - begin, dtype=torch.float64, device=graph.device)
-        scores.index_add_(0, frontier.owner, graph.entering.sizes[frontier.node].double())
+        scores = cost.new_zeros(end - begin)
+        scores.index_add_(0, frontier.owner, graph.entering.sizes[frontier.node].to(cost.dtype))
         parts = chunk_bounds(scores, memory / BYTES_PER_SCORE)
         if len(parts) == 1:
             yield frontier

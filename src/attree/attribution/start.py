@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import expect
+from attree.precision import exact_dtype
 from attree.subject import Subject
 from attree.subject.readout import readout_weights
 from attree.subject.subject import Targets
@@ -32,8 +33,9 @@ class Start:
     weight: Tensor
 
     @classmethod
-    def at_nodes(cls, targets: Tensor, dtype: torch.dtype = torch.float64) -> Start:
-        """One-hot starts: each target is a node."""
+    def at_nodes(cls, targets: Tensor, dtype: torch.dtype | None = None) -> Start:
+        """One-hot starts: each target is a node; their weights are as exact as the device allows by default."""
+        dtype = exact_dtype(targets.device) if dtype is None else dtype
         positions = torch.arange(targets.numel(), device=targets.device)
         return cls(targets, positions, targets, torch.ones(targets.numel(), dtype=dtype, device=targets.device))
 

@@ -16,6 +16,7 @@ import torch
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
 from attree.errors import expect
+from attree.precision import exact_dtype
 
 
 class TreeNode(NamedTuple):
@@ -160,7 +161,7 @@ class ComputationTree:
 def tree_size(attention: Attention, target: int) -> int:
     """Number of nodes of the target's computation tree, counted without building it."""
     graph = attention.graph
-    count = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    count = torch.zeros(graph.num_nodes, dtype=exact_dtype(graph.device), device=graph.device)
     count[target] = 1.0
     size = 1.0
     for present in reversed(attention.present):

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
 from attree.callbacks.run_folder import run_folder
-from attree.callbacks.weights import any_process, fingerprint
+from attree.callbacks.weights import Weights, any_process, copy_weights, is_same
 from attree.errors import expect
 
 
@@ -22,7 +22,9 @@ class LastCheckpoint(Checkpoint):
     file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
     written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
     holds the state of every process's random generators, so that a run resumed with as many processes draws what the
-    unbroken one would have drawn. (With more or fewer, the first process does, and the others are seeded by rank.)
+    unbroken one would have drawn. (With more or fewer, the first process does, and the others are seeded by rank.) A
+    loader of mini-batches needs a `generator` of its own for that, as those of `attree.data` have: Lightning makes a
+    resumed run's iterator before any callback can restore the global one.
 
     The weights in the last file are those that the run ends with, also where a callback such as
     `StochasticWeightAveraging` exchanges them at the very end.
@@ -37,8 +39,8 @@ class LastCheckpoint(Checkpoint):
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
         self._saved_step = -1
-        self._saved_weights = ""
-        self._dumped_weights = ""
+        self._saved_weights: Weights | None = None
+        self._dumped_weights: Weights | None = None
         self._random_states: list[RandomState] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -46,7 +48,7 @@ class LastCheckpoint(Checkpoint):
         states = collect_random_states(trainer.world_size)
         checkpoint["callbacks"][self.state_key] = {"random_states": states}
         # Lightning puts checkpoint callbacks last: whoever exchanges the weights of a checkpoint has done so.
-        self._dumped_weights = fingerprint(checkpoint["state_dict"])
+        self._dumped_weights = copy_weights(checkpoint["state_dict"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random_states = state_dict["random_states"]
@@ -69,9 +71,7 @@ class LastCheckpoint(Checkpoint):
             self._random_states = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        is_saved = self._saved_step == trainer.global_step and self._saved_weights == fingerprint(
-            pl_module.state_dict()
-        )
+        is_saved = self._saved_step == trainer.global_step and is_same(self._saved_weights, pl_module.state_dict())
         if any_process(trainer, not is_saved):
             self._save(trainer)
         self._publish(trainer)

@@ -27,7 +27,7 @@ from attree.callbacks.pictures import Pictures
 from attree.callbacks.run_folder import stage_folder
 from attree.callbacks.scalars import log_explanation
 from attree.callbacks.warn_only import warn_only
-from attree.callbacks.weights import any_process, fingerprint, has_diverged, validate_again
+from attree.callbacks.weights import Weights, any_process, copy_weights, has_diverged, is_same, validate_again
 from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
@@ -149,8 +149,8 @@ class ExplainCallback(Callback):
         self._has_ended = False
         self._has_diverged = False
         self._said_diverged = False
-        self._evaluated_weights = ""
-        self._validated_weights = ""
+        self._evaluated_weights: Weights | None = None
+        self._validated_weights: Weights | None = None
         self._evaluator: Evaluator | None = None
         self._latest: Evaluation | None = None
         self._board: Board | None = None
@@ -174,7 +174,7 @@ class ExplainCallback(Callback):
         self._board = None
         self._pictures.forget()
         self._has_ended = self._has_diverged = self._said_diverged = False
-        self._evaluated_weights = self._validated_weights = ""
+        self._evaluated_weights = self._validated_weights = None
         if stage == "fit":  # a checkpoint that is resumed from is read after this
             self.targets = None
         place(trainer, self, self._after_training)
@@ -188,7 +188,8 @@ class ExplainCallback(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
-        self._validated_weights = fingerprint(pl_module.state_dict())
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._validated_weights = copy_weights(pl_module.state_dict())
         if trainer.state.fn != TrainerFn.FITTING or self._has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
@@ -211,9 +212,9 @@ class ExplainCallback(Callback):
     def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
         self._has_ended = True
-        weights = fingerprint(pl_module.state_dict())
-        if any_process(trainer, weights != self._evaluated_weights):
-            if trainer.enable_validation and any_process(trainer, weights != self._validated_weights):
+        weights = pl_module.state_dict()
+        if any_process(trainer, not is_same(self._evaluated_weights, weights)):
+            if trainer.enable_validation and any_process(trainer, not is_same(self._validated_weights, weights)):
                 validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
@@ -231,12 +232,11 @@ class ExplainCallback(Callback):
         evaluator = self._evaluator_of(trainer, pl_module)
         self._latest = latest = evaluator.evaluate()
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
-        self._evaluated_weights = fingerprint(pl_module.state_dict())
+        self._evaluated_weights = copy_weights(pl_module.state_dict())
         self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if self._has_diverged:
             self._say_diverged()
-        # What is measured after training has ended is beside what was validated last, or where validated again.
-        step = trainer.global_step - (0 if self._has_ended and trainer.validating else 1)
+        step = trainer.global_step - 1  # where this epoch's other scalars are
         log_explanation(trainer, pl_module, self._named(metrics), step, in_bar=not self._has_ended)
         if self._board is not None and not self._has_layout:
             with warn_only("TensorBoard's page of custom scalars"):

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
@@ -14,7 +15,7 @@ _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
 
 
 def run_folder(trainer: Trainer) -> Path | None:
-    """The folder of a trainer's run, the same in all processes; None without a logger.
+    """The folder of a trainer's run, the same in all processes; None without a logger, as with `fast_dev_run`.
 
     TensorBoard's and the CSV logger name it themselves. For any other logger it is `save_dir/name/version`, which is
     where Lightning puts such a run's checkpoints; a W&B run's version is its id, an MLflow run's too. (`save_dir`
@@ -23,7 +24,7 @@ def run_folder(trainer: Trainer) -> Path | None:
 
     To be asked in all processes, as the first one's answer goes to all.
     """
-    if not trainer.loggers:
+    if not trainer.loggers or isinstance(trainer.loggers[0], DummyLogger):
         return None
     own = str(_folder_of(trainer.loggers[0], Path(trainer.default_root_dir))) if trainer.is_global_zero else ""
     return Path(trainer.strategy.broadcast(own))

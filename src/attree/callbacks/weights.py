@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,15 +12,27 @@ from torch import Tensor
 from attree.callbacks.order import exchange_callbacks
 from attree.evaluation import Evaluation
 
+Weights = dict[str, Tensor]
+"""A copy of all tensors of a network, by name."""
 
-def fingerprint(state: Mapping[str, Any]) -> str:
-    """A digest of all tensors of a state dict, to the bit; the same for the same weights on any device."""
-    digest = hashlib.blake2b()
-    for name, value in state.items():
-        if isinstance(value, Tensor):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+
+def copy_weights(state: Mapping[str, Any]) -> Weights:
+    """Copy the tensors of a state dict, to be able to tell later whether they are still the same."""
+    return {name: value.detach().clone() for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def is_same(weights: Weights | None, state: Mapping[str, Any]) -> bool:
+    """Whether a state dict holds these weights, to the bit, so that NaN is like NaN; None is like nothing."""
+    if weights is None:
+        return False
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    return weights.keys() == tensors.keys() and all(
+        torch.equal(_bits(value), _bits(tensors[name].to(value.device))) for name, value in weights.items()
+    )
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attree.faithfulness.precision import exact_dtype
+from attree.precision import exact_dtype
 from attree.subject import ModelInputs
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -10,14 +11,15 @@ from torchmetrics import Metric
 
 from attree.errors import expect
 from attree.metrics.functional.ranking import Values, check_columns
+from attree.precision import exact_dtype
 
 
 class ColumnMetric(Metric):
     """A metric over columns with one entry per pair: `update` appends to them, `compute` reads them whole.
 
-    Ranks exist only once all pairs are known, so the columns themselves are the state. They are float64 whatever
-    comes in: a process that saw no pairs must still offer the others a column of their dtype to gather. Integers that
-    float64 would round, and so might tie, are refused.
+    Ranks exist only once all pairs are known, so the columns themselves are the state. They are float64 (on devices
+    without it, float32) whatever comes in: a process that saw no pairs must still offer the others a column of their
+    dtype to gather. Integers that this would round, and so might tie, are refused.
 
     Args:
         kwargs: what every `torchmetrics.Metric` accepts.
@@ -44,16 +46,16 @@ class ColumnMetric(Metric):
             expect(isinstance(column, Tensor), name, "a tensor", type(column).__name__)
         check_columns(**columns)
         for name, column in columns.items():
-            getattr(self, f"{prefix}{name}").append(_as_float64(column.detach(), name))
+            getattr(self, f"{prefix}{name}").append(_as_floats(column.detach(), name))
 
     def column(self, name: str) -> Tensor:
         """Return a column whole; empty if nothing came yet."""
         state = getattr(self, name)
         if isinstance(state, Tensor):
-            return state.to(torch.float64)
+            return state.to(exact_dtype(state.device))
         if len(state) == 1:
-            return state[0].to(torch.float64)
-        return torch.cat([torch.empty(0, dtype=torch.float64, device=self.device), *state])
+            return state[0].to(exact_dtype(state[0].device))
+        return torch.cat([torch.empty(0, dtype=exact_dtype(self.device), device=self.device), *state])
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Join each column before processes exchange them, so that all offer the same dtype, be it of no entries."""
@@ -75,13 +77,14 @@ class ColumnMetric(Metric):
         return self._plot(val, ax)
 
 
-def _as_float64(column: Tensor, name: str) -> Tensor:
-    """The column in float64; integers of 2**53 and beyond are refused, as some of them would be rounded."""
-    values = column.to(torch.float64)
-    if column.dtype in (torch.int64, torch.uint64):
-        beyond = column[values.abs() >= 2**53]
+def _as_floats(column: Tensor, name: str) -> Tensor:
+    """The column in float64, if there is one; integers of 2**53 and beyond, some of which it rounds, are refused."""
+    values = column.to(exact_dtype(column.device))
+    bits = 1 - round(math.log2(torch.finfo(values.dtype).eps))
+    if not column.is_floating_point() and column.dtype.itemsize * 8 > bits:
+        beyond = column[values.abs() >= 2**bits]
         if beyond.numel():
-            expect(False, name, "integers below 2**53 in magnitude, or floats", beyond[0].item())
+            expect(False, name, f"integers below 2**{bits} in magnitude, or floats", beyond[0].item())
     return values
 
 

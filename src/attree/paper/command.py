@@ -147,8 +147,8 @@ def _make(items: Sequence[Item], options: Options, console: Console) -> int:
         own, notes = wanted[item.name]
         report = Report(item.name, item.title, notes=[f"In the paper: {item.place}.", *notes])
         report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in own if cell in failures]
-        if options.epochs is not None:
-            report.notes.append(f"Trained for {options.epochs} epochs instead of the recipe's.")
+        if options.epochs is not None and own:
+            report.notes.append(f"Epochs of training: {options.epochs} instead of the recipe's.")
         report.sections += item.sections(Made(options, results, shop))
         page = write_report(report, options.out)
         reports.append(report)

@@ -17,6 +17,8 @@ from torch_geometric.utils import softmax
 
 from attree.attention import LoopedGraph
 from attree.attention.capture import Attention, evaluating
+from attree.faithfulness.exact.algebra.registry import register_algebra
+from attree.faithfulness.exact.algebra.supergat import SuperGATAlgebra
 from attree.models import SuperGAT
 
 
@@ -37,6 +39,22 @@ class DotProductConv(SuperGATConv):
         x = self.lin(x).view(-1, self.heads, self.out_channels)
         # PyG's own rule, which `get_attention` above stands before.
         return super().get_attention(edge_index[1], x[edge_index[1]], x[edge_index[0]], num_nodes=x.shape[0])
+
+
+class DotProductAlgebra(SuperGATAlgebra):
+    """What the exact engine needs to know of it: score = LeakyReLU(dot)."""
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return self._activated((source * target).sum(dim=-1))
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return self._activated(torch.einsum("rhc,dhc->rhd", target, source))
+
+    def _activated(self, dot: Tensor) -> Tensor:
+        return F.leaky_relu(dot, float(self.conv.negative_slope))
+
+
+register_algebra(DotProductConv, DotProductAlgebra)
 
 
 class AuthorsSuperGAT(SuperGAT):

@@ -72,7 +72,7 @@ def case_study(
     for method, dense in scores.items():
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
     part = _neighbourhood(graph, target, num_layers, truth)
-    values = {method: dense.detach().double().cpu().numpy()[part.edges] for method, dense in scores.items()}
+    values = {method: dense.detach().cpu().double().numpy()[part.edges] for method, dense in scores.items()}
     kept = part.choose(np.stack([strength_of(one) for one in values.values()]), max_edges)
     shown = part.only(kept)
 

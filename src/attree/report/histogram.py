@@ -43,7 +43,7 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor) -> Figure:
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
         axes.set_title(f"{method_label(method)}, {_auroc_label(values, changed)}", fontsize=9)
-        _draw(axes, values.detach().double().cpu().numpy(), is_changed)
+        _draw(axes, values.detach().cpu().double().numpy(), is_changed)
     num_changed = int(is_changed.sum())
     entries = [
         Patch(facecolor=BLUE, alpha=0.5, label=f"unchanged ({is_changed.size - num_changed:,} pairs)"),

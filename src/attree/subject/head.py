@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.precision import exact_dtype
 
 Mode = Literal["multiclass_classification", "binary_classification", "regression"]
 """What is predicted, in the words of PyG's `ModelConfig`."""
@@ -79,7 +80,7 @@ class Head:
     def _return_type(self, output: Tensor, mode: Mode, columns: int) -> ReturnType:
         if mode == "regression" or output.numel() == 0:
             return self.return_type or "raw"
-        values = output.detach().double().reshape(output.shape[0], -1)
+        values = output.detach().to(exact_dtype(output.device)).reshape(output.shape[0], -1)
         within = bool(((values >= 0) & (values <= 1)).all())
         sums = within and columns > 1 and bool(((values.sum(dim=1) - 1).abs() < 1e-3).all())
         if self.return_type == "probs":

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import expect
+from attree.precision import exact_dtype
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor
@@ -27,7 +28,7 @@ def check_readout(readout: Readout) -> None:
 
 
 def readout_weights(readout: Readout, batch: Tensor, embedding: Tensor | None = None) -> Tensor:
-    """The weight of every node in its graph, [num_nodes], in float64.
+    """The weight of every node in its graph, [num_nodes], as exact as the device allows.
 
     Args:
         readout: How nodes become a graph.
@@ -40,12 +41,12 @@ def readout_weights(readout: Readout, batch: Tensor, embedding: Tensor | None = 
     check_readout(readout)
     if isinstance(readout, Tensor):
         expect(readout.shape == batch.shape, "readout", f"{batch.numel()} weights, one a node", tuple(readout.shape))
-        return readout.to(batch.device, torch.float64)
+        return readout.to(dtype=exact_dtype(batch.device)).to(batch.device)
     if readout == "max":
         expect(embedding is not None, "readout", "'sum' or 'mean' where no embedding was captured", readout)
         assert embedding is not None
         return max_shares(embedding, batch)
-    ones = torch.ones(batch.numel(), dtype=torch.float64, device=batch.device)
+    ones = torch.ones(batch.numel(), dtype=exact_dtype(batch.device), device=batch.device)
     return ones if readout == "sum" else ones / batch.bincount()[batch]
 
 
@@ -58,6 +59,6 @@ def max_shares(embedding: Tensor, batch: Tensor) -> Tensor:
     index = batch.unsqueeze(1).expand_as(embedding)
     size = (int(batch.max()) + 1 if batch.numel() else 0, embedding.shape[1])
     largest = embedding.new_full(size, -torch.inf).scatter_reduce(0, index, embedding, "amax")
-    wins = (embedding == largest.gather(0, index)).double()
+    wins = (embedding == largest.gather(0, index)).to(exact_dtype(batch.device))
     winners = wins.new_zeros(size).scatter_add(0, index, wins)
     return (wins / winners.gather(0, index)).mean(dim=1)

@@ -29,26 +29,39 @@ class StartedGNNExplainer(PyGGNNExplainer):
     """PyG's, from given first values."""
 
     first: Tensor
+    first_of_nodes: Tensor
 
     def _initialize_masks(self, *args: Any, **kwargs: Any) -> None:
         super()._initialize_masks(*args, **kwargs)
         self.edge_mask = nn.Parameter(self.first.clone())
+        if self.node_mask is not None:
+            self.node_mask = nn.Parameter(self.first_of_nodes.clone())
 
 
 @pytest.mark.parametrize("net", [GAT(5, 3, 4, heads=2), GATv2(5, 3, 4, num_layers=3)])
-def test_gnn_explainer_learns_what_pyg_learns_one_target_at_a_time(net: nn.Module) -> None:
+@pytest.mark.parametrize("features", [False, True])
+def test_gnn_explainer_learns_what_pyg_learns_one_target_at_a_time(net: nn.Module, features: bool) -> None:
     model = randomize(net, 1).eval()
     subject = Subject.of(model, X, EDGES)
-    method = GNNExplainer(epochs=40, lr=0.05, edge_size=0.02, edge_ent=0.7, seed=3)
+    method = GNNExplainer(epochs=40, lr=0.05, edge_size=0.02, edge_ent=0.7, feature_mask=features, seed=3)
     targets = [target for target in range(9) if bool(((EDGES[1] == target) & (EDGES[0] != target)).any())][:4]
     result = method.attribute(subject, targets)
     proper = EDGES[0] != EDGES[1]
     for target in targets:
         algorithm = StartedGNNExplainer(epochs=40, lr=0.05, edge_size=0.02, edge_ent=0.7)
-        algorithm.first = method.first_mask(Copies.whole(subject, torch.tensor([target])), torch.float32)
+        whole = Copies.whole(subject, torch.tensor([target]))
+        algorithm.first, algorithm.first_of_nodes = (
+            method.first_mask(whole, torch.float32),
+            method.first_feature_mask(whole),
+        )
         explainer = Explainer(
-            model, algorithm, explanation_type="model", edge_mask_type="object", model_config=CONFIG
-        )  # fmt: skip
+            model,
+            algorithm,
+            explanation_type="model",
+            node_mask_type="attributes" if features else None,
+            edge_mask_type="object",
+            model_config=CONFIG,
+        )
         expected = explainer(X, EDGES, index=target).edge_mask
         assert isinstance(expected, Tensor)
         assert torch.allclose(result.edge_mask(target)[proper], expected[proper], atol=1e-4), target

@@ -295,6 +295,7 @@ def test_settings_are_plain_and_say_the_defaults() -> None:
         "lr": 0.01,
         "edge_size": 0.005,
         "edge_ent": 1.0,
+        "feature_mask": False,
         "seed": 0,
         "self_loops": False,
     }

@@ -19,6 +19,7 @@ from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.posthoc.borrowed import plain
 from attree.attribution.start import Start
 from attree.memory import chunk_bounds
+from attree.precision import exact_dtype
 from attree.ragged import Rows, expand, find, group
 from attree.subject import ModelInputs, Subject
 from attree.subject.arguments import Kind
@@ -206,8 +207,8 @@ def neighbourhood_copies(subject: Subject, targets: Tensor, bytes_per_edge: floa
     """
     rows = group(subject.graph.original_edge_index[1], subject.graph.num_nodes)
     for part, owner, node in _inner_nodes(subject, targets, memory):
-        edges = torch.zeros(part.numel(), dtype=torch.float64, device=part.device)
-        edges.index_add_(0, owner, (rows.sizes[node] + 1).double())
+        edges = torch.zeros(part.numel(), dtype=exact_dtype(part.device), device=part.device)
+        edges.index_add_(0, owner, (rows.sizes[node] + 1).to(edges.dtype))
         for begin, end in chunk_bounds(edges * bytes_per_edge, memory):
             first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
             inner = owner[first:last] - begin, node[first:last]

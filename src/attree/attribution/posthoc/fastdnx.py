@@ -19,6 +19,7 @@ from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
+from attree.precision import exact_dtype
 from attree.ragged import find
 from attree.subject import Subject
 
@@ -148,7 +149,7 @@ def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) ->
 
 def power_rows(graph: LoopedGraph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
     """The rows of the adjacency's power that belong to targets: at each entry, the first of its `weight`."""
-    return walk_back(graph, Start.at_nodes(targets), [weight.double()] * (hops + 1))
+    return walk_back(graph, Start.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 
 
 def node_scores(fitted: Surrogate, row: Frontier) -> Tensor:

@@ -13,9 +13,12 @@ from attree.attribution.baselines import hashed_uniform
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
-from attree.errors import expect
+from attree.errors import UnsupportedModelError, expect
+from attree.precision import exact_dtype
 
 EPSILON = 1e-15
+FEATURE_WEIGHTS = (1.0, 0.1)
+FEATURE_SPREAD = 0.1
 
 
 class GNNExplainer(MaskMethod):
@@ -28,7 +31,7 @@ class GNNExplainer(MaskMethod):
     edges that the output depends on. An edge scores :math:`\sigma(M_e)`.
 
     The masks of all targets of a batch are learned at once, each on its own copy of the neighbourhood: Adam treats
-    every entry by itself, so this is PyG's `GNNExplainer(node_mask_type=None)`, one target after the other on the whole
+    every entry by itself, so this is PyG's `GNNExplainer`, one target after the other on the whole
     graph, up to the masks that it starts from. Those depend on the seed, the target and the edge alone.
 
     Args:
@@ -36,6 +39,8 @@ class GNNExplainer(MaskMethod):
         lr: Its learning rate.
         edge_size: :math:`\lambda_1`.
         edge_ent: :math:`\lambda_2`.
+        feature_mask: Learn a mask of each node's features beside it, as PyG's `node_mask_type="attributes"` does; it
+            changes what the edges' mask has to explain, and is not part of the result.
         seed: Seed of the masks' first values.
         self_loops: Mask and score also the self-loops that layers add themselves.
     """
@@ -49,6 +54,7 @@ class GNNExplainer(MaskMethod):
         lr: float = 0.01,
         edge_size: float = 0.005,
         edge_ent: float = 1.0,
+        feature_mask: bool = False,
         seed: int = 0,
         self_loops: bool = False,
     ) -> None:
@@ -59,6 +65,7 @@ class GNNExplainer(MaskMethod):
         self.lr = lr
         self.edge_size = edge_size
         self.edge_ent = edge_ent
+        self.feature_mask = feature_mask
         self.seed = seed
 
     @classmethod
@@ -69,19 +76,26 @@ class GNNExplainer(MaskMethod):
         run.check_unmasked(copies)
         copies = copies.without_decoy()
         mask = self.first_mask(copies, run.unmasked(copies).dtype).requires_grad_(True)
-        optimizer = torch.optim.Adam([mask], lr=self.lr)
-        used: Tensor | None = None
+        x = copies.inputs.x
+        features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
+        optimizer = torch.optim.Adam([mask] if features is None else [mask, features], lr=self.lr)
+        used = used_features = None
         for _ in range(self.epochs):
-            loss = run.loss(copies, run.logits(copies, mask.sigmoid())).sum()
+            logits = run.logits(copies, mask.sigmoid(), None if features is None else x * features.sigmoid())
+            loss = run.loss(copies, logits).sum()
             if used is not None:
-                loss = loss + self._size_and_entropy(copies, mask, used)
+                loss = loss + _size_and_entropy(mask[used], copies.entry_owner[used], self.edge_size, self.edge_ent)
+            if features is not None and used_features is not None:
+                owner = copies.copy.unsqueeze(1).expand_as(features)[used_features]
+                loss = loss + _size_and_entropy(features[used_features], owner, *FEATURE_WEIGHTS, mean_size=True)
             if not loss.requires_grad:  # no layer used the mask
                 return torch.zeros_like(mask)
             optimizer.zero_grad()
             loss.backward()
-            assert mask.grad is not None
             if used is None:
-                used = mask.grad != 0
+                used = torch.zeros_like(mask, dtype=torch.bool) if mask.grad is None else mask.grad != 0
+                if features is not None and features.grad is not None:
+                    used_features = features.grad != 0
             optimizer.step()
         assert used is not None
         return mask.detach().sigmoid() * used
@@ -89,13 +103,40 @@ class GNNExplainer(MaskMethod):
     def first_mask(self, copies: Copies, dtype: torch.dtype) -> Tensor:
         """Normal numbers of the spread that PyG takes, which depends on the size of the whole graph."""
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
-        drawn = hashed_uniform(self.seed, copies.targets[copies.entry_owner], copies.entry_edge, torch.float64)
-        normal = torch.erfinv((2 * drawn - 1).clamp(-1 + 1e-12, 1 - 1e-12)) * math.sqrt(2.0)
-        return (normal * spread).to(dtype)
+        return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
 
-    def _size_and_entropy(self, copies: Copies, mask: Tensor, used: Tensor) -> Tensor:
-        """The two regularisers, of the entries that are used; those of each target by themselves, added up."""
-        gate, owner = mask[used].sigmoid(), copies.entry_owner[used]
-        entropy = -gate * torch.log(gate + EPSILON) - (1 - gate) * torch.log(1 - gate + EPSILON)
-        count = owner.bincount(minlength=copies.targets.numel())[owner]
-        return self.edge_size * gate.sum() + self.edge_ent * (entropy / count).sum()
+    def first_feature_mask(self, copies: Copies) -> Tensor:
+        """Normal numbers of the spread that PyG takes, one a feature of each node."""
+        x = copies.inputs.x
+        if x.dim() != 2 or not x.is_floating_point():
+            raise UnsupportedModelError(
+                f"Expected node features [nodes, features] of floats, which `feature_mask` masks, but got "
+                f"{tuple(x.shape)} of {x.dtype}."
+            )
+        column = torch.arange(x.shape[1], device=x.device)
+        # Features are numbered after all edges, so that no two numbers drawn for a target are the same.
+        place = copies.subject.graph.num_edges + copies.node.unsqueeze(1) * x.shape[1] + column
+        targets = copies.targets[copies.copy].unsqueeze(1).expand_as(place)
+        return self._normal(targets, place, FEATURE_SPREAD).to(x.dtype)
+
+    def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
+        """Normal numbers that depend on the seed, the target and the place alone."""
+        drawn = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
+        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # or numbers at the ends would be infinite
+        return torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)
+
+
+def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:
+    """The two regularisers of mask entries, those of each target by themselves, added up over targets.
+
+    Args:
+        mask: The entries, before the sigmoid.
+        owner: The target of each.
+        size: Weight of the sum of a target's entries, or of their mean.
+        entropy: Weight of the mean of their entropies.
+        mean_size: Take the mean.
+    """
+    gate = mask.sigmoid()
+    spread = -gate * torch.log(gate + EPSILON) - (1 - gate) * torch.log(1 - gate + EPSILON)
+    count = owner.bincount()[owner]
+    return size * (gate / count if mean_size else gate).sum() + entropy * (spread / count).sum()

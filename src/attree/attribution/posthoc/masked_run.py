@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,15 +41,17 @@ class MaskedRun:
         self._mask: Tensor | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def logits(self, copies: Copies, mask: Tensor) -> Tensor:
+    def logits(self, copies: Copies, mask: Tensor, x: Tensor | None = None) -> Tensor:
         """Logits of the targets, [B, classes].
 
         Args:
             copies: The batch.
             mask: One factor per entry of the batch's masks: per edge, and per self-loop if those are masked.
+            x: Other features for the batch's nodes, if any.
         """
         self._copies, self._mask = copies, mask
-        return self.predictions.read(copies.inputs.call(self.model)[copies.rows], copies.targets)
+        inputs = copies.inputs if x is None else replace(copies.inputs, x=x)
+        return self.predictions.read(inputs.call(self.model)[copies.rows], copies.targets)
 
     def explained(self, copies: Copies, logits: Tensor) -> Tensor:
         """The explained output of each target, [B], of their logits."""

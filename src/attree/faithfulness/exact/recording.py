@@ -20,7 +20,7 @@ from attree.faithfulness.exact.row_model import RowModel
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import LayerTrace, trace_layer
 from attree.faithfulness.model_call import ModelCall
-from attree.faithfulness.precision import exact_dtype
+from attree.precision import exact_dtype
 from attree.subject import ModelInputs
 from attree.subject.arguments import Kind
 

@@ -6,7 +6,15 @@ import math
 
 from torch import Tensor
 
-from attree.metrics.functional.ranking import Ranking, Values, as_ranking, check_columns, scalar, unit_deviations
+from attree.metrics.functional.ranking import (
+    Ranking,
+    Values,
+    as_ranking,
+    check_columns,
+    on_device_of,
+    scalar,
+    unit_deviations,
+)
 
 
 def pearson(x: Values, y: Values) -> Tensor:
@@ -14,7 +22,7 @@ def pearson(x: Values, y: Values) -> Tensor:
 
     .. math:: r = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\lVert x - \bar x \rVert \, \lVert y - \bar y \rVert}
 
-    Runs on the device of its arguments.
+    Runs on the device of its arguments, or on the host if that has no float64.
 
     Args:
         x: a vector, or its ranking.
@@ -32,7 +40,7 @@ def pearson(x: Values, y: Values) -> Tensor:
     if len(x) < 2:
         return scalar(math.nan, x)
     first, second = (c.deviations if isinstance(c, Ranking) else unit_deviations(c) for c in (x, y))
-    return (first * second).sum().clamp_(-1.0, 1.0)
+    return on_device_of(x, (first * second).sum().clamp_(-1.0, 1.0))
 
 
 def spearman(x: Values, y: Values) -> Tensor:

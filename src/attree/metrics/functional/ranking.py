@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attree.errors import expect
+from attree.precision import WITHOUT_FLOAT64, exact_dtype
 
 
 class Ranking:
@@ -101,18 +102,20 @@ Values: TypeAlias = Tensor | Ranking
 
 def sort_keys(values: Tensor) -> NDArray[Any]:
     """The values as an array on the host, wide enough to hold each exactly."""
+    values = values.detach().cpu()  # first: the device may have no float64
     if values.dtype != torch.uint64:  # the one dtype with integers that int64 cannot hold
         values = values.to(torch.float64 if values.is_floating_point() else torch.int64)
-    return values.detach().cpu().numpy()
+    return values.numpy()
 
 
 def unit_deviations(values: Tensor) -> Tensor:
     """Return the deviations from the mean, divided by their norm, in float64; NaN for a constant.
 
     They are centred twice and scaled before they are squared, so that neither a large mean nor tiny or huge values
-    cost digits.
+    cost digits. Values of a device without float64 come to the host.
     """
-    column = values.detach().to(torch.float64)
+    where = "cpu" if values.device.type in WITHOUT_FLOAT64 else values.device
+    column = values.detach().to(where).to(torch.float64)
     deviations = column - column.mean()
     deviations = deviations - deviations.mean()
     deviations = deviations / deviations.abs().amax()
@@ -164,5 +167,11 @@ def as_tensor(column: Values) -> Tensor:
 
 
 def scalar(value: float, like: Values) -> Tensor:
-    """Return `value` as a 0-d float64 tensor on the device of `like`."""
-    return torch.tensor(value, dtype=torch.float64, device=as_tensor(like).device)
+    """Return `value` as a 0-d tensor on the device of `like`, of float64 where that has it."""
+    return on_device_of(like, torch.tensor(value, dtype=torch.float64))
+
+
+def on_device_of(like: Values, value: Tensor) -> Tensor:
+    """Return a float64 tensor on the device of `like`, narrowed first if that has no float64."""
+    device = as_tensor(like).device
+    return value.to(exact_dtype(device)).to(device)

@@ -53,7 +53,7 @@ ITEMS = (
     ),
     Item(
         "ablation_full",
-        "The same, mean of all seven statistics",
+        "GAtt, GAtt-sim, GAtt-avg and AvgAtt of GATs: mean of all seven statistics",
         "appendix, full table of the ablation study",
         "Cora, CiteSeer, PubMed",
         (3, 8),

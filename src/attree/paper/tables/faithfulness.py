@@ -118,7 +118,7 @@ ITEMS = (
     ),
     Item(
         "faithfulness_gat",
-        "The same for GAT with all seven statistics",
+        "Faithfulness of GAT: all seven statistics",
         "appendix, full table of GAT",
         "as `faithfulness`",
         (3, 9),
@@ -127,7 +127,7 @@ ITEMS = (
     ),
     Item(
         "faithfulness_gatv2",
-        "The same for GATv2 with all seven statistics",
+        "Faithfulness of GATv2: all seven statistics",
         "appendix, full table of GATv2",
         "as `faithfulness`",
         (3, 9),

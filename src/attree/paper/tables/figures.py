@@ -160,7 +160,7 @@ ITEMS = (
     ),
     Item(
         "supergat_cases",
-        "The same for both SuperGATs, node 600 of BA-Shapes and node 2 of Infection",
+        "Case studies of both SuperGATs: node 600 of BA-Shapes and node 2 of Infection",
         "appendix, case studies of SuperGAT",
         "the authors' BA-Shapes and Infection",
         (3, 3),

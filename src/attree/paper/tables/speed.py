@@ -30,7 +30,7 @@ def _sections(made: Made) -> list[Section]:
     for cell in _cells(made.options):
         if isinstance(cell, Calculation) and cell in made.results:
             result = made.results[cell]
-            total = result["runtime"] * result["of"] / result["targets"]
+            total = result["preparing"] + result["runtime"] * result["of"] / result["targets"]
             rows.append(
                 {"calculation": CALCULATIONS[cell.calculation][0], "quantity": "seconds", "ours": total, **result}
             )
@@ -45,7 +45,8 @@ def _sections(made: Made) -> list[Section]:
         f"largest difference of a score from attree's: {table['largest_gap'].max():.1e}.",
     )
     if len(scaled):
-        notes += ("Scaled from some targets: " + ", ".join(scaled["calculation"]) + ".",)
+        some = [f"{name} ({number})" for name, number in zip(scaled["calculation"], scaled["targets"], strict=True)]
+        notes += ("Scaled from the time of some targets, the preparation counting once: " + ", ".join(some) + ".",)
     both = pd.concat([table, speedups])
     figure = new_figure(6.4, 3.4, "Seconds for all targets of Infection")
     axes = figure.add_subplot()

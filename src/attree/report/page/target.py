@@ -117,5 +117,5 @@ def _effect(reduction: Reduction, places: Ints) -> dict[str, Any]:
 
 
 def _read(values: Tensor) -> Floats:
-    read: Floats = values.detach().double().cpu().numpy()
+    read: Floats = values.detach().cpu().double().numpy()
     return read
