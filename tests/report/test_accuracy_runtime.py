@@ -11,7 +11,7 @@ def test_every_method_is_a_labelled_point_at_its_time_and_accuracy() -> None:
     figure = accuracy_runtime_figure({"A": points, "B": points[:1]})
     left, right = figure.axes
     assert left.get_xscale() == "log"
-    assert [text.get_text() for text in left.texts] == ["GAtt", "Saliency"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GAtt", "Saliency"]
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in left.lines if line.get_marker() != "None"]
     assert drawn == [(0.01, 0.99), (1.0, 0.8)]
     first, again = (next(line for line in axes.lines if line.get_marker() != "None") for axes in (left, right))

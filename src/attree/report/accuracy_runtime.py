@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from attree.errors import expect
@@ -33,25 +34,26 @@ def accuracy_runtime_figure(panels: Mapping[str, Sequence[MethodPoint]]) -> Figu
     """
     labels = list(dict.fromkeys(point.label for points in panels.values() for point in points))
     expect(len(labels) > 0, "panels", "at least one method of one dataset", "none")
-    figure = new_figure(4.6 * len(panels), 3.8, "Explanation accuracy against runtime")
+    figure = new_figure(4.6 * len(panels), 4.2, "Explanation accuracy against runtime")
+    drawn: dict[str, Artist] = {}
     for axes, (title, points) in zip(panel_grid(figure, len(panels), 3), panels.items(), strict=True):
         plain_axes(axes, "seconds for all targets", "AUROC against ground truth", title)
         axes.set_xscale("log")
         axes.axhline(0.5, color=INK, linewidth=0.6, linestyle=":")
         for point in points:
             number = labels.index(point.label)
-            color = SERIES[number % len(SERIES)]
-            # Colours repeat after six methods, markers then differ.
+            # Colours repeat after six methods; the marker then is another one.
             marker = MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
-            axes.plot(point.seconds, point.auroc, marker, color=color, markersize=7)
-            axes.annotate(
-                point.label,
-                (point.seconds, point.auroc),
-                textcoords="offset points",
-                xytext=(7, 3),
-                fontsize=SMALL_SIZE,
-                color=INK,
-            )
-        axes.margins(x=0.18)
-        axes.set_ylim(0.4, 1.04)
+            color = SERIES[number % len(SERIES)]
+            (drawn[point.label],) = axes.plot(point.seconds, point.auroc, marker, color=color, markersize=7, alpha=0.9)
+        axes.margins(x=0.1)
+        axes.set_ylim(min(0.4, *(point.auroc - 0.05 for point in points)), 1.04)
+    figure.legend(
+        [drawn[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 3 * len(panels)),
+        frameon=False,
+        fontsize=SMALL_SIZE,
+    )
     return figure
