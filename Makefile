@@ -20,8 +20,8 @@ demo: install
 	$(BIN)/attree fit --config configs/infection.yaml
 
 test: install
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
 

@@ -65,6 +65,9 @@ PAPER_AUROC = {
 }
 """The paper's AUROC of 3-layer GATs, in its order of methods, which has no uniform attention."""
 
+PAPER_LAYERS = {"ba_shapes": 3, "infection": 3, "arxiv": 2}
+"""Depth of the networks that both are of."""
+
 CAPTUM = {"saliency": "Saliency", "guided_backprop": "GuidedBackprop", "integrated_gradients": "IntegratedGradients"}
 
 FEW_EPOCHS = {"pg_explainer": 1, "graph_mask": 2, "fastdnx": 20}
@@ -184,6 +187,7 @@ def pyg_seconds(case: Case, name: str, sample: int) -> float | None:
 def measure(case: Case, names: Sequence[str], sample: int, console: Console) -> list[Row]:
     rows = []
     evaluator = None if case.truth is None else TruthEvaluator(case.subject, case.truth, Shard())
+    in_paper = case.subject.num_layers == PAPER_LAYERS[case.name]
     printed = dict(zip([name for name in ORDER if name != "uniform"], PAPER_AUROC.get(case.name, ()), strict=False))
     edges = torch.zeros(0)
     for name in names:
@@ -201,8 +205,8 @@ def measure(case: Case, names: Sequence[str], sample: int, console: Console) -> 
         if evaluator is not None and "self_loops" in method.settings():
             with_loops = float(evaluator.auroc(case.subject, make(name, self_loops=True)))
         theirs = None if case.large else pyg_seconds(case, name, 3 if name in FEW_TARGETS else 20)
-        paper = PAPER_SECONDS[case.name].get(name)
-        rows.append(Row(name, seconds, estimated, theirs, paper, auroc, with_loops, printed.get(name)))
+        paper = (PAPER_SECONDS[case.name].get(name), printed.get(name)) if in_paper else (None, None)
+        rows.append(Row(name, seconds, estimated, theirs, paper[0], auroc, with_loops, paper[1]))
     return rows
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from attree.faithfulness.exact.algebra.registry import ALGEBRAS
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT
@@ -22,6 +21,7 @@ import attree
 from attree.attribution import GAtt
 from attree.faithfulness import reduce_attention
 from attree.faithfulness.choose import make_reducer
+from attree.faithfulness.exact.algebra.registry import ALGEBRAS
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize
