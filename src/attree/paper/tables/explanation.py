@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import Cell, Explanation
@@ -18,7 +14,7 @@ from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.sections import Picture, Section, Table
 from attree.paper.tables.rows import over_seeds, with_reasons
-from attree.report.style import MARKERS, SERIES, SMALL_SIZE, new_figure, panel_grid, plain_axes
+from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 
 PAPER_METHODS = (
     *("gatt", "avgatt", "saliency", "guided_backprop", "integrated_gradients"),
@@ -163,25 +159,14 @@ def _plot(made: Made) -> list[Section]:
         return []
     rows = rows[(rows["model"] == "GAT") & (rows["weights"] == "authors")]
     rows = rows.assign(runtime=rows["runtime"] * rows["of"] / rows["explained"])
-    return [Picture("accuracy_runtime", "Explanation accuracy against runtime", _figure(rows))]
-
-
-def _figure(rows: pd.DataFrame) -> Figure:
-    datasets = list(dict.fromkeys(rows["dataset"]))
-    figure = new_figure(5.2 * len(datasets), 4.2, "GAT of 3 layers, the authors' weights")
-    for axes, dataset in zip(panel_grid(figure, len(datasets), 2), datasets, strict=True):
-        plain_axes(axes, "seconds for all targets", "AUROC against ground truth", dataset)
-        own = rows[rows["dataset"] == dataset]
-        _scatter(axes, own["method"].tolist(), own["runtime"].to_numpy(), own["ours"].to_numpy())
-    return figure
-
-
-def _scatter(axes: Axes, methods: Sequence[str], seconds: np.ndarray, aurocs: np.ndarray) -> None:
-    for place, (method, x, y) in enumerate(zip(methods, seconds, aurocs, strict=True)):
-        color, marker = SERIES[place % len(SERIES)], MARKERS[(place // len(SERIES)) % len(MARKERS)]
-        axes.scatter(x, y, color=color, marker=marker, s=36, zorder=3)
-        axes.annotate(method_label(method), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=SMALL_SIZE)
-    axes.set_xscale("log")
+    panels = {
+        str(dataset): [
+            MethodPoint(method_label(method), seconds, auroc)
+            for method, seconds, auroc in zip(own["method"], own["runtime"], own["ours"], strict=True)
+        ]
+        for dataset, own in rows.groupby("dataset", sort=False)
+    }
+    return [Picture("accuracy_runtime", "Explanation accuracy against runtime", accuracy_runtime_figure(panels))]
 
 
 ITEMS = (
