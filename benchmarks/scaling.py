@@ -26,7 +26,7 @@ from attree.data.datasets.infection import directed_erdos_renyi
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.models import GAT
-from attree.report.style import MARKERS, SERIES, new_figure, panel_grid, plain_axes
+from attree.report.style import INK, LOOKS, MUTED, VERMILION, Look, new_figure, panel_grid, plain_axes
 from timing import best
 
 DEGREE, FEATURES, CLASSES = 10, 128, 40
@@ -128,14 +128,18 @@ def add(curves: Curves, at: int, times: Iterable[float]) -> None:
 
 def draw(panels: dict[str, Curves], path: Path) -> None:
     """One panel for each quantity that grows, with logarithmic axes."""
-    names = ("full-batch step", "sampled step", "GAtt", "reduction")
-    looks = {name: (SERIES[place], MARKERS[place]) for place, name in enumerate(names)}
+    looks = {
+        "full-batch step": Look(INK, "s"),
+        "sampled step": Look(MUTED, "^"),
+        "GAtt": LOOKS["gatt"],
+        "reduction": Look(VERMILION, "D"),
+    }
     figure = new_figure(10.5, 3.3)
     axes = panel_grid(figure, len(panels), 3)
     for panel, (grows, curves) in zip(axes, panels.items(), strict=True):
         for name, points in curves.items():
-            color, marker = looks[name]
-            panel.plot(*zip(*points, strict=True), color=color, marker=marker, markersize=5, label=name)
+            look = looks[name]
+            panel.plot(*zip(*points, strict=True), color=look.color, marker=look.marker, markersize=5, label=name)
         panel.set_yscale("log")
         if grows != "layers":
             panel.set_xscale("log")

@@ -10,12 +10,14 @@ from matplotlib.figure import Figure
 from attree.errors import expect
 from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
-from attree.report.style import INK, MUTED, SERIES, SMALL_SIZE, new_figure, plain_axes
+from attree.report.style import INK, MUTED, SMALL_SIZE, method_looks, new_figure, plain_axes, plain_legend
 from attree.report.table import METRIC_LABELS
 
 
 def evaluation_figure(evaluation: Evaluation) -> Figure:
-    """Draw every statistic as a group of bars, one colour a method, one panel a protocol; ground truth comes first.
+    """Draw every statistic as a group of bars, one a method, one panel a protocol; ground truth comes first.
+
+    Each bar ends in its method's marker, which tells methods apart in grey print.
 
     A statistic that is undefined has no bar but the letter u.
 
@@ -26,6 +28,7 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
     metrics = [metric for metric in parsed.values() if metric is not None]
     expect(len(metrics) > 0, "evaluation", "one with metrics", "none")
     methods = list(dict.fromkeys(metric.method for metric in metrics))
+    looks = method_looks(methods)
     panels = {
         protocol: list(dict.fromkeys(metric.statistic for metric in metrics if metric.protocol == protocol))
         for protocol in dict.fromkeys(metric.protocol for metric in metrics)
@@ -42,15 +45,18 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
         for number, method in enumerate(methods):
             values = [evaluation.metrics[str(MetricName(method, one, protocol))] for one in statistics]
             places = np.arange(len(statistics)) + (number - (len(methods) - 1) / 2) * width
-            label = evaluation.labels.get(method, method) if column == 0 else None
-            axes.bar(places, np.nan_to_num(values), width * 0.9, color=SERIES[number % len(SERIES)], label=label)
+            look = looks[method]
+            axes.bar(places, np.nan_to_num(values), width * 0.72, color=look.color, alpha=0.55)
+            axes.plot(places, values, linestyle="", color=look.color, markersize=4.5, clip_on=False, **look.marked())
             for place, value in zip(places, values, strict=True):
                 if math.isnan(value):
                     axes.text(place, 0.02, "u", ha="center", fontsize=SMALL_SIZE, color=INK)
         names = [METRIC_LABELS.get(one, one).replace(", ", "\n").replace(" (", "\n(") for one in statistics]
         axes.set_xticks(np.arange(len(statistics)), names, fontsize=SMALL_SIZE - 1)
         axes.set_ylim(min(-0.05, *_finite(evaluation)) * 1.05, 1.02)
-    figure.legend(loc="outside lower center", ncols=len(methods), frameon=False, fontsize=SMALL_SIZE)
+    handles = [look.handle() for look in looks.values()]
+    labels = [evaluation.labels.get(method, method) for method in methods]
+    plain_legend(figure, handles, labels, loc="outside lower center", ncols=min(len(methods), 6))
     return figure
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
@@ -15,13 +16,24 @@ from torch import Tensor
 from attree.attribution import method_label
 from attree.errors import expect
 from attree.metrics.functional import auroc
-from attree.report.style import BLUE, SMALL_SIZE, VERMILION, grid_shape, new_figure, panel_grid, plain_axes
+from attree.report.style import (
+    FAINT,
+    MUTED,
+    grid_shape,
+    method_looks,
+    method_title,
+    new_figure,
+    panel_grid,
+    plain_axes,
+    plain_legend,
+)
 
 NUM_BINS = 30
 MOST_COLUMNS = 4
+HATCH = "////"
 
 
-def score_histogram(scores: Mapping[str, Tensor], changed: Tensor) -> Figure:
+def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mapping[str, float] | None = None) -> Figure:
     """Draw, per method, how scores are distributed where the prediction changed and where it did not.
 
     This is the figure of the paper's appendix on faithfulness. Each of the two histograms is normalised by its own
@@ -31,6 +43,8 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor) -> Figure:
     Args:
         scores: For each method the scores of all (target, edge) pairs, [P].
         changed: For each pair whether reducing the edge's attention changed the predicted class, [P].
+        aurocs: The AUROC of methods for which it is known better than from these scores, such as the mean over several
+            draws of a random method, of which one draw is shown.
     """
     expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
     for method, values in scores.items():
@@ -40,37 +54,46 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor) -> Figure:
     title = "Scores of edges, by whether reducing the edge's attention changes the prediction"
     figure = new_figure(max(3.3 * columns, 7.0), 2.7 * rows + 0.7, title)
     panels = panel_grid(figure, len(scores), MOST_COLUMNS)
+    looks = method_looks(scores)
+    known = {} if aurocs is None else aurocs
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
-        axes.set_title(f"{method_label(method)}, {_auroc_label(values, changed)}", fontsize=9)
-        _draw(axes, values.detach().cpu().double().numpy(), is_changed)
+        value = known[method] if method in known else float(auroc(values.detach(), changed))
+        words = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
+        method_title(axes, looks[method], f"{method_label(method)}, {words}")
+        _draw(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color)
     num_changed = int(is_changed.sum())
-    entries = [
-        Patch(facecolor=BLUE, alpha=0.5, label=f"unchanged ({is_changed.size - num_changed:,} pairs)"),
-        Patch(facecolor=VERMILION, alpha=0.5, label=f"changed ({num_changed:,} pairs)"),
-    ]
-    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL_SIZE)
+    unchanged = Patch(facecolor=FAINT, edgecolor=MUTED)
+    entries = [unchanged, tuple(Patch(fill=False, edgecolor=look.color, hatch=HATCH) for look in looks.values())]
+    words = [f"unchanged ({is_changed.size - num_changed:,} pairs)", f"changed ({num_changed:,} pairs)"]
+    plain_legend(
+        figure,
+        entries,
+        words,
+        loc="outside lower center",
+        ncols=2,
+        handlelength=2.0 + 0.6 * len(looks),
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
+    )
     return figure
 
 
-def _auroc_label(scores: Tensor, changed: Tensor) -> str:
-    value = float(auroc(scores.detach(), changed))
-    return "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
-
-
-def _draw(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_]) -> None:
+def _draw(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_], color: str) -> None:
+    """Grey steps where nothing changed, hatched ones in the method's colour over them where the prediction did."""
     known = np.isfinite(scores)
     low, high = scores[known].min(initial=0.0), scores[known].max(initial=0.0)
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
     smallest = 1.0
-    for chosen, color in ((known & ~is_changed, BLUE), (known & is_changed, VERMILION)):
+    for chosen, is_hatched in ((known & ~is_changed, False), (known & is_changed, True)):
         total = int(chosen.sum())
         if total == 0:
             continue
         share = np.histogram(scores[chosen], edges)[0] / total
         smallest = min(smallest, float(share[share > 0].min()))
-        axes.stairs(share, edges, fill=True, color=color, alpha=0.4, baseline=1e-12)
-        axes.stairs(share, edges, color=color, linewidth=1.2, baseline=1e-12)
+        if is_hatched:
+            axes.stairs(share, edges, edgecolor=color, hatch=HATCH, linewidth=1.4, baseline=1e-12)
+        else:
+            axes.stairs(share, edges, fill=True, facecolor=FAINT, edgecolor=MUTED, linewidth=0.8, baseline=1e-12)
     axes.set_yscale("log")
     axes.set_ylim(smallest / 2, 1.5)
     axes.set_xlim(edges[0], edges[-1])

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from attree.attribution import METHODS, method_label
+from attree.attribution import METHODS
 from attree.paper.cells import Cell, Explanation
 from attree.paper.item import Item, Made
 from attree.paper.net import SYNTHETIC, Net
@@ -161,7 +161,7 @@ def _plot(made: Made) -> list[Section]:
     rows = rows.assign(runtime=rows["runtime"] * rows["of"] / rows["explained"])
     panels = {
         str(dataset): [
-            MethodPoint(method_label(method), seconds, auroc)
+            MethodPoint(method, seconds, auroc)
             for method, seconds, auroc in zip(own["method"], own["runtime"], own["ours"], strict=True)
         ]
         for dataset, own in rows.groupby("dataset", sort=False)

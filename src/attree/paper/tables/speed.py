@@ -10,7 +10,7 @@ from attree.paper.item import Item, Made
 from attree.paper.net import Net
 from attree.paper.options import Options
 from attree.paper.sections import Picture, Section, Table
-from attree.report.style import INK, SERIES, SMALL_SIZE, new_figure, plain_axes
+from attree.report.style import INK, LOOKS, SMALL_SIZE, new_figure, plain_axes
 
 FEW = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}
 """Targets that the quick version explains by each calculation."""
@@ -51,7 +51,7 @@ def _sections(made: Made) -> list[Section]:
     figure = new_figure(6.4, 3.4, "Seconds for all targets of Infection")
     axes = figure.add_subplot()
     plain_axes(axes, "", "seconds")
-    bars = axes.bar(table["calculation"], table["ours"], color=SERIES[: len(table)])
+    bars = axes.bar(table["calculation"], table["ours"], color=LOOKS["gatt"].color)
     words = [f"{one:.3g} s, x{slowest / one:,.0f}" for one in table["ours"]]
     axes.bar_label(bars, words, fontsize=SMALL_SIZE, color=INK)
     axes.set_yscale("log")
