@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -90,6 +91,16 @@ class Board:
         for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
+
+
+def write_board_figures(folder: Path, figures: Mapping[str, Figure], step: int) -> None:
+    """Pictures by name as a TensorBoard run of their own, in place of those that the folder had."""
+    former = list(folder.glob("events.out.tfevents.*"))
+    with SummaryWriter(str(folder)) as writer:
+        for name, figure in figures.items():
+            writer.add_figure(name, figure, step)
+    for path in former:
+        path.unlink(missing_ok=True)
 
 
 def accuracy_names(metrics: Iterable[str]) -> list[str]:

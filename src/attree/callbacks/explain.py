@@ -33,6 +33,7 @@ from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS
 from attree.faithfulness import Protocol, protocol_names
+from attree.report.facts import Facts
 from attree.subject import Head
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
@@ -152,6 +153,7 @@ class ExplainCallback(Callback):
         self._evaluated_weights: Weights | None = None
         self._validated_weights: Weights | None = None
         self._evaluator: Evaluator | None = None
+        self._facts = Facts()
         self._latest: Evaluation | None = None
         self._board: Board | None = None
         self._pictures = Pictures(figures, every_n_epochs, name)
@@ -220,7 +222,7 @@ class ExplainCallback(Callback):
                 self._evaluate(trainer, pl_module)
         elif self._latest is not None and not self._has_diverged and self._pictures.are_due(trainer, has_ended=True):
             evaluator = self._evaluator_of(trainer, pl_module)
-            self._pictures.draw(trainer, self._board, evaluator, self._latest, self._ids, trainer.global_step - 1)
+            self._draw(trainer, evaluator, self._latest, trainer.global_step - 1)
         self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
@@ -244,7 +246,10 @@ class ExplainCallback(Callback):
             self._has_layout = True
         in_fit = trainer.state.fn == TrainerFn.FITTING and not self._has_diverged
         if in_fit and self._pictures.are_due(trainer, self._has_ended):
-            self._pictures.draw(trainer, self._board, evaluator, latest, self._ids, step)
+            self._draw(trainer, evaluator, latest, step)
+
+    def _draw(self, trainer: Trainer, evaluator: Evaluator, evaluation: Evaluation, step: int) -> None:
+        self._pictures.draw(trainer, self._board, evaluator, evaluation, self._ids, self._facts, step)
 
     def _say_diverged(self) -> None:
         if not self._said_diverged:
@@ -270,7 +275,8 @@ class ExplainCallback(Callback):
 
     def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
         if self._evaluator is None:
-            self._evaluator, self.targets = make_evaluator(trainer, pl_module, self.settings, self.targets)
+            made = make_evaluator(trainer, pl_module, self.settings, self.targets)
+            self._evaluator, self.targets, self._facts = made
         return self._evaluator
 
     @property
@@ -293,7 +299,8 @@ class ExplainCallback(Callback):
         if not trainer.is_global_zero or self._latest is None:
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
-        report = FinalReport(self._evaluator_of(trainer, pl_module), self._latest, metrics, folder, self._ids)
+        evaluator = self._evaluator_of(trainer, pl_module)
+        report = FinalReport(evaluator, self._latest, metrics, folder, self._ids, self._facts)
         report.save(explanations=self.save)
         report.draw(self.figures if self.save and not self._has_diverged else 0)
         # Lightning prints a table of its own after `validate` and `test`.

@@ -31,12 +31,16 @@ class ExplainedData:
         choice: Ids of what may be explained: nodes of the one graph, or positions in `graphs`; None allows all.
         truth: True edges of the nodes that have some.
         num_classes: Number of classes, where it is known.
+        class_names: What classes are called, where the data module says so.
+        node_types: What the columns of one-hot node features mean, where the data module says so.
     """
 
     graphs: Sequence[Data]
     choice: Tensor | None = None
     truth: GroundTruth | None = None
     num_classes: int | None = None
+    class_names: Sequence[str] | None = None
+    node_types: Sequence[str] | None = None
 
     @property
     def is_one_graph(self) -> bool:
@@ -75,10 +79,11 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all") -> Ex
     module = getattr(trainer, "datamodule", None)
     if isinstance(module, NodeDataModule):
         graph = module.graph
-        return ExplainedData([graph], _nodes(graph, subset), module.truth, module.num_classes)
+        names = module.class_names, module.node_types
+        return ExplainedData([graph], _nodes(graph, subset), module.truth, module.num_classes, *names)
     if isinstance(module, GraphDataModule):
         chosen = None if subset == "all" else torch.as_tensor(module.split[subset])
-        return ExplainedData(module.graphs, chosen, num_classes=module.num_classes)
+        return ExplainedData(module.graphs, chosen, None, module.num_classes, module.class_names, module.node_types)
     if isinstance(graph := getattr(module, "data", None), Data):  # PyG's LightningNodeData
         nodes = None if subset == "all" else getattr(module, f"input_{subset}_nodes", None)
         return ExplainedData([graph], _nodes(graph, subset) if nodes is None else _ids(nodes))

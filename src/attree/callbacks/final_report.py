@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
@@ -17,6 +17,7 @@ from attree.evaluation import Evaluation, Evaluator
 from attree.files import replacing
 from attree.metrics_file import write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.report.facts import Facts
 from attree.report.table import metrics_table
 
 
@@ -30,6 +31,7 @@ class FinalReport:
         metrics: The last metrics, by name.
         folder: Where to save; None saves nothing.
         ids: Where targets are graphs: their positions in the dataset.
+        facts: What is known of the data, for captions.
     """
 
     evaluator: Evaluator
@@ -37,6 +39,7 @@ class FinalReport:
     metrics: dict[str, float]
     folder: Path | None
     ids: Tensor | None = None
+    facts: Facts | None = None
 
     def __post_init__(self) -> None:
         self._written: list[str] = []
@@ -48,6 +51,8 @@ class FinalReport:
         write_metrics(self.folder / "metrics.json", self.metrics)
         if explanations:
             scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
+            if self.ids is not None:  # targets are called as in the figures
+                scores = replace(scores, targets=self.ids.to(scores.targets))
             saved = scores.save(self.folder / "explanations" / "gatt.npz")
             self._written.append(f"GAtt of all targets: {saved}")
 
@@ -56,7 +61,8 @@ class FinalReport:
         if self.folder is None or count == 0:
             return
         with warn_only("Figures"):
-            figures = draw_case_studies(self.evaluator, count, self.ids) | draw_score_histograms(self.evaluation)
+            figures = draw_case_studies(self.evaluator, count, self.ids, facts=self.facts)
+            figures |= draw_score_histograms(self.evaluation)
             for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)

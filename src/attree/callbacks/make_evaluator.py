@@ -19,6 +19,7 @@ from attree.evaluation.shard import Shard
 from attree.evaluation.targets import choose_targets
 from attree.faithfulness import Protocol
 from attree.models import Classifier
+from attree.report.facts import Facts
 from attree.subject import Head
 from attree.subject.readout import Readout
 
@@ -60,7 +61,7 @@ class ExplainSettings:
 
 def make_evaluator(
     trainer: Trainer, pl_module: LightningModule, settings: ExplainSettings, targets: Tensor | None = None
-) -> tuple[Evaluator, Tensor]:
+) -> tuple[Evaluator, Tensor, Facts]:
     """Set up the evaluation of a trainer's model on a trainer's data.
 
     Args:
@@ -70,7 +71,8 @@ def make_evaluator(
         targets: Targets of a run that is resumed; None chooses anew.
 
     Returns:
-        The evaluator, and what its targets are called in the dataset: node ids, or positions of graphs.
+        The evaluator; what its targets are called in the dataset: node ids, or positions of graphs; what is known of
+        the data beside.
     """
     data = find_data(trainer, settings.data, settings.subset)
     targets = _choose(data, settings) if targets is None else targets
@@ -105,7 +107,7 @@ def make_evaluator(
         seed=settings.seed,
         shard=Shard(trainer.global_rank, trainer.world_size),
     )
-    return evaluator, targets.cpu()
+    return evaluator, targets.cpu(), Facts.of(graph, subject, data.class_names, data.node_types)
 
 
 def _choose(data: ExplainedData, settings: ExplainSettings) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from lightning.pytorch import LightningDataModule
@@ -15,11 +16,15 @@ class DatasetModule(LightningDataModule):
     Attributes:
         name: Name of the dataset as the paper prints it.
         counts: What the data must contain.
+        class_names: What classes are called, by their number; None where they have numbers alone.
+        node_types: What the columns of one-hot node features mean, such as atoms; None where features are others.
         unrecorded: Names of arguments that are data rather than settings, and so belong in no checkpoint.
     """
 
     name: str
     counts: Counts
+    class_names: Sequence[str] | None = None
+    node_types: Sequence[str] | None = None
     unrecorded: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:

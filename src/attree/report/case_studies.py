@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from attree.attention import LoopedGraph
+from attree.attribution import AttributionMethod, subject_pairs
 from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.names import MetricName
 from attree.report.case_study import case_study
+from attree.report.facts import Facts
 from attree.report.histogram import score_histogram
+from attree.subject import Subject
 
 
 def draw_case_studies(
-    evaluator: Evaluator, count: int, ids: Tensor | None = None, targets: Tensor | None = None
+    evaluator: Evaluator,
+    count: int,
+    ids: Tensor | None = None,
+    targets: Tensor | None = None,
+    facts: Facts | None = None,
 ) -> dict[str, Figure]:
     """One figure each for the first few targets of the model as it is now, by name.
 
@@ -22,30 +32,56 @@ def draw_case_studies(
         count: How many targets are drawn.
         ids: Where targets are positions in a batch: what they are called elsewhere, [targets].
         targets: Which targets; None draws those that have ground truth, or the chosen ones where none has.
+        facts: What is known of the data: true classes, and what classes and nodes are called.
     """
     subject, truth = evaluator.subject, evaluator.truth
+    facts = Facts() if facts is None else facts
     known = set() if truth is None else set(truth.targets.tolist())
     figures = {}
     for position, target in enumerate((evaluator.explained if targets is None else targets)[:count].tolist()):
-        scores = {name: method.attribute(subject, [target]).dense(target) for name, method in evaluator.methods.items()}
-        name = f"case_study_{target if ids is None else int(ids[position])}"
+        scores = {name: _judged(method, subject, target) for name, method in evaluator.methods.items()}
+        number = target if ids is None else int(ids[position])
+        caption = facts.prediction(subject, target)
         if subject.batch is None:
             edges = truth.edges_of(target) if truth is not None and target in known else None
-            figures[name] = case_study(subject.graph, target, subject.num_layers, scores, edges)
+            drawn = case_study(
+                subject.graph, target, subject.num_layers, scores, edges, caption=caption, node_names=facts.node_names
+            )
         else:
-            figures[name] = _draw_graph(subject.graph, subject.batch == target, scores)
+            nodes = subject.batch == target
+            drawn = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, facts.node_names)
+        figures[f"case_study_{number}"] = drawn
     return figures
 
 
 def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
-    """Scores where the prediction changed and where not, by name: one figure a protocol."""
-    return {
-        f"scores_{protocol}": score_histogram(evaluation.pair_scores, reduction.changed)
-        for protocol, reduction in evaluation.reductions.items()
-    }
+    """Scores where the prediction changed and where not, by name: one figure a protocol.
+
+    The AUROC over a panel is the evaluation's own: of all draws of a random method, of all processes.
+    """
+    figures = {}
+    for protocol, reduction in evaluation.reductions.items():
+        names = {method: str(MetricName(method, "p_auroc", protocol)) for method in evaluation.pair_scores}
+        aurocs = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
+        figures[f"scores_{protocol}"] = score_histogram(evaluation.pair_scores, reduction.changed, aurocs)
+    return figures
 
 
-def _draw_graph(graph: LoopedGraph, nodes: Tensor, scores: dict[str, Tensor]) -> Figure:
+def _judged(method: AttributionMethod, subject: Subject, target: int) -> Tensor:
+    """A method's score of every edge for a target: of those that it is judged on, and 0 of all others."""
+    pairs = subject_pairs(subject, [target])
+    scores = method.score_pairs(subject, pairs)
+    return scores.new_zeros(subject.graph.num_edges).index_copy_(0, pairs.edges, scores)
+
+
+def _draw_graph(
+    graph: LoopedGraph,
+    nodes: Tensor,
+    scores: dict[str, Tensor],
+    name: str,
+    caption: str,
+    node_names: Sequence[str] | None,
+) -> Figure:
     """Draw one graph of a batch, cut out so that its nodes count from 0."""
     number = nodes.cumsum(0) - 1
     inside = nodes[graph.source]
@@ -53,4 +89,5 @@ def _draw_graph(graph: LoopedGraph, nodes: Tensor, scores: dict[str, Tensor]) ->
     alone = LoopedGraph(number[graph.edge_index[:, proper]], int(nodes.sum()))
     loops = inside & (graph.source == graph.destination)
     cut = {name: torch.cat([values[proper], values[loops]]) for name, values in scores.items()}
-    return case_study(alone, None, 0, cut)
+    own = None if node_names is None else [node_names[node] for node in nodes.nonzero().view(-1).tolist()]
+    return case_study(alone, None, 0, cut, name=name, caption=caption, node_names=own)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
+from attree.report.facts import plain
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.neighbourhood import Neighbourhood, left_out, strength_of
 from attree.report.style import (
@@ -28,6 +29,8 @@ from attree.report.style import (
     SMALL_SIZE,
     count,
     grid_shape,
+    method_looks,
+    method_title,
     new_figure,
     panel_grid,
     picture_axes,
@@ -37,6 +40,10 @@ PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
 MOST_COLUMNS = 4
 MOST_NAMED_NODES = 36
+MOST_LETTERS = 10
+
+LEAST_INK, INK_SHARE = 12.0, 0.1
+"""How many edges' worth of full width and colour a panel may hold: so many, or this share of its edges if more."""
 
 
 def case_study(
@@ -46,12 +53,20 @@ def case_study(
     scores: Mapping[str, Tensor],
     truth: Tensor | None = None,
     max_edges: int = 200,
+    *,
+    name: str = "",
+    caption: str = "",
+    node_names: Sequence[str] | None = None,
 ) -> Figure:
     """Draw how different methods explain one target, as the paper's case study does.
 
     Every panel shows the same subgraph in the same layout: the nodes within `num_layers` hops of the target (against
     the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge are its
     score, from 0 to the panel's highest. The target is orange; edges that truly explain it have a blue halo.
+
+    A method that scores very many edges highly, as `random` does, would cover its panel with dark lines, and none could
+    be told from another. There only the highest scores are dark, as its colour bar says: they are what such a method
+    would name as explanation, and can be compared with what the others name.
 
     A hub's neighbourhood can be too large to draw. Then its true edges and those that some method scores highest are
     kept, each with a shortest way to the target, and the title says how many edges are not shown.
@@ -64,11 +79,17 @@ def case_study(
             (`attree.attribution.Attribution.dense`).
         truth: The true edges as (source, destination), [2, m]; None if unknown.
         max_edges: Most edges to draw.
+        name: What is explained, in words; by default the node, or the whole graph.
+        caption: A line below the title, such as what is predicted.
+        node_names: What the nodes of `graph` are called; by default their ids.
     """
     known = target is None or 0 <= target < graph.num_nodes
     expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
     expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
     expect(max_edges >= 1, "max_edges", "an integer >= 1", max_edges)
+    if node_names is not None:
+        number = graph.num_nodes
+        expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
     for method, dense in scores.items():
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
     part = _neighbourhood(graph, target, num_layers, truth)
@@ -81,17 +102,23 @@ def case_study(
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
     panel = PANEL_INCHES if columns > 1 else SINGLE_PANEL_INCHES
     height = panel * half_height / half_width + 0.75
-    figure = new_figure(panel * columns, height * rows + 0.7, _title(part, shown, num_layers))
+    title = _title(part, shown, num_layers, name) + (f"\n{caption}" if caption else "")
+    figure = new_figure(max(panel * columns, 4.6), height * rows + 0.5 + 0.2 * title.count("\n"), title)
     truth_nodes = np.zeros(len(shown.nodes), dtype=bool)
     truth_nodes[shown.source[shown.is_true]] = truth_nodes[shown.destination[shown.is_true]] = True
     named = len(shown.nodes) <= MOST_NAMED_NODES
-    names = [str(node) if named or position == shown.target else "" for position, node in enumerate(shown.nodes)]
+    called = [str(node) if node_names is None else _short(node_names[node]) for node in shown.nodes.tolist()]
+    names = [one if named or position == shown.target else "" for position, one in enumerate(called)]
+    looks = method_looks(scores)
     for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
-        picture_axes(axes, method_label(method), half_width, half_height)
+        picture_axes(axes, "", half_width, half_height)
+        method_title(axes, looks[method], method_label(method))
         strength = strength_of(own)[kept]
-        draw_edges(axes, drawn, strength, SCORE_COLORS(strength), shown.is_true)
+        power = contrast(strength)
+        ink = strength**power
+        draw_edges(axes, drawn, ink, SCORE_COLORS(ink), shown.is_true)
         draw_nodes(axes, drawn, shown.target, truth_nodes, names)
-        _color_bar(figure, axes, own)
+        _color_bar(figure, axes, own, power)
     _legend(figure, has_target=target is not None, has_truth=bool(shown.is_true.any()))
     return figure
 
@@ -107,21 +134,49 @@ def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, trut
     return Neighbourhood.of(graph, edges.cpu().numpy(), is_true, target)
 
 
-def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64]) -> None:
+def contrast(strength: NDArray[np.float64]) -> float:
+    """The power of strengths between 0 and 1 that leaves few enough edges dark; 1 where they are few anyway.
+
+    >>> contrast(np.array([1.0, 0.2, 0.0])), round(contrast(np.linspace(0, 1, 200)), 1)
+    (1.0, 9.2)
+    """
+    most = max(LEAST_INK, INK_SHARE * len(strength))
+    low, high = 1.0, 32.0
+    if strength.sum() <= most:
+        return low
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (strength**middle).sum() > most else (low, middle)
+    return high
+
+
+def _short(name: str) -> str:
+    name = plain(name)
+    return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float) -> None:
     finite = scores[np.isfinite(scores)]
     highest = float(finite.max(initial=0.0))
-    scale = ScalarMappable(Normalize(0.0, highest if highest > 0 else 1.0), SCORE_COLORS)
+    highest = highest if highest > 0 else 1.0
+    scale = ScalarMappable(PowerNorm(power, 0.0, highest), SCORE_COLORS)
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
     bar.outline.set_visible(False)
-    bar.ax.locator_params(nbins=4)
+    if power == 1.0:
+        bar.ax.locator_params(nbins=4)
+    else:
+        ticks = highest * np.linspace(0.0, 1.0, 5) ** (1 / power)
+        bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
+        bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     undefined = len(scores) - len(finite)
     bar.set_label(f"score ({undefined} undefined)" if undefined else "score", fontsize=SMALL_SIZE, color=INK)
 
 
-def _title(part: Neighbourhood, shown: Neighbourhood, num_layers: int) -> str:
-    whole = part.target is None
-    name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
+def _title(part: Neighbourhood, shown: Neighbourhood, num_layers: int, name: str) -> str:
+    if not name:
+        whole = part.target is None
+        name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
     title = f"{name}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
     note = left_out(part, shown)
     return f"{title}\n({note})" if note else title

@@ -7,6 +7,7 @@ than hundreds of patches, and self-loops can turn to the side where their node h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -212,4 +213,5 @@ def draw_nodes(axes: Axes, drawn: Sketch, target: int | None, marked: NDArray[np
     for name, (x, y) in zip(names, drawn.positions.tolist(), strict=True):
         if name:
             size = min(SMALL_SIZE, 255 * drawn.radius / max(len(name), 2))
-            axes.text(x, y, name, fontsize=size, color=INK, ha="center", va="center_baseline", zorder=5)
+            centred: dict[str, Any] = {"ha": "center", "va": "center_baseline"}
+            axes.text(x, y, name, fontsize=size, color=INK, zorder=5, parse_math=False, **centred)

@@ -59,8 +59,8 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
         value = known[method] if method in known else float(auroc(values.detach(), changed))
-        words = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
-        method_title(axes, looks[method], f"{method_label(method)}, {words}")
+        quality = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
+        method_title(axes, looks[method], f"{method_label(method)}, {quality}")
         _draw(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color)
     num_changed = int(is_changed.sum())
     unchanged = Patch(facecolor=FAINT, edgecolor=MUTED)

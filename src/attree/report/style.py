@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -30,6 +30,9 @@ TITLE_SIZE = 11
 LABEL_SIZE = 9
 SMALL_SIZE = 8
 
+Line = Literal["-", "--", ":", "-.", ""]
+"""A style of lines."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -50,11 +53,11 @@ class Look:
         """The colour inside the marker."""
         return self.color if self.is_filled else "white"
 
-    def handle(self, label: str = "", line: str = "", size: float = 6.0) -> Line2D:
+    def handle(self, label: str = "", line: Line = "", size: float = 6.0) -> Line2D:
         """The marker (on a line of a style, if given) with a label, for legends."""
         return Line2D([], [], color=self.color, linestyle=line, label=label, markersize=size, **self.marked())
 
-    def marked(self) -> dict[str, str]:
+    def marked(self) -> dict[str, Any]:
         """The marker, as arguments of `Axes.plot`."""
         return {"marker": self.marker, "markerfacecolor": self.face, "markeredgecolor": self.color}
 
@@ -126,7 +129,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     """An empty white figure of `width` x `height` inches that arranges its own margins; no global state is touched."""
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
     if title:
-        figure.suptitle(title, fontsize=TITLE_SIZE, color=INK)
+        figure.suptitle(title, fontsize=TITLE_SIZE, color=INK, parse_math=False)
     return figure
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attree.attribution import method_label
+from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.report.style import MARKERS, SERIES, SMALL_SIZE, new_figure, plain_axes
+from attree.evaluation.names import PREFIX
+from attree.report.style import INK, SMALL_SIZE, Line, Look, method_looks, new_figure, plain_axes, plain_legend
 
 ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground-truth AUROC"}
 """What the axis of each kind of metric says; others say the metric's own last word."""
+
+LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
+"""Lines of one method under several protocols; of several metrics of no method."""
 
 SETTING = "setting"
 """The column of a sweep's results that holds the swept value."""
@@ -25,7 +30,8 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
 
     A curve is the mean over the runs of a setting, its band (or bars, where the settings are no numbers) one standard
     deviation to either side, its faint dots the single runs. Settings stand at equal distances in the order given, so
-    that 0 and values of different magnitude fit on one axis.
+    that 0 and values of different magnitude fit on one axis. A method has its own colour and marker; what is no
+    method's, such as an accuracy, is black.
 
     Args:
         results: For each sweep, under the name of what it varies, a table of its runs: the column `setting`, and one
@@ -38,6 +44,7 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
     rows: dict[str, list[str]] = {}
     for metric in metrics:
         rows.setdefault(metric.rpartition("/")[2], []).append(metric)
+    looks = metric_looks(metrics)
     widths = [max(3.4, 0.6 * table[SETTING].nunique() + 1.0) for table in results.values()]
     figure = new_figure(max(sum(widths), 4.6), 2.2 * len(rows) + 0.9, title)
     grid = figure.subplots(len(rows), len(results), sharey="row", sharex="col", squeeze=False, width_ratios=widths)
@@ -50,16 +57,44 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
                 xlabel=swept.replace("_", " ") if row == len(rows) - 1 else "",
                 ylabel=ROW_LABELS.get(kind, kind.replace("_", " ")) if column == 0 else "",
             )
-            for position, name in enumerate(names):
+            for name in names:
                 if name in table:
-                    _draw_curve(axes, table, name, labels[name], position)
+                    _draw_curve(axes, table, name, *looks[name])
             _name_settings(axes, table)
-        handles, texts = grid[row, -1].get_legend_handles_labels()
-        if len(handles) > 0 and any(texts):
-            grid[row, -1].legend(
-                handles, texts, fontsize=SMALL_SIZE, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5)
-            )
+        shown = [name for name in names if any(name in table for table in results.values())]
+        handles = [looks[name][0].handle(line=looks[name][1], size=4.5) for name in shown]
+        plain_legend(
+            grid[row, -1],
+            handles,
+            [labels[name] for name in shown],
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+        )
     return figure
+
+
+def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:
+    """Look and line of each metric: the look is its method's, the line tells apart what shares a look and a row."""
+    looks = method_looks(method for metric in metrics if (method := method_of(metric)) is not None)
+    times: dict[tuple[str | None, str], int] = {}
+    found = {}
+    for metric in metrics:
+        method = method_of(metric)
+        key = (method, metric.rpartition("/")[2])
+        times[key] = times.get(key, -1) + 1
+        found[metric] = (Look(INK, "o") if method is None else looks[method], LINES[times[key] % len(LINES)])
+    return found
+
+
+def method_of(metric: str) -> str | None:
+    """The method that a metric is of, whatever the callback is called that logged it; None if it is of none.
+
+    >>> method_of("explain/mine/weight/p_auroc"), method_of("second/gatt/truth_auroc"), method_of("val/acc")
+    ('mine', 'gatt', None)
+    """
+    words = metric.split("/")
+    known = len(words) in (3, 4) and (words[0] == PREFIX or words[1] in METHODS)
+    return words[1] if known else None
 
 
 def series_labels(metrics: Sequence[str]) -> dict[str, str]:
@@ -85,17 +120,19 @@ def series_labels(metrics: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, label: str, position: int) -> None:
-    color, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, look: Look, line: Line) -> None:
+    color = look.color
     by_setting = table.groupby(SETTING, sort=False)[metric]
     mean = by_setting.mean().to_numpy(dtype=np.float64)
     spread = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
     places = np.arange(len(mean))
     if pd.api.types.is_numeric_dtype(table[SETTING]):
-        axes.plot(places, mean, color=color, marker=marker, markersize=4.5, linewidth=1.6, label=label, zorder=3)
+        axes.plot(places, mean, linestyle=line, color=color, markersize=4.5, linewidth=1.6, zorder=3, **look.marked())
         axes.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
     else:
-        axes.errorbar(places, mean, spread, fmt=marker, color=color, markersize=4.5, capsize=3, label=label, zorder=3)
+        axes.errorbar(
+            places, mean, spread, linestyle="", color=color, markersize=4.5, capsize=3, zorder=3, **look.marked()
+        )
     of_run = pd.factorize(table[SETTING])[0]
     axes.scatter(of_run, table[metric].to_numpy(dtype=np.float64), s=7, color=color, alpha=0.55, linewidths=0)
 
@@ -104,7 +141,6 @@ def _name_settings(axes: Axes, table: pd.DataFrame) -> None:
     numeric = pd.api.types.is_numeric_dtype(table[SETTING])
     names = [f"{setting:g}" if numeric else str(setting) for setting in table[SETTING].unique()]
     long = max(len(name) for name in names) > 10
-    axes.set_xticks(
-        np.arange(len(names)), names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=SMALL_SIZE
-    )
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if long else {"rotation": 0, "ha": "center"}
+    axes.set_xticks(np.arange(len(names)), names, fontsize=SMALL_SIZE, parse_math=False, **turned)
     axes.set_xlim(-0.4, len(names) - 0.6)

@@ -34,9 +34,10 @@ from attree.sweep.summary import summarise, summary_table
 DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
 
 Each run is an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Runs that are
-finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv,
-results.png and a table with mean and standard deviation over the seeds are made. If runs failed, the exit status is 1
-and their logs are named."""
+finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv, a
+table with mean and standard deviation over the seeds, and two figures are made: results.png (metrics against settings)
+and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page of images. If runs failed,
+the exit status is 1 and their logs are named."""
 
 EPILOG = """Start with:    attree sweep configs/sweeps/regularization.yaml
 On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
@@ -176,8 +177,8 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
     console.print(f"All runs: {summary.csv}", soft_wrap=True)
-    if summary.figure is not None:
-        console.print(f"Figure:   {summary.figure}", soft_wrap=True)
+    for figure in summary.figures:
+        console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
     console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
 
 

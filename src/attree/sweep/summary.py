@@ -1,4 +1,4 @@
-"""Sum up a sweep: one CSV of all runs, a table of means, a figure."""
+"""Sum up a sweep: one CSV of all runs, a table of means, figures as files and in TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
 from attree.attribution import METHODS, method_label
-from attree.evaluation.names import PREFIX
+from attree.callbacks.board import accuracy_names, write_board_figures
+from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
 from attree.files import replacing, write_text
+from attree.report.pareto_figure import pareto_figure
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.report.sweep_figure import SETTING, method_of, sweep_figure
 from attree.sweep.names import RUN, SEED, SWEEP, value_text
 from attree.sweep.plan import Plan
 from attree.sweep.run import is_marked, read_metrics, run_folder
+
+BOARD_FOLDER = "results"
+"""Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +36,65 @@ class Summary:
         results: One row per finished run of each block: its settings, seed, id and all its metrics.
         metrics: Names of the metrics to show.
         csv: The file that holds `results`.
-        figure: The figure's file; None if no run has any of the metrics.
+        figures: The figures' files, as PNG; none if no run has any of the metrics.
     """
 
     results: pd.DataFrame
     metrics: list[str]
     csv: Path
-    figure: Path | None
+    figures: list[Path]
 
 
 def summarise(plan: Plan, folder: Path) -> Summary | None:
-    """Collect the finished runs and write `results.csv` and `results.png` beside them; None if there are none."""
+    """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
+
+    `results.csv` holds all runs. `results.png` shows metrics against settings, `pareto.png` explanation quality against
+    accuracy; both are there as SVG too, and in TensorBoard, under the run `results`.
+    """
     results = collect(plan, folder)
     if results.empty:
         return None
     metrics = chosen_metrics(plan.metrics, results)
-    csv = write_text(folder / plan.name / "results.csv", results.drop(columns=SETTING).to_csv(index=False))
-    figure = _write_figure(plan, results, metrics, folder / plan.name / "results.png") if metrics else None
-    return Summary(results, metrics, csv, figure)
+    own = folder / plan.name
+    csv = write_text(own / "results.csv", results.drop(columns=SETTING).to_csv(index=False))
+    figures = draw_figures(plan, results, metrics)
+    written = []
+    for name, figure in figures.items():
+        for suffix in ("svg", "png"):
+            with replacing(own / f"{name}.{suffix}") as temporary:
+                figure.savefig(temporary, format=suffix)
+        written.append(own / f"{name}.png")
+    if figures:
+        named = {f"sweep/{name}": figure for name, figure in figures.items()}
+        write_board_figures(own / BOARD_FOLDER, named, step=results[RUN].nunique())
+    return Summary(results, metrics, csv, written)
+
+
+def draw_figures(plan: Plan, results: pd.DataFrame, metrics: list[str]) -> dict[str, Figure]:
+    """The figures of a sweep by name; those that would have nothing to show are left out."""
+    if not metrics:
+        return {}
+    blocks = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
+    seeds = count(results[SEED].nunique(), "seed")
+    figures = {"results": sweep_figure(blocks, metrics, f"{plan.name}: mean and spread over {seeds}")}
+    accuracy, qualities = traded_metrics(results, metrics)
+    if accuracy is not None and qualities:
+        title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
+        figures["pareto"] = pareto_figure(blocks, accuracy, qualities, title)
+    return figures
+
+
+def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The accuracy and the explanation metrics that a sweep trades for one another, of those that some run has.
+
+    Both are taken from what the sweep shows: an accuracy that it does not show still counts, and of the explanation
+    metrics faithfulness and ground truth come before single statistics.
+    """
+    known = [name for name in results.columns if "acc" in name and results[name].notna().any()]
+    found = accuracy_names([name for name in metrics if name in known]) or accuracy_names(known)
+    of_methods = [name for name in metrics if method_of(name) is not None and results[name].notna().any()]
+    headlines = [name for name in of_methods if name.rpartition("/")[2] in (FAITHFULNESS, TRUTH)]
+    return found[0] if found else None, headlines or of_methods
 
 
 def collect(plan: Plan, folder: Path) -> pd.DataFrame:
@@ -108,11 +155,3 @@ def _mean_and_spread(values: pd.Series) -> str:
         return "undefined"
     spread = known.std()
     return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}")
-
-
-def _write_figure(plan: Plan, results: pd.DataFrame, metrics: list[str], path: Path) -> Path:
-    blocks = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
-    seeds = count(results[SEED].nunique(), "seed")
-    with replacing(path) as temporary:
-        sweep_figure(blocks, metrics, f"{plan.name}: mean and spread over {seeds}").savefig(temporary, format="png")
-    return path

@@ -51,6 +51,7 @@ class BAShapes(NodeDataModule):
     """
 
     name = "BA-Shapes"
+    class_names = ("base", "middle", "bottom", "top")
 
     def __init__(
         self,

@@ -85,6 +85,8 @@ class Infection(NodeDataModule):
         self.num_layers = num_layers
         self.any_depth = any_depth
         self.num_infected = num_infected
+        hops = (f"{hop} hop{'s' if hop > 1 else ''}" for hop in range(1, num_layers + 1))
+        self.class_names = ("infected", *hops, "farther")
         self.counts = Counts(num_nodes, 10086 if source == "authors" else None, 2, num_layers + 2)
 
     def check_network(self, module: nn.Module) -> None:

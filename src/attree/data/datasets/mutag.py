@@ -29,6 +29,8 @@ class MUTAG(GraphDataModule):
 
     name = "MUTAG"
     counts = Counts(3371, 7442, 7, 2, graphs=188)
+    class_names = ("not mutagenic", "mutagenic")
+    node_types = ("C", "N", "O", "F", "I", "Cl", "Br")
 
     def __init__(
         self,

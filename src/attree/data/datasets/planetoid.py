@@ -23,6 +23,15 @@ COUNTS = {
     "PubMed": Counts(19717, 88648, 500, 3),
 }
 
+CLASS_NAMES = {
+    "Cora": (
+        *("theory", "reinforcement learning", "genetic algorithms", "neural networks", "probabilistic methods"),
+        *("case based", "rule learning"),
+    ),
+    "CiteSeer": ("AI", "machine learning", "information retrieval", "databases", "agents", "HCI"),
+}
+"""The topics, which the files only number: told by how many papers each has in the original data (PubMed's: unsure)."""
+
 
 class Planetoid(NodeDataModule):
     """Citation graphs of "Revisiting Semi-Supervised Learning with Graph Embeddings" (ICML 2016).
@@ -60,6 +69,7 @@ class Planetoid(NodeDataModule):
         check_split_arguments(seed, num_val)
         self.name = name
         self.counts = COUNTS[name]
+        self.class_names = CLASS_NAMES.get(name)
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with PyG and set the masks of the split."""

@@ -1,0 +1,157 @@
+"""Pareto figure: explanation quality against accuracy, a point each setting of a sweep, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColormap
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from attree.attribution import METHODS, method_label
+from attree.errors import expect
+from attree.report.style import FAINT, INK, MUTED, SMALL_SIZE, Look, method_looks, new_figure, plain_axes, plain_legend
+from attree.report.sweep_figure import ROW_LABELS, SETTING, method_of
+
+STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
+"""From pale (the first setting) to dark (the last): darkens all the way, so it also reads in grey print."""
+
+MOST_TICKS = 7
+
+
+def pareto_figure(
+    results: Mapping[str, pd.DataFrame], accuracy: str, qualities: Sequence[str], title: str = ""
+) -> Figure:
+    """Draw what a sweep trades: one column of panels per sweep, one row per kind of explanation quality.
+
+    A point is the mean over the runs of a setting (with one standard deviation to either side as a cross) for one
+    method, which its marker and its rim tell. The higher the setting, the larger and darker the point (where settings
+    are no numbers: the later in the sweep). The line joins the settings that no other beats in both, accuracy and
+    quality: the Pareto front of a method. A random method has none. Settings without a known mean are counted in the
+    corner of the panel.
+
+    Args:
+        results: For each sweep, under the name of what it varies, a table of its runs, as `sweep_figure` takes it.
+        accuracy: Name of the metric on the axis across; higher is better.
+        qualities: Names of explanation metrics, as they are logged; those of one statistic and protocol share a row.
+        title: Heading of the figure.
+    """
+    expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
+    expect(len(qualities) > 0, "qualities", "at least one metric", list(qualities))
+    results = {swept: _by_strength(table) for swept, table in results.items()}
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for metric in qualities:
+        rows.setdefault(tuple(metric.split("/")[2:]), []).append(metric)
+    methods = [method_of(metric) or metric for metric in qualities]
+    looks = method_looks(methods)
+    figure = new_figure(max(4.4 * len(results), 5.0), 3.4 * len(rows) + 0.8, title)
+    grid = figure.subplots(len(rows), len(results), sharex=True, sharey="row", squeeze=False)
+    for row, (words, metrics) in enumerate(rows.items()):
+        for column, (swept, table) in enumerate(results.items()):
+            axes = grid[row, column]
+            plain_axes(axes, "accuracy" if row == len(rows) - 1 else "", _quality(words) if column == 0 else "")
+            axes.grid(axis="x", color=FAINT, linewidth=0.6)
+            _draw(axes, table, accuracy, {metric: looks[method_of(metric) or metric] for metric in metrics})
+            if row == len(rows) - 1:
+                _color_bar(figure, list(grid[:, column]), table, swept.replace("_", " "))
+    handles = [look.handle(line="-" if not _is_random(name) else "") for name, look in looks.items()]
+    labels = [method_label(name) + ("" if _is_random(name) else ", line: Pareto front") for name in looks]
+    plain_legend(figure, handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(results)))
+    return figure
+
+
+def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which points no other beats: none is as high in both columns and higher in one; by the first column, ascending.
+
+    Args:
+        points: Where higher is better in both columns, [n, 2]; those with an undefined number are in no front.
+
+    >>> pareto_front(np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.4], [0.1, 0.9], [0.95, np.nan]])).tolist()
+    [3, 1, 0]
+    """
+    known = np.flatnonzero(np.isfinite(points).all(axis=1))
+    own = points[known]
+    beaten = [bool(((own >= one).all(axis=1) & (own > one).any(axis=1)).any()) for one in own]
+    front = known[~np.array(beaten, dtype=bool)]
+    return front[np.lexsort((-points[front, 1], points[front, 0]))]
+
+
+def _quality(words: tuple[str, ...]) -> str:
+    """What the axis of a row says: its statistic, and the protocol if there is one."""
+    kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " ")) if words else "explanation quality"
+    return f"{kind} ({words[0]})" if len(words) > 1 else kind
+
+
+def _by_strength(table: pd.DataFrame) -> pd.DataFrame:
+    """Runs by ascending setting where settings are numbers, else in the order given."""
+    numeric = pd.api.types.is_numeric_dtype(table[SETTING])
+    return table.sort_values(SETTING, kind="stable") if numeric else table
+
+
+def _is_random(method: str) -> bool:
+    return method in METHODS and METHODS[method].is_random
+
+
+def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Look]) -> None:
+    unknown = 0
+    for metric, look in looks.items():
+        if metric not in table or accuracy not in table:
+            continue
+        by_setting = table.groupby(SETTING, sort=False)[[accuracy, metric]]
+        means = by_setting.mean().to_numpy(dtype=np.float64)
+        spreads = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
+        known = np.isfinite(means).all(axis=1)
+        unknown += int((~known).sum())
+        if not _is_random(method_of(metric) or metric):
+            front = means[pareto_front(means)]
+            axes.plot(front[:, 0], front[:, 1], color=look.color, linewidth=1.6, zorder=2)
+        crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
+        axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **crosses)
+        share = _shares(len(means))
+        axes.scatter(
+            means[known, 0],
+            means[known, 1],
+            s=28 + 90 * share[known],
+            c=STRENGTH_COLORS(share[known]),
+            marker=look.marker,
+            edgecolors=look.color,
+            linewidths=1.5,
+            zorder=3,
+        )
+    if unknown:
+        axes.text(
+            *(0.99, 0.01, f"{unknown} undefined"),
+            transform=axes.transAxes,
+            fontsize=SMALL_SIZE,
+            color=INK,
+            ha="right",
+            va="bottom",
+        )
+
+
+def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: str) -> None:
+    """Which colour is which setting; of many settings some are named."""
+    numeric = pd.api.types.is_numeric_dtype(table[SETTING])
+    names = [f"{setting:g}" if numeric else str(setting) for setting in table[SETTING].unique()]
+    number = len(names)
+    shown = ScalarMappable(
+        BoundaryNorm(np.arange(number + 1) - 0.5, number), ListedColormap(STRENGTH_COLORS(_shares(number)))
+    )
+    bar = figure.colorbar(shown, ax=panels, orientation="horizontal", fraction=0.05, pad=0.02, aspect=30)
+    bar.outline.set_visible(False)
+    bar.minorticks_off()
+    step = -(-number // MOST_TICKS)
+    long = max(len(name) for name in names) > 10
+    bar.set_ticks(list(range(0, number, step)), labels=names[::step], parse_math=False)
+    bar.ax.tick_params(labelsize=SMALL_SIZE, length=0, colors=INK, labelrotation=20 if long else 0)
+    bar.set_label(swept, fontsize=SMALL_SIZE, color=INK)
+
+
+def _shares(number: int) -> NDArray[np.float64]:
+    """Where settings stand between the weakest, 0, and the strongest, 1; one alone in the middle."""
+    return np.linspace(0.0, 1.0, number) if number > 1 else np.full(number, 0.5)
