@@ -7,7 +7,7 @@ from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 
 
 def test_every_method_is_a_labelled_point_at_its_time_and_accuracy() -> None:
-    points = [MethodPoint("GAtt", 0.01, 0.99), MethodPoint("Saliency", 1.0, 0.8)]
+    points = [MethodPoint("gatt", 0.01, 0.99), MethodPoint("saliency", 1.0, 0.8)]
     figure = accuracy_runtime_figure({"A": points, "B": points[:1]})
     left, right = figure.axes
     assert left.get_xscale() == "log"

@@ -69,6 +69,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+SUMMARY = ("results.csv", "results.png", "results.svg", "pareto.png", "pareto.svg", "results")
 ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
 
 
@@ -89,7 +90,7 @@ def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "0.600±0.141" in shown  # mean and standard deviation of 0.5 and 0.7
     assert "0.590±0.141" in shown
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, "results.csv", "results.png"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, *SUMMARY])
 
 
 def test_swept_keys_named_like_the_results_own_columns_have_columns_of_their_own(file: Path) -> None:

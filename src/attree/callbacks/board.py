@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -18,15 +20,11 @@ from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
 
-HYPERPARAMETERS = (
-    "dropout",
-    "attention_dropout",
-    "heads",
-    "num_layers",
-    "conv",
-    "hidden_channels",
-)
-"""What is read off the network, what regularises first: TensorBoard ticks the first five keys of a run alone."""
+HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
+"""What is read off the network."""
+
+TICKED = frozenset({"weight_decay", "dropout", "attention_dropout", "lr", "heads"})
+"""What regularises or is varied most: the five that the HParams page shows before anything is clicked."""
 
 
 class Board:
@@ -88,9 +86,23 @@ class Board:
         """
         shown = accuracy_names(metrics)
         shown += [name for name in metrics if name.endswith((f"/{FAITHFULNESS}", f"/{TRUTH}"))]
-        for summary in hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0)):
+        experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0))
+        _put_first(experiment, TICKED)
+        for summary in (experiment, begun, ended):
             self.writer._get_file_writer().add_summary(summary)
         self.writer.flush()
+
+
+def _put_first(experiment: Summary, names: Collection[str]) -> None:
+    """Have the HParams page list some hyperparameters first: it sorts by whether they are said to differ, then by name.
+
+    The page ticks the first five and shows no others until they are ticked too.
+    """
+    (value,) = experiment.value
+    content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+    for info in content.experiment.hparam_infos:
+        info.differs = info.name in names
+    value.metadata.plugin_data.content = content.SerializeToString()
 
 
 def write_board_figures(folder: Path, figures: Mapping[str, Figure], step: int) -> None:

@@ -42,8 +42,11 @@ MOST_COLUMNS = 4
 MOST_NAMED_NODES = 36
 MOST_LETTERS = 10
 
-LEAST_INK, INK_SHARE = 12.0, 0.1
+LEAST_INK, INK_SHARE = 20.0, 0.1
 """How many edges' worth of full width and colour a panel may hold: so many, or this share of its edges if more."""
+
+MOST_CONTRAST = 12.0
+"""Highest power: with more, scores that are all but equal would look as if they were not."""
 
 
 def case_study(
@@ -141,7 +144,7 @@ def contrast(strength: NDArray[np.float64]) -> float:
     (1.0, 9.2)
     """
     most = max(LEAST_INK, INK_SHARE * len(strength))
-    low, high = 1.0, 32.0
+    low, high = 1.0, MOST_CONTRAST
     if strength.sum() <= most:
         return low
     for _ in range(30):
