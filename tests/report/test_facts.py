@@ -1,0 +1,162 @@
+"""What captions say of a target: predicted and true class, and what atoms are called."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GATConv, global_add_pool
+
+from attree.attribution import subject_pairs
+from attree.attribution.baselines import hashed_uniform
+from attree.data import MUTAG, Planetoid
+from attree.evaluation import Evaluator
+from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.report.case_study import contrast
+from attree.report.facts import Facts
+from attree.subject import Head, Subject
+
+
+class Nodes(nn.Module):
+    def __init__(self, width: int = 3, out: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = GATConv(width, out)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index)
+
+
+class Graphs(Nodes):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return global_add_pool(self.conv(x, edge_index), batch)
+
+
+def graph(**more: object) -> Data:
+    generator = torch.Generator().manual_seed(1)
+    x, edge_index = torch.randn(6, 3, generator=generator), torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    return Data(x=x, edge_index=edge_index, **more)
+
+
+def subject(data: Data, model: nn.Module | None = None) -> Subject:
+    return Subject.of_data(Nodes() if model is None else model, data, head=Head("multiclass_classification", "raw"))
+
+
+def test_prediction_and_truth_in_words() -> None:
+    data = graph(y=torch.tensor([0, 1, 2, 3, -1, 2]))
+    of = subject(data)
+    shares = of.attention.output.detach().double().softmax(-1).numpy()
+    odd = ["$a$", "b\n$", "<c>", "_d"]
+    facts = Facts.of(data, of, odd)
+    for node, true in enumerate([0, 1, 2, 3, -1, 2]):
+        best = int(shares[node].argmax())
+        named = ["$a$", "b $", "<c>", "_d"]
+        expected = f"predicted {named[best]} ({shares[node].max():.0%})"
+        if true >= 0:
+            expected += f", truly {named[true]}" + ("" if best == true else ": wrong")
+        assert facts.prediction(of, node) == expected
+    assert Facts().prediction(of, 0) == f"predicted {shares[0].argmax()} ({shares[0].max():.0%})"
+    evaluator = Evaluator(of, [5], ["gatt", "random"], ["removal"])
+    evaluator.evaluate()
+    (figure,) = draw_case_studies(evaluator, 1, facts=facts).values()
+    assert facts.prediction(of, 5) in figure.get_suptitle()
+    figure.savefig(BytesIO())
+
+
+def test_numbers_and_logits_of_two_classes() -> None:
+    data = graph(y=torch.full((6,), 0.25))
+    number = Subject.of_data(Nodes(out=1), data, head=Head("regression"))
+    value = float(number.attention.output[2])
+    assert Facts.of(data, number).prediction(number, 2) == f"predicted {value:.4g}, true 0.25"
+    binary = Subject.of_data(Nodes(out=1), graph(y=torch.ones(6)), head=Head("binary_classification", "raw"))
+    share = float(binary.attention.output[2].sigmoid())
+    best = int(share > 0.5)
+    said = Facts.of(graph(y=torch.ones(6)), binary).prediction(binary, 2)
+    assert said == f"predicted {best} ({max(share, 1 - share):.0%}), truly 1" + ("" if best else ": wrong")
+
+
+def test_names_that_the_data_itself_has() -> None:
+    names = ["Ann", "Bob\nB.", "a name that is long", "$", "_e", "f"]
+    data = graph(node_names=names)
+    assert Facts.of(data, subject(data)).node_names == names
+    assert Facts.of(graph(node_names=names[:2]), subject(graph())).node_names is None
+    assert Facts.of(graph(y=torch.tensor([1])), subject(graph())).labels is None
+    evaluator = Evaluator(subject(data), [5], ["gatt"], ["removal"])
+    evaluator.evaluate()
+    (figure,) = draw_case_studies(evaluator, 1, facts=Facts.of(data, evaluator.subject)).values()
+    assert {text.get_text() for text in figure.axes[0].texts} == {"_e", "f"}
+    figure.savefig(BytesIO())
+    both = Batch.from_data_list([graph(node_names=names), graph(node_names=names[::-1])])
+    batched = subject(both, Graphs())
+    assert Facts.of(both, batched).node_names == [*names, *names[::-1]]
+
+
+def test_a_graph_of_one_node() -> None:
+    alone = Data(x=torch.ones(1, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64), y=torch.tensor([2]))
+    batch = Batch.from_data_list([graph(y=torch.tensor([1])), alone])
+    of = subject(batch, Graphs())
+    evaluator = Evaluator(of, [1], ["gatt", "avgatt", "random"], ["removal"])
+    evaluation = evaluator.evaluate()
+    facts = Facts.of(batch, of, node_types=("C", "N", "O"))
+    figures = draw_case_studies(evaluator, 1, torch.tensor([150]), facts=facts) | draw_score_histograms(evaluation)
+    assert list(figures) == ["case_study_150", "scores_removal"]
+    assert "Graph 150: 1 node, 1 edge" in figures["case_study_150"].get_suptitle()
+    assert "truly 2" in figures["case_study_150"].get_suptitle()
+    for figure in figures.values():
+        figure.savefig(BytesIO())
+
+
+@pytest.mark.needs("tu/MUTAG/raw")
+def test_atoms_and_classes_of_mutag(data_root: str) -> None:
+    data = MUTAG(root=data_root)
+    chosen = [data.graphs[4], data.graphs[7]]
+    batch = Batch.from_data_list(chosen)
+    of = subject(batch, Graphs(7, 2))
+    facts = Facts.of(batch, of, data.class_names, data.node_types)
+    assert facts.node_names is not None
+    assert len(facts.node_names) == batch.num_nodes
+    symbols = [name.rstrip("0123456789") for name in facts.node_names]
+    assert symbols == [data.node_types[int(one)] for one in batch.x.argmax(1)]
+    assert facts.node_names[chosen[0].num_nodes].endswith("0")  # each molecule counts its own atoms
+    every = torch.cat([one.x for one in data.graphs]).sum(0)
+    # Debnath's compounds: carbon, oxygen and nitrogen; few halogens, iodine the rarest.
+    assert every.argsort(descending=True)[:3].tolist() == [data.node_types.index(atom) for atom in ("C", "O", "N")]
+    assert sum(int(one.y) for one in data.graphs) == 125  # mutagenic, as the original publication counts
+
+
+@pytest.mark.needs("planetoid/Cora/raw")
+def test_topics_of_cora_are_told_by_their_numbers_of_papers(data_root: str) -> None:
+    data = Planetoid("Cora", root=data_root)
+    assert data.class_names is not None
+    papers = dict(zip(data.class_names, data.graph.y.bincount().tolist(), strict=True))
+    assert papers == {
+        "neural networks": 818,
+        "probabilistic methods": 426,
+        "genetic algorithms": 418,
+        "theory": 351,
+        "case based": 298,
+        "reinforcement learning": 217,
+        "rule learning": 180,
+    }
+
+
+def test_the_picture_of_random_shows_what_is_judged_and_is_no_blob() -> None:
+    of = subject(graph())
+    evaluator = Evaluator(of, [3], ["random"], ["removal"], random_draws=3)
+    evaluation = evaluator.evaluate()
+    pairs = subject_pairs(of, [3])
+    expected = hashed_uniform(0, pairs.targets[pairs.owner], pairs.edges, torch.float32)
+    assert torch.equal(evaluation.pair_scores["random"], expected)
+    (figure,) = draw_case_studies(evaluator, 1).values()
+    highest = float(figure.axes[1].get_xlim()[1])
+    assert highest == pytest.approx(float(expected.max()))
+
+    uniform = np.linspace(0, 1, 200)
+    assert (uniform ** contrast(uniform)).sum() == pytest.approx(20, rel=0.01)
+    few = np.array([1.0, 0.9, *np.zeros(300)])
+    assert contrast(few) == 1.0
+    assert contrast(np.zeros(5)) == 1.0
