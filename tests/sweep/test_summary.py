@@ -1,0 +1,95 @@
+"""What a sweep leaves to look at: figures as files and in TensorBoard, whatever its runs came to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from attree.sweep.command import main
+from attree.sweep.summary import traded_metrics
+
+QUALITY = "explain/gatt/weight/faithfulness"
+
+
+def fit(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    """A fit that diverges where the rate is high, and has no explanation metrics where it is negative."""
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
+    rate = float(given["lr"])
+    metrics = {"val/acc": 0.9 - rate} | ({QUALITY: 0.5 + rate} if rate >= 0 else {})
+    if rate > 10:
+        metrics = {"val/acc": 0.1, QUALITY: float("nan")}
+    (log.parent / "metrics.json").write_text(json.dumps(metrics))
+    return 0
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("base.yaml").write_text("model: {}\n")
+
+
+def sweep(rates: list[float], *options: str) -> dict[str, list[int]]:
+    """Run a sweep; the pictures of its own TensorBoard run, with the steps of each."""
+    content = {"name": "study", "config": "base.yaml", "runs": [{"grid": {"lr": rates}}]}
+    Path("sweep.yaml").write_text(yaml.safe_dump(content))
+    assert main(["sweep.yaml", *options], launch=fit) == 0
+    board = Path("logs/sweeps/study/results")
+    if not board.is_dir():
+        return {}
+    events = EventAccumulator(str(board)).Reload()
+    return {tag: [event.step for event in events.Images(tag)] for tag in events.Tags()["images"]}
+
+
+def files() -> set[str]:
+    return {path.name for path in Path("logs/sweeps/study").iterdir() if path.is_file()}
+
+
+FIGURES = {"results.png", "results.svg", "pareto.png", "pareto.svg"}
+
+
+@pytest.mark.parametrize("rates", [[0.1], [0.0, 0.1, 0.2], [0.1, 1e30]], ids=["one run", "three", "one diverged"])
+def test_figures_are_files_and_pictures(rates: list[float]) -> None:
+    assert sweep(rates) == {"sweep/results": [len(rates)], "sweep/pareto": [len(rates)]}
+    assert files() == {"results.csv", *FIGURES}
+    for name in FIGURES:
+        content = Path("logs/sweeps/study", name).read_bytes()
+        assert content.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in content
+
+
+def test_collecting_again_replaces_the_pictures() -> None:
+    sweep([0.0, 0.1])
+    Path("logs/sweeps/study/pareto.png").unlink()
+    assert sweep([0.0, 0.1], "--collect") == {"sweep/results": [2], "sweep/pareto": [2]}
+    assert len(list(Path("logs/sweeps/study/results").iterdir())) == 1
+    assert files() == {"results.csv", *FIGURES}
+
+
+@pytest.mark.parametrize("rates", [[-0.1], [1e30]], ids=["no explanations", "all diverged"])
+def test_what_has_nothing_to_show_is_left_out(rates: list[float]) -> None:
+    assert sweep(rates) == {"sweep/results": [1]}
+    assert files() == {"results.csv", "results.png", "results.svg"}
+
+
+def test_what_is_traded() -> None:
+    columns = {
+        "setting": [0],
+        "val/acc": [0.5],
+        "test/acc": [0.4],
+        QUALITY: [0.1],
+        "explain/gatt/weight/p_auroc": [0.2],
+    }
+    results = pd.DataFrame(columns)
+    shown = list(columns)[1:]
+    assert traded_metrics(results, shown) == ("val/acc", [QUALITY])
+    assert traded_metrics(results, ["test/acc", "explain/gatt/weight/p_auroc"]) == (
+        "test/acc",
+        ["explain/gatt/weight/p_auroc"],
+    )
+    assert traded_metrics(results, [QUALITY]) == ("val/acc", [QUALITY])
+    assert traded_metrics(results[["setting", QUALITY]], [QUALITY]) == (None, [QUALITY])
