@@ -221,7 +221,7 @@ def table(case: Case, rows: list[Row]) -> str:
         cells = [
             METHODS[row.method].label,
             about + short(row.seconds),
-            "1" if row.method == "gatt" else f"{row.ratio:,.1f}",
+            times(row),
             "" if row.pyg_seconds is None else "~" + short(row.pyg_seconds),
             "" if row.pyg_seconds is None else f"{row.pyg_seconds / row.seconds:,.0f}",
             "" if row.paper_seconds is None else short(row.paper_seconds),
@@ -231,6 +231,14 @@ def table(case: Case, rows: list[Row]) -> str:
             cells += ["" if number is None else f"{number:.4f}" for number in numbers]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def times(row: Row) -> str:
+    """How many times GAtt's seconds a method takes; with its quartiles where there were several rounds."""
+    if row.method == "gatt":
+        return "1"
+    digits = ",.1f" if row.ratio.median < 100 else ",.0f"
+    return f"{row.ratio.median:{digits}}" if row.ratio.low == row.ratio.high else f"{row.ratio:{digits}}"
 
 
 def short(seconds: float) -> str:
