@@ -84,6 +84,7 @@ class Case(NamedTuple):
     title: str
     subject: Subject
     targets: Tensor
+    labels: Tensor
     truth: GroundTruth | None
     large: bool
 
@@ -116,13 +117,14 @@ def synthetic(name: str, root: str, num_layers: int) -> Case:
     title = {"ba_shapes": "BA-Shapes", "infection": "Infection"}[name]
     subject = Subject.of(net, data.graph.x, data.graph.edge_index)
     title = f"{title}, {truth.num_targets} targets, {num_layers} layers"
-    return Case(name, title, subject, truth.targets, truth, large=False)
+    return Case(name, title, subject, truth.targets, data.graph.y, truth, large=False)
 
 
 def arxiv(root: str, count: int) -> Case:
     model, x, edge_index = load(root, num_layers=2)
     targets = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))[:count]
-    return Case("arxiv", f"Arxiv, {count:,} targets, 2 layers", Subject.of(model, x, edge_index), targets, None, True)
+    subject, unknown = Subject.of(model, x, edge_index), torch.zeros(NUM_NODES, dtype=torch.long)
+    return Case("arxiv", f"Arxiv, {count:,} targets, 2 layers", subject, targets, unknown, None, True)
 
 
 def make(name: str, **settings: Any) -> AttributionMethod:
