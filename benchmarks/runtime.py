@@ -5,9 +5,11 @@
 BA-Shapes (400 targets) and Infection (974) with the paper authors' graphs and weights, 3 layers; ogbn-arxiv's graph
 (10,000 random targets) with a GAT of 2 layers as it is initialised and random features as wide as the real ones.
 
-- seconds: from the model and the graph to the scores of all targets, forward pass and training included, once.
+- seconds: from the model and the graph to the scores of all targets, forward pass and training included. Each method
+  takes turns with GAtt, five rounds (methods that are fitted: one), after one that does not count: medians, and the
+  quartiles of the ratios within rounds.
 - PyG's seconds: the same by PyG's own explainer, one target after the other on the whole graph: the mean of a few
-  random targets, times their number.
+  random targets, times their number; and how many times attree's seconds that is.
 - On Arxiv, slow methods are timed on a few targets and with few epochs (marked ~): what grows with targets is
   multiplied by the share of edges that those targets have among all, training by the share of epochs.
 - AUROC: over all pairs of all targets, self-loops of masks 0, as in PyG; `loops` masks and scores self-loops too, as
@@ -38,7 +40,7 @@ from attree.evaluation.truth_evaluator import TruthEvaluator
 from attree.paper import load_authors_gat
 from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject
-from timing import best, timed
+from timing import Race, Spread, timed
 
 ORDER = (
     *("gatt", "avgatt", "uniform", "saliency", "guided_backprop", "integrated_gradients"),
@@ -82,6 +84,7 @@ class Case(NamedTuple):
     title: str
     subject: Subject
     targets: Tensor
+    labels: Tensor
     truth: GroundTruth | None
     large: bool
 
@@ -91,6 +94,7 @@ class Row(NamedTuple):
 
     method: str
     seconds: float
+    ratio: Spread
     estimated: bool
     pyg_seconds: float | None
     paper_seconds: float | None
@@ -113,13 +117,14 @@ def synthetic(name: str, root: str, num_layers: int) -> Case:
     title = {"ba_shapes": "BA-Shapes", "infection": "Infection"}[name]
     subject = Subject.of(net, data.graph.x, data.graph.edge_index)
     title = f"{title}, {truth.num_targets} targets, {num_layers} layers"
-    return Case(name, title, subject, truth.targets, truth, large=False)
+    return Case(name, title, subject, truth.targets, data.graph.y, truth, large=False)
 
 
 def arxiv(root: str, count: int) -> Case:
     model, x, edge_index = load(root, num_layers=2)
     targets = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))[:count]
-    return Case("arxiv", f"Arxiv, {count:,} targets, 2 layers", Subject.of(model, x, edge_index), targets, None, True)
+    subject, unknown = Subject.of(model, x, edge_index), torch.zeros(NUM_NODES, dtype=torch.long)
+    return Case("arxiv", f"Arxiv, {count:,} targets, 2 layers", subject, targets, unknown, None, True)
 
 
 def make(name: str, **settings: Any) -> AttributionMethod:
@@ -156,14 +161,9 @@ def large_seconds(case: Case, name: str, edges: Tensor, sample: int) -> float:
 
 def pyg_seconds(case: Case, name: str, sample: int) -> float | None:
     """Seconds of PyG's own explainer, from a few targets."""
-    captum = {
-        "saliency": "Saliency",
-        "guided_backprop": "GuidedBackprop",
-        "integrated_gradients": "IntegratedGradients",
-    }
-    if name not in captum and name != "gnn_explainer":
+    if name not in CAPTUM and name != "gnn_explainer":
         return None
-    algorithm = PyGGNNExplainer(epochs=100) if name == "gnn_explainer" else CaptumExplainer(captum[name])
+    algorithm = PyGGNNExplainer(epochs=100) if name == "gnn_explainer" else CaptumExplainer(CAPTUM[name])
     explainer = Explainer(
         case.subject.model,
         algorithm,
@@ -189,31 +189,32 @@ def measure(case: Case, names: Sequence[str], sample: int, console: Console) -> 
     evaluator = None if case.truth is None else TruthEvaluator(case.subject, case.truth, Shard())
     in_paper = case.subject.num_layers == PAPER_LAYERS[case.name]
     printed = dict(zip([name for name in ORDER if name != "uniform"], PAPER_AUROC.get(case.name, ()), strict=False))
-    edges = torch.zeros(0)
+    gatt = from_scratch(case, METHODS["gatt"](), case.targets)
+    edges = gatt().ptr.diff()
     for name in names:
         console.print(f"[dim]{case.title}: {name}[/]")
         method = METHODS[name]()
         estimated = case.large and name not in ("gatt", "avgatt", "uniform", "random")
         if estimated:
             seconds = large_seconds(case, name, edges, sample)
+            ratio = Spread.of([seconds / timed(gatt)[0] for _ in range(5)])
         else:
-            repeats = 1 if method.needs_training or name == "gnn_explainer" else 3
-            seconds, result = best(from_scratch(case, method, case.targets), repeats)
-            edges = result.ptr.diff() if name == "gatt" else edges
+            fitted = method.needs_training or name == "gnn_explainer"
+            race = Race({"gatt": gatt, "method": from_scratch(case, method, case.targets)}, rounds=1 if fitted else 5)
+            seconds, ratio = race.time("method").median, race.ratio("method", "gatt")
         auroc = None if evaluator is None else float(evaluator.auroc(case.subject, method))
         with_loops = None
         if evaluator is not None and "self_loops" in method.settings():
             with_loops = float(evaluator.auroc(case.subject, make(name, self_loops=True)))
         theirs = None if case.large else pyg_seconds(case, name, 3 if name in FEW_TARGETS else 20)
         paper = (PAPER_SECONDS[case.name].get(name), printed.get(name)) if in_paper else (None, None)
-        rows.append(Row(name, seconds, estimated, theirs, paper[0], auroc, with_loops, paper[1]))
+        rows.append(Row(name, seconds, ratio, estimated, theirs, paper[0], auroc, with_loops, paper[1]))
     return rows
 
 
 def table(case: Case, rows: list[Row]) -> str:
     """A Markdown table."""
-    fastest = next(row.seconds for row in rows if row.method == "gatt")
-    heads = ["method", "seconds", "x GAtt", "PyG's seconds", "paper's seconds"]
+    heads = ["method", "seconds", "x GAtt", "PyG's seconds", "x attree", "paper's seconds"]
     if case.truth is not None:
         heads += ["AUROC", "AUROC, loops", "paper's AUROC"]
     lines = [f"**{case.title}**", "", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
@@ -222,8 +223,9 @@ def table(case: Case, rows: list[Row]) -> str:
         cells = [
             METHODS[row.method].label,
             about + short(row.seconds),
-            f"{row.seconds / fastest:,.1f}",
+            times(row),
             "" if row.pyg_seconds is None else "~" + short(row.pyg_seconds),
+            "" if row.pyg_seconds is None else f"{row.pyg_seconds / row.seconds:,.0f}",
             "" if row.paper_seconds is None else short(row.paper_seconds),
         ]
         if case.truth is not None:
@@ -231,6 +233,14 @@ def table(case: Case, rows: list[Row]) -> str:
             cells += ["" if number is None else f"{number:.4f}" for number in numbers]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def times(row: Row) -> str:
+    """How many times GAtt's seconds a method takes; with its quartiles where there were several rounds."""
+    if row.method == "gatt":
+        return "1"
+    digits = ",.1f" if row.ratio.median < 100 else ",.0f"
+    return f"{row.ratio.median:{digits}}" if row.ratio.low == row.ratio.high else f"{row.ratio:{digits}}"
 
 
 def short(seconds: float) -> str:
@@ -258,7 +268,7 @@ def main() -> None:
         rows = measure(case, arguments.methods.split(","), arguments.sample, console)
         tables.append(table(case, rows))
         console.print(tables[-1], markup=False, highlight=False)
-        records += [{"dataset": case.title, **row._asdict()} for row in rows]
+        records += [{"dataset": case.title, **row._asdict(), "ratio": row.ratio.median} for row in rows]
         if case.truth is not None:
             panels[case.title] = [
                 MethodPoint(METHODS[row.method].label, row.seconds, row.auroc) for row in rows if row.auroc is not None

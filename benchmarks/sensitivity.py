@@ -2,7 +2,10 @@
 
     python benchmarks/sensitivity.py [--data data] [--datasets ba_shapes,infection] [--layers 3]
 
-With the paper authors' graphs and weights, self-loops masked and scored as in the paper's numbers.
+With the paper authors' graphs and weights, self-loops masked and scored as in the paper's numbers. Then what others
+make of the same: PyG's own GraphMask, whose gates are never trained, and gradients of the true class's output instead
+of the predicted one's, with their sign or without. (The gradient with its sign is what Captum's Guided Backpropagation
+comes to where the activation is no nn.ReLU.)
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 from torch_geometric.explain import Explainer, GraphMaskExplainer
+from torch_geometric.explain.algorithm.utils import set_masks
 
 from attree.attention.softmax_tap import attention_convs
-from attree.attribution import METHODS
+from attree.attribution import METHODS, Pairs
 from attree.evaluation.shard import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
 from attree.metrics.functional import auroc
@@ -74,6 +78,21 @@ def pyg_graph_mask(case: Case, seed: int) -> tuple[Tensor, bool]:
     return mask.detach(), changed
 
 
+def true_class_gradients(case: Case, labels: Tensor, pairs: Pairs) -> Tensor:
+    """Gradient of every target's true class's output by the messages of all pairs' edges."""
+    net, edges = case.subject.model, case.subject.graph.edge_index
+    for conv in attention_convs(net):
+        conv.add_self_loops = False
+    mask = torch.ones(edges.shape[1], requires_grad=True)
+    set_masks(net, mask, edges, apply_sigmoid=False)
+    outputs = net(case.subject.inputs.x, edges)
+    parts = []
+    for number, target in enumerate(pairs.targets.tolist()):
+        (gradient,) = torch.autograd.grad(outputs[target, labels[target]], mask, retain_graph=True)
+        parts.append(gradient[pairs.edges[pairs.ptr[number] : pairs.ptr[number + 1]]])
+    return torch.cat(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="data", help="data folder; reads gatt_paper in it")
@@ -97,6 +116,11 @@ def main() -> None:
             pairs, labels = evaluator._pairs, evaluator._labels
             value = float(auroc(mask[pairs.edges], labels))
             console.print(f"| PyG's GraphMask | seed {seed}, gates trained: {changed} | {value:.4f} |", highlight=False)
+        other = synthetic(name, arguments.data, arguments.layers)
+        gradients = true_class_gradients(other, other.labels, evaluator._pairs)
+        for kind, scores in (("without sign (Saliency)", gradients.abs()), ("with sign", gradients)):
+            value = float(auroc(scores, evaluator._labels))
+            console.print(f"| gradient | true class, {kind} | {value:.4f} |", highlight=False)
 
 
 if __name__ == "__main__":

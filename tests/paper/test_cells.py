@@ -15,11 +15,9 @@ from torch_geometric.utils import coalesce
 from attree.attention import LoopedGraph
 from attree.attention.softmax_tap import tap_softmax
 from attree.attribution import GAtt
-from attree.data import GroundTruth
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
 from attree.paper.cells import Calculation, Explanation, Faithfulness, HeadSelection, Workshop
-from attree.paper.cells.explanation import some_of
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.cells.proximity import _correlations
 from attree.paper.cells.speed import CALCULATIONS
@@ -42,7 +40,15 @@ def test_explanation_accuracy_with_the_authors_weights_is_the_printed_one(
     rows = printed("explanation").set_index(["dataset", "model", "method"])["paper"]
     result = Explanation(Net(dataset, "GAT", 3, weights="authors"), method).result(shop)
     assert f"{result['auroc']:.4f}" == f"{rows[dataset, 'GAT', method]:.4f}"
-    assert result["targets"] == result["of"] == {"Infection": 974, "BA-Shapes": 400}[dataset]
+    assert result["targets"] == {"Infection": 974, "BA-Shapes": 400}[dataset]
+
+
+@pytest.mark.needs("gatt_paper")
+def test_saliency_with_self_loops_masked_is_the_printed_one(shop: Workshop) -> None:
+    net = Net("BA-Shapes", "GAT", 3, weights="authors")
+    auroc = Explanation(net, "saliency", self_loops=True).result(shop)["auroc"]
+    assert auroc == pytest.approx(0.9563, abs=0.001)
+    assert Explanation(net, "saliency").result(shop)["auroc"] < 0.85
 
 
 def test_targets_are_the_authors() -> None:
@@ -141,16 +147,3 @@ def test_proximity_against_paths_and_distances_of_networkx(layers: int) -> None:
         defined = len(set(near)) > 1 and len(set(often)) > 1
         expected = float(spearmanr(near, often).statistic) if defined else math.nan
         assert found[target] == pytest.approx(expected, nan_ok=True)
-
-
-def test_some_of_the_truth_is_that_of_its_targets() -> None:
-    edges = torch.arange(12).view(2, 6)
-    truth = GroundTruth(torch.tensor([3, 5, 7, 9]), edges, torch.tensor([0, 1, 3, 3, 6]))
-    part = some_of(truth, 2)
-    assert part.targets.tolist() == [3, 7]
-    for target in (3, 7):
-        assert part.edges_of(target).tolist() == truth.edges_of(target).tolist()
-    assert some_of(truth, None) is truth
-    assert some_of(truth, 9) is truth
-    shared = some_of(GroundTruth(truth.targets, edges), 2)
-    assert shared.edges_of(7).tolist() == edges.tolist()

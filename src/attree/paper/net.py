@@ -75,7 +75,8 @@ def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule
         if dataset == pages:
             return WebKB(pages, root=root)
     if dataset == "Arxiv":
-        return Arxiv(seed=seed, root=root)
+        # The paper counts 1,166,243 edges: citations in one direction, as OGB has them.
+        return Arxiv(symmetrize=False, seed=seed, root=root)
     if dataset == "Infection":
         return Infection(num_layers=layers, source="authors", seed=seed, root=root)
     if dataset == "BA-Shapes":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 from pathlib import Path
 
@@ -32,7 +33,9 @@ LEGEND = (
 )
 COLORS = ((CLOSE, "#cdebc8"), (NEAR, "#e8f5d8"), (FAR, "#fdeec4"), (math.inf, "#f8cfc4"))
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 115rem; padding: 0 1rem; }
+h1, h2, p { max-width: 66rem; }
+code { background: #f1f1f1; padding: 0 .2em; }
 table { border-collapse: collapse; font-size: 13px; margin: .6rem 0; }
 th, td { border: 1px solid #ddd; padding: .25rem .5rem; text-align: right; white-space: nowrap; }
 th { background: #f4f4f4; text-align: left; font-weight: 600; }
@@ -138,29 +141,34 @@ def _markdown_table(table: Table) -> str:
 
 
 def _page(report: Report) -> str:
-    parts = [f"<h1>{escape(report.title)}</h1>", *(f"<p>{escape(note)}</p>" for note in report.notes)]
+    parts = [f"<h1>{_inline(report.title)}</h1>", *(f"<p>{_inline(note)}</p>" for note in report.notes)]
     if any(_compares(section) for section in report.sections):
         bounds = ["within 0.02", "within 0.05", "within 0.1", "beyond"]
         spans = [
             f'<span style="background:{color}">{words}</span>' for words, (_, color) in zip(bounds, COLORS, strict=True)
         ]
         parts.append(f'<p class="key">Difference from the paper: {"".join(spans)}</p>')
-        parts.append(f'<p class="note">{escape(LEGEND)}</p>')
+        parts.append(f'<p class="note">{_inline(LEGEND)}</p>')
     for section in report.sections:
-        parts.append(f"<h2>{escape(section.title)}</h2>")
+        parts.append(f"<h2>{_inline(section.title)}</h2>")
         if isinstance(section, Picture):
             parts.append(f'<figure><img src="{section.name}.png" alt="{escape(section.title)}"></figure>')
         else:
             if not section.csv_only:
                 parts.append(f'<div class="wide">{_html_table(section)}</div>')
             parts.append(f'<p class="note"><a href="{section.name}.csv">{section.name}.csv</a></p>')
-        parts += [f'<p class="note">{escape(note)}</p>' for note in section.notes]
+        parts += [f'<p class="note">{_inline(note)}</p>' for note in section.notes]
     body = "\n".join(parts)
     title = escape(report.title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
+
+
+def _inline(words: str) -> str:
+    """A sentence as HTML; what stands between backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(words))
 
 
 def _html_table(table: Table) -> str:

@@ -18,22 +18,27 @@ STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
 def usable(cells: Sequence[Cell], options: Options, shop: Workshop) -> tuple[list[Cell], list[str]]:
     """The cells whose data is at hand, each once, and a sentence for each dataset that is left out or not as it was."""
     kept: list[Cell] = []
-    notes: dict[str, str | None] = {}
+    notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):
-        if cell.dataset not in notes:
-            notes[cell.dataset] = _why_not(cell.dataset, options, shop)
-        if notes[cell.dataset] is None:
+        need = cell.dataset, cell.reads_features
+        if need not in notes:
+            notes[need] = _why_not(*need, options, shop)
+        if notes[need] is None:
             kept.append(cell)
     said = [note for note in notes.values() if note is not None]
-    if any(cell.dataset == "Arxiv" for cell in kept) and Path(options.root, STAND_IN).exists():
+    if any(cell.dataset == "Arxiv" and cell.reads_features for cell in kept) and _stands_in(options):
         said.append("Arxiv: its features at hand are a stand-in, so its numbers are not comparable with the paper's.")
     return kept, said
 
 
-def _why_not(dataset: str, options: Options, shop: Workshop) -> str | None:
+def _stands_in(options: Options) -> bool:
+    return Path(options.root, STAND_IN).exists()
+
+
+def _why_not(dataset: str, reads_features: bool, options: Options, shop: Workshop) -> str | None:
     """Why a dataset cannot be used, in a sentence; None if it can."""
     asked = options.datasets is not None and dataset in options.datasets
-    if dataset == "Arxiv" and not asked and Path(options.root, STAND_IN).exists():
+    if dataset == "Arxiv" and reads_features and not asked and _stands_in(options):
         return "Arxiv is left out: its features at hand are a stand-in (ask for it with --datasets arxiv)."
     try:
         shop.data(dataset, 3, 0).prepare_data()

@@ -18,9 +18,15 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """One measurement. A subclass is a frozen dataclass of its settings and says how to `measure`."""
+    """One measurement. A subclass is a frozen dataclass of its settings and says how to `measure`.
+
+    Attributes:
+        kind: Name of the kind of measurement.
+        reads_features: Whether it depends on more of a dataset than its edges.
+    """
 
     kind: ClassVar[str]
+    reads_features: ClassVar[bool] = True
 
     @property
     @abstractmethod

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
-
-from attree.attribution import METHODS
-from attree.data import GroundTruth
+from attree.attribution import METHODS, AttributionMethod
 from attree.errors import expect
 from attree.evaluation import Evaluator, MetricName
 from attree.evaluation.names import TRUTH
@@ -26,16 +24,16 @@ class Explanation(Cell):
     Attributes:
         net: The network.
         method: Name of the method.
-        targets: How many of the targets are explained, evenly spread over them; None for all.
+        self_loops: Mask self-loops too where the method can, as on graphs that hold them as edges.
     """
 
     net: Net
     method: str
-    targets: int | None = None
+    self_loops: bool = False
     kind: ClassVar[str] = "explanation"
 
     def __str__(self) -> str:
-        return f"{self.method} on {self.net}"
+        return f"{self.method}{' with self-loops' if self.self_loops else ''} on {self.net}"
 
     @property
     def dataset(self) -> str:
@@ -46,28 +44,16 @@ class Explanation(Cell):
         model, accuracy = shop.model(self.net)
         data = shop.node_data(self.net.dataset, self.net.layers, self.net.seed)
         assert data.truth is not None
-        truth = some_of(data.truth, self.targets)
+        settings: dict[str, Any] = {"self_loops": True} if self.self_loops else {}
+        make: Callable[..., AttributionMethod] = METHODS[self.method]
         subject = Subject.of_data(model, data.graph)
-        evaluator = Evaluator(subject, truth.targets[:1], [self.method], (), truth)
+        evaluator = Evaluator(subject, data.truth.targets[:1], [make(**settings)], (), data.truth)
         began = perf_counter()
         evaluation = evaluator.evaluate()
         taken = perf_counter() - began
         return {
             "accuracy": accuracy,
-            "targets": truth.num_targets,
-            "of": data.truth.num_targets,
+            "targets": data.truth.num_targets,
             "auroc": evaluation.metrics[str(MetricName(self.method, TRUTH))],
             "runtime": taken,
         }
-
-
-def some_of(truth: GroundTruth, count: int | None) -> GroundTruth:
-    """The ground truth of `count` targets, evenly spread; of all if None or if there are no more."""
-    if count is None or count >= truth.num_targets:
-        return truth
-    places = (torch.arange(count) * truth.num_targets) // count
-    if truth.ptr is None:
-        return GroundTruth(truth.targets[places], truth.edges)
-    kept = [torch.arange(int(truth.ptr[place]), int(truth.ptr[place + 1])) for place in places.tolist()]
-    ptr = torch.tensor([0, *(one.numel() for one in kept)]).cumsum(0)
-    return GroundTruth(truth.targets[places], truth.edges[:, torch.cat(kept)], ptr)

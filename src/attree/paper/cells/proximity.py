@@ -20,7 +20,8 @@ from attree.data import GraphDataModule
 from attree.paper.cells.base import Cell, Result
 from attree.paper.cells.workshop import Workshop
 
-CHUNK = 200
+CHUNK, CHUNK_EDGES = 200, 20_000_000
+"""Targets at a time, and about as many edges of theirs at most."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Proximity(Cell):
     layers: int
     targets: int | None = None
     kind: ClassVar[str] = "proximity"
+    reads_features: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return f"proximity on {self.name}, {self.layers} layers"
@@ -55,7 +57,8 @@ class Proximity(Cell):
         looped = LoopedGraph(graph.edge_index, graph.num_nodes)
         count = graph.num_nodes if self.targets is None else min(self.targets, graph.num_nodes)
         targets = (torch.arange(count) * graph.num_nodes) // count
-        found = np.concatenate([_correlations(looped, part, self.layers) for part in targets.split(CHUNK)])
+        chunk = max(1, min(CHUNK, CHUNK_EDGES // looped.num_edges))
+        found = np.concatenate([_correlations(looped, part, self.layers) for part in targets.split(chunk)])
         defined = found[np.isfinite(found)]
         return {
             "rho": float(defined.mean()) if defined.size else math.nan,

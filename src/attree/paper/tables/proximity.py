@@ -24,12 +24,14 @@ ORDER = (
     "Texas",
     "Wisconsin",
 )
+LARGE = 2000
+"""Targets of Arxiv, which has too many for all."""
 
 
 def _cells(options: Options) -> list[Cell]:
     few = 1000 if options.quick else None
     return [
-        Proximity(dataset, layers, 100 if dataset == "Arxiv" else few)
+        Proximity(dataset, layers, few or (LARGE if dataset == "Arxiv" else None))
         for dataset in options.of_datasets(tuple(name for name in ORDER if name in DATASETS))
         for layers in (2, 3)
     ]

@@ -21,7 +21,7 @@ from attree.paper.tables.rows import over_seeds
 
 WHY_EDGES = (
     "BA-Shapes: the paper counts both directions of an edge as one. Cornell, Texas, Wisconsin: it leaves out the "
-    "files' self-loops and repeated edges. Arxiv: attree adds the reverse of every edge, as its configs do."
+    "files' self-loops and repeated edges."
 )
 
 
