@@ -5,9 +5,13 @@ What is logged is held against `attree.evaluate` on the final weights, and train
 
 from __future__ import annotations
 
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytorch_lightning
 import torch
@@ -404,12 +408,38 @@ def test_find_data_knows_every_source() -> None:
         find_data(trainer)
 
 
-def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def unreached(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No logger may ask for a host, nor leave a process behind."""
+    asked: list[str] = []
+    resolve = socket.getaddrinfo
+
+    def only_here(host: Any, *rest: Any, **more: Any) -> Any:
+        if host not in (None, "", "localhost", "127.0.0.1", "::1"):
+            asked.append(str(host))
+            raise OSError("tests have no network")
+        return resolve(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_here)
+    for name in ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "MLFLOW_ALLOW_FILE_STORE", "WANDB_SILENT"):
+        monkeypatch.setenv(name, "true")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    _, alive = psutil.wait_procs(left, timeout=30)
+    assert not alive
+    assert not asked
+
+
+@pytest.mark.usefixtures("unreached")
+def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
     from lightning.pytorch.loggers import WandbLogger
 
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
     logger = WandbLogger(project="attree-test", save_dir=tmp_path, offline=True)
     trainer = Trainer(
         max_epochs=2,
@@ -428,11 +458,11 @@ def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.rglob("media/images/**/*.png"))
 
 
-def test_mlflow_file_store_holds_scalars_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unreached")
+def test_mlflow_file_store_holds_scalars_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed (the extra `mlflow`)")
     from lightning.pytorch.loggers import MLFlowLogger
 
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     logger = MLFlowLogger("attree-test", tracking_uri=f"file:{tmp_path}/runs")
     trainer = Trainer(
         max_epochs=2,

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from attree.attribution import METHODS
+from attree.attribution import METHODS, method_label
 from attree.paper.cells import Cell, Explanation
 from attree.paper.item import Item, Made
 from attree.paper.net import SYNTHETIC, Net
