@@ -15,6 +15,7 @@ from attree.paper.sections import Picture, Section
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.computation_tree import computation_tree
+from attree.report.facts import Facts
 from attree.report.histogram import score_histogram
 from attree.subject import Subject
 
@@ -82,6 +83,7 @@ def _studies(made: Made, supergat: bool) -> list[Section]:
         model, _ = made.shop.model(net)
         data = made.shop.node_data(net.dataset, net.layers, net.seed)
         subject = Subject.of_data(model, data.graph)
+        facts = Facts.of(data.graph, subject, data.class_names)
         for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
             scores = {
                 name: method.attribute(subject, [target]).dense(target)
@@ -89,7 +91,8 @@ def _studies(made: Made, supergat: bool) -> list[Section]:
             }
             known = data.truth is not None and bool((data.truth.targets == target).any())
             truth = data.truth.edges_of(target) if known and data.truth is not None else None
-            figure = case_study(subject.graph, target, net.layers, scores, truth)
+            caption = facts.prediction(subject, target)
+            figure = case_study(subject.graph, target, net.layers, scores, truth, caption=caption)
             name = f"{net.dataset}_{net.model}_{net.layers}_node_{target}".lower()
             note = () if known else (f"Node {target} has no single true path in this graph.",)
             sections.append(Picture(name, f"Node {target}: {net}", figure, note))
