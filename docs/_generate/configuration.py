@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from jsonargparse import ArgumentParser
 from mkdocs.config.defaults import MkDocsConfig
@@ -25,9 +26,10 @@ INTRO = """# Configuration reference
 Made from attree's own parsers and docstrings when this site was built.
 
 A setting is the same in a file and on the command line: `trainer: {max_epochs: 100}` under `--config`, or
-`--trainer.max_epochs 100`. Several files and options may be given; what comes later wins. A class is chosen by its name and
-takes its own arguments: `--data Infection --data.seed 1`, `--model.net GATv2 --model.net.heads 4`; in a file as `class_path`
-and `init_args`. `attree fit ... --print_config` shows what a command comes to, and every run keeps it as `config.yaml`."""
+`--trainer.max_epochs 100`. Several files and options may be given; what comes later wins. A class is chosen by its name
+and takes its own arguments: `--data Infection --data.seed 1`, `--model.net GATv2 --model.net.heads 4`; in a file as
+`class_path` and `init_args`. `attree fit ... --print_config` shows what a command comes to, and every run keeps it as
+`config.yaml`."""
 
 GROUPS = {
     "explain": "What is measured of the explanations, and how often: ExplainCallback's own arguments.",
@@ -40,9 +42,8 @@ GROUPS = {
 KINDS = {
     "data": ("Datasets", "`--data NAME`, and the arguments as `--data.ARGUMENT`."),
     "model": ("Modules", "`--model NAME`, and the arguments as `--model.ARGUMENT`."),
-    "net": ("Networks", "`--model.net NAME`, and the arguments as `--model.net.ARGUMENT`. The data's numbers of features "
-            "and classes are filled in."),
-}  # fmt: skip
+    "net": ("Networks", "`--model.net NAME`, and the arguments as `--model.net.ARGUMENT`."),
+}
 """Classes that are chosen by name: a heading, and how."""
 
 
@@ -60,9 +61,9 @@ def reference() -> str:
 def _configs() -> Iterator[str]:
     yield "## Configs that come with attree"
     yield "`attree configs` lists them, `attree configs NAME` prints one."
-    rows = [(f"`attree fit --config {name}`", first_sentence(read_shipped(name))) for name in config_names()]
-    rows += [(f"`attree sweep {name}`", first_sentence(read_shipped(name))) for name in sweep_names()]
-    yield _table(("command", "what for"), rows)
+    for command, names in {"attree fit --config": config_names(), "attree sweep": sweep_names()}.items():
+        rows = [(f"`{name}`", first_sentence(read_shipped(name))) for name in names]
+        yield _table((f"`{command}`", "what for"), rows)
 
 
 def _training() -> Iterator[str]:
@@ -112,7 +113,11 @@ def _arguments(actions: Iterable[argparse.Action], prefix: str = "") -> str:
     """A table of options."""
     rows = []
     for action in actions:
-        if action.dest == argparse.SUPPRESS or action.dest.endswith(".help") or action.option_strings[-1:] == ["--help"]:
+        if (
+            action.dest == argparse.SUPPRESS
+            or action.dest.endswith(".help")
+            or action.option_strings[-1:] == ["--help"]
+        ):
             continue
         help_text = " ".join((HELP.get(action.dest) or action.help or "").split())
         rows.append((f"`{action.dest.removeprefix(prefix)}`", _code(_kind(action)), _code(_default(action)), help_text))
@@ -123,7 +128,8 @@ def _kind(action: argparse.Action) -> str:
     kind = getattr(action, "_typehint", None)
     if kind is None:
         return ""
-    return kind.__name__ if inspect.isclass(kind) else str(kind).replace("typing.", "").replace("NoneType", "None")
+    text = kind.__name__ if inspect.isclass(kind) and not get_args(kind) else str(kind)
+    return re.sub(r"(?<![\w'])(?:\w+\.)+(?=\w)", "", text).replace("NoneType", "None")
 
 
 def _default(action: argparse.Action) -> str:

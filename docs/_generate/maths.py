@@ -26,4 +26,5 @@ def with_mathml(text: str) -> str:
 
 def _block(found: re.Match[str]) -> str:
     # A blank line inside would end the HTML block.
-    return found[1] + "".join(convert(" ".join(found[2].split()), display="block").splitlines())
+    formula = "".join(convert(" ".join(found[2].split()), display="block").splitlines())
+    return f'{found[1]}<div class="formula">{formula}</div>'
