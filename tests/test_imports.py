@@ -24,7 +24,7 @@ ORDER = (
         "metrics_file",
         "lock",
         "yaml_files",
-        "precision",
+        "config_files",
     ),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
     *("report", "callbacks", "sweep", "paper", "cli", "explain"),

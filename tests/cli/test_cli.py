@@ -89,7 +89,7 @@ def test_every_shipped_config_parses_and_begins_with_its_command(
         main(["fit", f"--config={config}", "--print_config"])
     assert stop.value.code == 0
     assert yaml.safe_load(capsys.readouterr().out)["data"]["class_path"].startswith("attree.data.")
-    assert config.read_text().startswith(f"# attree fit --config configs/{config.name}")
+    assert config.read_text().startswith(f"# attree fit --config {config.stem}\n")
 
 
 @pytest.mark.parametrize("form", [["--model.net", "GAT"], ["--model.net=GAT"], ["--model.net.class_path=GAT"]])

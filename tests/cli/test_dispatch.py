@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,15 @@ def test_help_lists_every_command_line_by_line(capsys: pytest.CaptureFixture[str
     lines = capsys.readouterr().out.splitlines()
     for name, what in COMMANDS.items():
         assert f"  {name:<11}{what}" in lines
-    assert "Start with:  attree fit --config configs/infection.yaml" in lines
+    assert "Start with:  attree fit --config infection" in lines
 
 
-@pytest.mark.parametrize("argument", ["--help", "--version", "fti"])
+@pytest.fixture(autouse=True)
+def _no_text_of_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version", "fti", "configs"])
 def test_the_front_door_imports_nothing_heavy(argument: str) -> None:
     """What takes seconds is imported by the command that needs it; a list of commands needs none."""
     code = (
@@ -50,7 +56,7 @@ def test_what_is_no_command(arguments: list[str], sentence: str, capsys: pytest.
         main(arguments)
     assert stop.value.code == 2
     line = capsys.readouterr().err
-    assert line.startswith("attree: error: Expected a command (fit, validate, test, predict, explain, sweep, paper), ")
+    assert line.startswith("attree: error: Expected a command (fit, validate, test, predict, explain, sweep, paper, ")
     assert line.endswith(f"{sentence}\n")
 
 

@@ -50,7 +50,7 @@ def test_config_follows_the_recipe(path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_first_line_is_the_command_and_it_parses(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = path.read_text().splitlines()[0]
-    assert first == f"# attree fit --config configs/{path.name}"
+    assert first == f"# attree fit --config {path.stem}"
     with pytest.raises(SystemExit) as stopped:
         cli.main(["fit", "--config", str(path), "--print_config"])
     assert stopped.value.code == 0

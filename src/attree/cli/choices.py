@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 
 import attree.data
 import attree.models
+from attree.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type) -> dict[str, str]:
@@ -44,7 +45,7 @@ def full_name(key: str, name: Any) -> Any:
 
 
 def expand_arguments(arguments: list[str]) -> list[str]:
-    """Write out attree's own class names in arguments: other packages, PyG among them, have a GAT too.
+    """Write out attree's own class names and configs in arguments: other packages, PyG among them, have a GAT too.
 
     >>> expand_arguments(["--model.net", "GAT", "--data=Infection", "--model.net.heads=2"])
     ['--model.net', 'attree.models.GAT', '--data=attree.data.Infection', '--model.net.heads=2']
@@ -53,11 +54,15 @@ def expand_arguments(arguments: list[str]) -> list[str]:
     for argument in arguments:
         option, equals, value = argument.partition("=")
         if equals:
-            argument = f"{option}={full_name(_key(option), value)}"
+            argument = f"{option}={_expand_value(option, value)}"
         elif expanded:
-            argument = full_name(_key(expanded[-1]), argument)
+            argument = _expand_value(expanded[-1], argument)
         expanded.append(argument)
     return expanded
+
+
+def _expand_value(option: str, value: str) -> str:
+    return find_config(value) if option in ("--config", "-c") else str(full_name(_key(option), value))
 
 
 def _key(option: str) -> str:
@@ -77,10 +82,10 @@ def expand_config(content: Any, key: str = "") -> Any:
     return full_name(key, content)
 
 
-def known_arguments() -> Iterator[str]:
-    """Names of the arguments of all of attree's own classes."""
-    for _, classes in CHOICES.values():
-        for path in classes.values():
+def known_arguments(*keys: str) -> Iterator[str]:
+    """Names of the arguments of attree's own classes: those under these keys, or all."""
+    for key in keys or CHOICES:
+        for path in CHOICES[key][1].values():
             module, _, name = path.rpartition(".")
             one = getattr({"attree.data": attree.data, "attree.models": attree.models}[module], name)
             for base in inspect.getmro(one):

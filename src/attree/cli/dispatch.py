@@ -6,9 +6,11 @@ PyTorch and Lightning take seconds to import, which is too long to wait for a li
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from attree import __version__
 from attree.cli.failure import fail, failing_in_sentences
+from attree.cli.text_cache import show
 from attree.hints import did_you_mean
 
 COMMANDS = {
@@ -19,7 +21,18 @@ COMMANDS = {
     "explain": "look at the explanations of a finished run: scores, figures, a page",
     "sweep": "fit one config many times, with different settings and seeds, and sum up",
     "paper": "make the paper's tables and figures, beside the numbers that it prints",
+    "configs": "list the configs that come with attree, or print one",
+    "completion": "print a script with which bash or zsh completes commands and options",
 }
+
+MODULES = {
+    "explain": "attree.explain.command",
+    "sweep": "attree.sweep.command",
+    "paper": "attree.paper.command",
+    "configs": "attree.cli.configs",
+    "completion": "attree.cli.completion",
+}
+"""Where the commands are that are not LightningCLI's."""
 
 HELP = f"""usage: attree COMMAND [options]
 
@@ -32,12 +45,12 @@ options:
   -h, --help   show this text; `attree COMMAND --help` shows a command's options
   --version    show attree's version
 
-Start with:  attree fit --config configs/infection.yaml
+Start with:  attree fit --config infection
 Then look:   tensorboard --logdir logs
-Go on:       attree fit --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
-Test:        attree test --config configs/infection.yaml --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Go on:       attree fit --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Test:        attree test --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
 Explain:     attree explain logs/infection/version_0 --targets random:20
-Grids:       attree sweep configs/sweeps/regularization.yaml
+Grids:       attree sweep regularization
 The paper:   attree paper list"""
 
 
@@ -53,26 +66,20 @@ def main(args: list[str] | None = None) -> None:
         print(HELP)
     elif first == "--version":
         print(f"attree {__version__}")
-    elif first == "sweep":
-        from attree.sweep.command import main as sweep
-
-        with failing_in_sentences():
-            raise SystemExit(sweep(given[1:]))
-    elif first == "explain":
-        from attree.explain.command import main as explain
-
-        with failing_in_sentences():
-            raise SystemExit(explain(given[1:]))
-    elif first == "paper":
-        from attree.paper.command import main as paper
-
-        with failing_in_sentences():
-            raise SystemExit(paper(given[1:]))
     elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
-        from attree.cli.command import run
-
         with failing_in_sentences():
-            run(given)
+            if first == "completion" or given[1:] in (["-h"], ["--help"]):
+                show(given, lambda: _run(first, given))
+            _run(first, given)
     else:
         got = f"but got {first!r}.{did_you_mean(first, COMMANDS)}" if first else "but got none; see attree --help."
         fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")
+
+
+def _run(command: str, given: list[str]) -> None:
+    """Import a command and run it."""
+    if command in MODULES:
+        raise SystemExit(import_module(MODULES[command]).main(given[1:]))
+    from attree.cli.command import run
+
+    run(given)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from lightning.pytorch import callbacks, loggers
 
 from attree.cli.choices import CHOICES, known_arguments, names
+from attree.config_files import config_hint
 from attree.hints import did_you_mean
 
 TYPES = {
@@ -117,12 +118,15 @@ def _required(text: str, options: list[str]) -> str | None:
     if found is None:
         return None
     missing = [f"`{re.sub(r'^(fit|validate|test|predict)[.]', '', one)}`" for one in found[1].split(", ")]
-    return f"Expected {' and '.join(missing)} to be given, in a file (--config configs/infection.yaml) or as arguments."
+    return f"Expected {' and '.join(missing)} to be given, in a file (--config infection) or as arguments."
 
 
 def _config(text: str, options: list[str]) -> str | None:
     """Config files that are none."""
+    expected = "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got"
     if found := re.match(r'Parser key "config": (?:File does not exist|Path is not a file): (.*)', text):
         reason = "is a folder" if "not a file" in text else "does not exist"
-        return f"Expected argument `config` to be a YAML file, but got {found[1]}, which {reason}."
+        return f"{expected} {found[1]}, which {reason}.{config_hint(found[1].strip(chr(39)))}"
+    if found := re.match(r"Unexpected config:(.*)", text):
+        return f"{expected} {found[1].strip()!r}."
     return None

@@ -39,11 +39,11 @@ table with mean and standard deviation over the seeds, and two figures are made:
 and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page of images. If runs failed,
 the exit status is 1 and their logs are named."""
 
-EPILOG = """Start with:    attree sweep configs/sweeps/regularization.yaml
+EPILOG = """Start with:    attree sweep regularization
 On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
                attree sweep FILE --collect     (when the jobs are through)
 
-The comments in configs/sweeps/regularization.yaml explain what a sweep file can say."""
+The comments of that file explain what a sweep file can say: attree configs regularization"""
 
 
 def main(argv: Sequence[str] | None = None, launch: Launch | None = None) -> int:
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, help="sweep file (YAML)")
+    parser.add_argument("file", type=Path, help="sweep file (YAML), or a name that `attree configs` lists")
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs at a time (default: 1)")
     parser.add_argument(
         "--folder", type=Path, default=Path("logs/sweeps"), help="where <name>/<run id> go (default: logs/sweeps)"

@@ -3,7 +3,7 @@
 A sweep file says which config to start from, which settings to try and with which seeds:
 
     name: regularization              # runs go to <folder>/<name>/<run id>
-    config: ../cora.yaml              # what every run starts from; relative to this file
+    config: ../cora.yaml              # what every run starts from: relative to this file, or a name (`attree configs`)
     set: {explain.every_n_epochs: 0}  # optional: what all runs change in it
     keys:                             # optional: short names for config keys; one name may set several
       dropout: [model.init_args.net.init_args.dropout, model.init_args.net.init_args.attention_dropout]
@@ -31,6 +31,7 @@ from typing import Any
 
 import yaml
 
+from attree.config_files import config_hint, find_config, find_sweep
 from attree.errors import ArgumentError, MissingDataError
 from attree.hints import did_you_mean
 from attree.sweep.names import COLUMNS, SEED, short_names, value_text
@@ -104,14 +105,14 @@ class Plan:
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a sweep file and expand it; whatever is wrong with it is said in one sentence.
+    """Read a sweep file, or one of attree's own by name, and expand it; what is wrong with it is one sentence.
 
     Settings that come to the same config (such as weight decay 0 and dropout 0 of two blocks that start from the same
     network) share one run.
     """
-    path = Path(path)
+    path, given = Path(find_sweep(str(path))), str(path)
     if not path.is_file():
-        raise MissingDataError(f"Expected a sweep file, but {str(path)!r} does not exist.")
+        raise MissingDataError(f"Expected a sweep file, but {given!r} does not exist.{config_hint(given, sweep=True)}")
     return _Reader(path).plan(read_yaml(path, _Loader))
 
 
@@ -127,9 +128,11 @@ class _Reader:
             self._expect(required in fields, f"to have the key `{required}`", sorted(fields))
         name, runs = fields["name"], fields["runs"]
         self._expect(_is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
-        config = self.path.parent / str(fields["config"])
+        given = str(fields["config"])
+        config = self.path.parent / find_config(given, self.path.parent)
         if not config.is_file():
-            raise MissingDataError(f"{self.path}: `config` is {fields['config']!r}, but {config} does not exist.")
+            absent = f"but {config} does not exist.{config_hint(given)}"
+            raise MissingDataError(f"{self.path}: `config` is {given!r}, {absent}")
         read_yaml(config)
         self.text = config.read_text(encoding="utf-8")
         self.keys = self._keys(fields.get("keys", {}))

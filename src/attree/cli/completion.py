@@ -1,0 +1,175 @@
+"""The command `attree completion`: a script with which bash or zsh completes commands, options and their values.
+
+The script holds all words, so that the shell never waits for attree. (jsonargparse's own ways do not serve here: with
+argcomplete every Tab imports PyTorch, and for shtab it looks through every subclass of every option's class.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from types import ModuleType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+
+from lightning.pytorch.cli import LightningArgumentParser
+
+from attree.cli.choices import CHOICES, known_arguments
+from attree.cli.command import DESCRIPTIONS, AttreeCLI
+from attree.cli.dispatch import COMMANDS, MODULES
+from attree.cli.parser import AttreeParser
+from attree.cli.stop import StopSignal
+from attree.config_files import config_names, sweep_names
+from attree.errors import expect
+from attree.paper.tables import ITEMS
+
+DESCRIPTION = "Print a script with which a shell completes attree's commands, options and values."
+
+EPILOG = """bash, in ~/.bashrc:  source <(attree completion bash)
+zsh, in ~/.zshrc:    source <(attree completion zsh)"""
+
+SHELLS = {
+    "bash": "",
+    "zsh": "(( $+functions[compdef] )) || { autoload -U compinit && compinit }\n"
+    "autoload -U bashcompinit && bashcompinit\n",
+}
+"""What each shell needs before a script for bash."""
+
+SCRIPT = """# attree's commands, options and values, printed by `attree completion`.
+_attree() {{
+  local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" command="" words="" word
+  if [[ "$cur" == "=" ]]; then cur=""; elif [[ "$prev" == "=" ]]; then prev="${{COMP_WORDS[COMP_CWORD-2]}}"; fi
+  for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
+    case "$word" in {commands}) command="$word"; break ;; esac
+  done
+  case "$command $prev" in
+{values}
+  *)
+    if [[ -z "$command" ]]; then
+      words={front}
+    elif [[ "$cur" == -* ]]; then
+      case "$command" in
+{options}
+      esac
+    else
+      case "$command" in
+{positionals}
+      esac
+    fi ;;
+  esac
+  COMPREPLY=( $(compgen -W "$words" -- "$cur") )
+  case "$command $prev" in
+  *" --config"|*" -c"|"sweep sweep") COMPREPLY+=( $(compgen -f -X '!*.yaml' -- "$cur") ) ;;
+  esac
+}}
+complete -o default -F _attree attree"""
+"""Where nothing matches, the shell completes file names."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `attree completion` with the arguments that follow it, and return its exit status."""
+    shell = _parser().parse_args(argv).shell
+    expect(shell in SHELLS, "SHELL", " or ".join(SHELLS), shell)
+    print(SHELLS[shell] + script())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attree completion",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", metavar="SHELL", help=" or ".join(SHELLS))
+    return parser
+
+
+def script() -> str:
+    """The script for bash."""
+    options: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
+    for command, parser in command_parsers().items():
+        own = {option: found for action in parser._actions for option, found in _words(action)}
+        if command in DESCRIPTIONS:
+            own.update(_class_options())
+        options[command] = [option for option in own if option.startswith("--")]
+        for option, found in own.items():
+            if found:
+                values.setdefault(_quoted(found), []).append(f'"{command} {option}"')
+    positionals = {
+        "sweep": sweep_names(),
+        "configs": [*config_names(), *sweep_names()],
+        "completion": list(SHELLS),
+        "paper": ["list", "all", *ITEMS],
+    }
+    return SCRIPT.format(
+        commands="|".join(COMMANDS),
+        values="\n".join(f"  {'|'.join(places)}) words={found} ;;" for found, places in values.items()),
+        front=_quoted([*COMMANDS, "--help", "--version"]),
+        options="\n".join(f"      {command}) words={_quoted(found)} ;;" for command, found in options.items()),
+        positionals="\n".join(f"      {command}) words={_quoted(found)} ;;" for command, found in positionals.items()),
+    )
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    parsers: dict[str, argparse.ArgumentParser] = dict(training_parsers())
+    for command, path in MODULES.items():
+        module: ModuleType = import_module(path)
+        parsers[command] = module._parser()
+    return parsers
+
+
+def training_parsers() -> dict[str, AttreeParser]:
+    """The parsers of fit, validate, test and predict."""
+    try:
+        _ParserOnly([], StopSignal())
+    except _Built as built:
+        return {name: built.parser._subcommands_action._name_parser_map[name] for name in DESCRIPTIONS}
+    raise AssertionError("LightningCLI parses its arguments")
+
+
+class _Built(Exception):
+    def __init__(self, parser: Any) -> None:
+        self.parser = parser
+
+
+class _ParserOnly(AttreeCLI):
+    """LightningCLI builds its parser and parses in one go; this one stops between the two."""
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> NoReturn:
+        raise _Built(parser)
+
+
+def _words(action: argparse.Action) -> Iterator[tuple[str, list[str]]]:
+    """The options of an action, with the values that it takes where they can be listed."""
+    for option in action.option_strings:
+        if option in ("--config", "-c"):
+            yield option, config_names()
+        elif action.choices is not None:
+            yield option, [str(choice) for choice in action.choices]
+        else:
+            yield option, list(_values(getattr(action, "_typehint", None)))
+
+
+def _values(kind: Any) -> Iterator[str]:
+    if kind is bool:
+        yield from ("true", "false")
+    elif get_origin(kind) is Literal:
+        yield from (str(value) for value in get_args(kind))
+    elif get_origin(kind) in (Union, UnionType):
+        for one in get_args(kind):
+            yield from _values(one)
+
+
+def _class_options() -> Iterator[tuple[str, list[str]]]:
+    """The options that take a class, and those of attree's own classes."""
+    for key, option in {"data": "--data", "model": "--model", "net": "--model.net"}.items():
+        yield option, list(CHOICES[key][1])
+        yield from ((f"{option}.{name}", []) for name in known_arguments(key) if name not in ("self", "net"))
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return shlex.quote(" ".join(words))

@@ -1,0 +1,88 @@
+"""Texts that take seconds to make, because PyTorch and Lightning are imported for them, kept from the last time.
+
+The options of `attree fit` are read from the code that takes them. So a kept text is found again only under all that
+determines it: attree's own code, the versions of Python and of the packages that options come from, and the width of
+the terminal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NoReturn
+
+from attree.config_files import config_names, sweep_names
+
+PACKAGES = ("docstring-parser", "jsonargparse", "lightning", "shtab", "torch", "torch-geometric", "typeshed-client")
+"""What help and completion are made from and with, beside attree itself."""
+
+MOST = 40
+"""Texts to keep: a few commands, terminals and environments."""
+
+
+def show(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
+    """Print what a command prints, from the last time if nothing has changed, and end with its exit status.
+
+    Args:
+        arguments: What was typed after `attree`.
+        command: Prints the text and may end the process; if that went well, the text is kept.
+    """
+    path = cache_folder() / f"{fingerprint(arguments)}.txt"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    if text:
+        print(text, end="")
+        raise SystemExit(0)
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            command()
+        status: int | str | None = 0
+    except SystemExit as stop:
+        status = stop.code
+    print(printed.getvalue(), end="")
+    if status in (0, None):
+        with suppress(OSError):  # a home that cannot be written to
+            _keep(path, printed.getvalue())
+    raise SystemExit(status)
+
+
+def cache_folder() -> Path:
+    """Where texts are kept: `$XDG_CACHE_HOME/attree`, or `~/.cache/attree`."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache"), "attree")
+
+
+def fingerprint(arguments: Sequence[str]) -> str:
+    """A name for all that determines the text."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    facts = [*arguments, sys.version, shutil.get_terminal_size().columns, config_names(), sweep_names()]
+    digest.update(repr([*facts, [_version(name) for name in PACKAGES]]).encode())
+    return digest.hexdigest()[:32]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _keep(path: Path, text: str) -> None:
+    from attree.files import write_text  # NumPy is in its company
+
+    write_text(path, text)
+    for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MOST]:
+        old.unlink(missing_ok=True)

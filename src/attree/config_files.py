@@ -1,0 +1,82 @@
+"""The configs that come with attree, found by name wherever it is installed.
+
+In the repository they are the folder `configs/`; a wheel holds a copy inside the package, which its build makes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from attree.errors import ArgumentError
+from attree.hints import did_you_mean
+
+SUFFIX = ".yaml"
+
+
+def config_names() -> list[str]:
+    """Names of the configs for `attree fit`."""
+    return [path.stem for path in sorted(_folder().glob(f"*{SUFFIX}"))]
+
+
+def sweep_names() -> list[str]:
+    """Names of the sweep files for `attree sweep`."""
+    return [path.stem for path in sorted((_folder() / "sweeps").glob(f"*{SUFFIX}"))]
+
+
+def find_config(given: str, beside: Path = Path()) -> str:
+    """The path that a config's name stands for; a file of that name in `beside` wins, and what is neither stays."""
+    return _find(given, _folder(), config_names(), beside)
+
+
+def find_sweep(given: str) -> str:
+    """The path that a sweep file's name stands for; a local file of that name wins, and what is neither stays."""
+    return _find(given, _folder() / "sweeps", sweep_names(), Path())
+
+
+def config_hint(given: str, sweep: bool = False) -> str:
+    """What to put behind a sentence that refuses a config, or a sweep file: the name that was meant, if any.
+
+    >>> config_hint("infectoin"), config_hint("configs/infection.yaml"), config_hint("mine.yaml")
+    (' Did you mean `infection`?', ' Did you mean `infection`?', '')
+    >>> config_hint("regularization")
+    ' It is a sweep: attree sweep regularization'
+    """
+    name = Path(given).stem
+    own, other = (sweep_names(), config_names()) if sweep else (config_names(), sweep_names())
+    if name in other:
+        return f" It is a config: attree fit --config {name}" if sweep else f" It is a sweep: attree sweep {name}"
+    return did_you_mean(name, own)
+
+
+def read_shipped(name: str) -> str:
+    """The text of the config or sweep file of this name."""
+    known = [*config_names(), *sweep_names()]
+    if name not in known:
+        hint = did_you_mean(Path(name).stem, known)
+        raise ArgumentError(f"Expected argument `NAME` to be one of {', '.join(known)}, but got {name!r}.{hint}")
+    parent = _folder() if name in config_names() else _folder() / "sweeps"
+    return (parent / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+
+
+def first_sentence(text: str) -> str:
+    """What a config says it is for: the first sentence of the comment that follows its command.
+
+    >>> first_sentence("# attree fit --config a\\n#\\n# A: is it so, or ...?\\n# Read from b.npz. More.\\nseed: 0\\n")
+    'A: is it so, or ...?'
+    """
+    head = re.split(r"^(?!#)", text, maxsplit=1, flags=re.MULTILINE)[0]
+    words = " ".join(line.removeprefix("#").strip() for line in head.splitlines()[1:]).strip()
+    return re.split(r"(?<=[.?!])\s", words, maxsplit=1)[0]
+
+
+def _folder() -> Path:
+    installed = Path(__file__).parent / "configs"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+def _find(given: str, folder: Path, names: list[str], beside: Path) -> str:
+    if given not in names:
+        return given
+    local = next((one for one in (given, f"{given}{SUFFIX}") if (beside / one).is_file()), None)
+    return local or str(folder / f"{given}{SUFFIX}")
