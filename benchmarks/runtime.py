@@ -271,7 +271,9 @@ def main() -> None:
         records += [{"dataset": case.title, **row._asdict(), "ratio": row.ratio.median} for row in rows]
         if case.truth is not None:
             panels[case.title] = [
-                MethodPoint(METHODS[row.method].label, row.seconds, row.auroc) for row in rows if row.auroc is not None
+                MethodPoint(row.method, row.seconds, row.auroc if row.auroc_loops is None else row.auroc_loops)
+                for row in rows
+                if row.auroc is not None
             ]
     if arguments.out:
         folder = Path(arguments.out)
