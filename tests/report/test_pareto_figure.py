@@ -62,6 +62,7 @@ def test_points_are_means_of_settings_and_the_line_is_the_front() -> None:
 
 def test_one_run_and_undefined_runs() -> None:
     one = pareto_figure({"lr": table([0.1], [0.9], [0.5])}, "val/acc", [GATT])
+    assert [line.get_markerfacecolor() for line in one.axes[0].lines if line.get_marker() == "o"] == ["none"]  # a ring
     np.testing.assert_allclose(points(one)[0], [[0.9, 0.5]])
     one.savefig(BytesIO())
     diverged = table([0.1, 1e30], [0.9, 0.1], [0.5, np.nan])

@@ -31,9 +31,9 @@ def pareto_figure(
 
     A point is the mean over the runs of a setting (with one standard deviation to either side as a cross) for one
     method, which its marker and its rim tell. The higher the setting, the larger and darker the point (where settings
-    are no numbers: the later in the sweep). The line joins the settings that no other beats in both, accuracy and
-    quality: the Pareto front of a method. A random method has none. Settings without a known mean are counted in the
-    corner of the panel.
+    are no numbers: the later in the sweep). Settings that no other beats in both, accuracy and quality, are ringed
+    and joined by a line: the Pareto front of a method. A random method has none. Settings without a known mean are
+    counted in the corner of the panel.
 
     Args:
         results: For each sweep, under the name of what it varies, a table of its runs, as `sweep_figure` takes it.
@@ -60,7 +60,7 @@ def pareto_figure(
             if row == len(rows) - 1:
                 _color_bar(figure, list(grid[:, column]), table, swept.replace("_", " "))
     handles = [look.handle(line="-" if not _is_random(name) else "") for name, look in looks.items()]
-    labels = [method_label(name) + ("" if _is_random(name) else ", line: Pareto front") for name in looks]
+    labels = [method_label(name) + ("" if _is_random(name) else ", ringed and joined: Pareto front") for name in looks]
     plain_legend(figure, handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(results)))
     return figure
 
@@ -109,7 +109,8 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         unknown += int((~known).sum())
         if not _is_random(method_of(metric) or metric):
             front = means[pareto_front(means)]
-            axes.plot(front[:, 0], front[:, 1], color=look.color, linewidth=1.6, zorder=2)
+            rings: dict[str, Any] = {"marker": "o", "markersize": 16, "markerfacecolor": "none", "markeredgewidth": 0.9}
+            axes.plot(front[:, 0], front[:, 1], color=look.color, linewidth=1.6, zorder=2, **rings)
         crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
         axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **crosses)
         share = _shares(len(means))
