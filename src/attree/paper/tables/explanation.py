@@ -22,6 +22,7 @@ PAPER_METHODS = (
 )
 ORDER = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", *PAPER_METHODS[2:])
 ATTENTION = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
+GRADIENTS = ("saliency", "guided_backprop", "integrated_gradients")
 KNOWN = {
     "graph_mask": "PyG's own GraphMask leaves its gates as they were drawn: its scores are those of an untrained one",
     "pg_explainer": "it depends on the seed and the rate more than the difference, and may collapse to one score, 0.5",
@@ -36,15 +37,14 @@ MASKED, ZERO = "masked", "0"
 
 
 def _nets(options: Options) -> list[Net]:
-    """GATs with the authors' weights, and networks trained by the recipe."""
+    """GATs with the authors' weights, networks trained by the recipe, and the same before they are trained."""
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for model in options.of_models(("GAT", "GATv2")):
             nets += [Net(dataset, model, 3, seed, epochs=options.epochs) for seed in range(options.seeds)]
+            nets += [Net(dataset, model, 3, seed, weights="untrained") for seed in range(options.seeds)]
             if model == "GAT":
                 nets.append(Net(dataset, model, 3, weights="authors"))
-            else:
-                nets += [Net(dataset, model, 3, seed, weights="untrained") for seed in range(options.seeds)]
     return nets
 
 
@@ -58,7 +58,7 @@ def _cells(options: Options) -> list[Cell]:
     for net in _nets(options):
         first = net.weights == "authors" or (net.model == "GATv2" and net.seed == 0)
         for method in known_methods():
-            if net.weights == "untrained" and method not in ATTENTION:
+            if net.weights == "untrained" and method not in (*ATTENTION, *GRADIENTS):
                 continue
             if method in ONCE and not first:
                 continue
@@ -136,10 +136,15 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
         return f"with self-loops masked {masked.mean():.4f}, for the paper's {meant:.4f}"
     if method in KNOWN:
         return f"{row['ours']:.4f} for the paper's {meant:.4f}: {KNOWN[method]}"
-    low, high = same["ours"].min(), same["ours"].max()
-    if low - NEAR <= meant <= high + NEAR:
-        return f"{row['ours']:.4f} for the paper's {meant:.4f}: networks trained alike give {low:.4f} to {high:.4f}"
-    found = f"{row['ours']:.4f} for the paper's {meant:.4f} ({low:.4f} to {high:.4f} with networks trained alike)"
+    found = f"{row['ours']:.4f} for the paper's {meant:.4f}"
+    for which, are in (
+        ("trained alike", same["weights"] != "untrained"),
+        ("before training", same["weights"] == "untrained"),
+    ):
+        low, high = same[are]["ours"].min(), same[are]["ours"].max()
+        if low - NEAR <= meant <= high + NEAR:
+            return f"{found}: networks {which} give {low:.4f} to {high:.4f}"
+        found += f" ({low:.4f} to {high:.4f} with networks {which})"
     return f"{found}: unexplained"
 
 
