@@ -26,6 +26,7 @@ GRADIENTS = ("saliency", "guided_backprop", "integrated_gradients")
 KNOWN = {
     "graph_mask": "PyG's own GraphMask leaves its gates as they were drawn: its scores are those of an untrained one",
     "pg_explainer": "it depends on the seed and the rate more than the difference, and may collapse to one score, 0.5",
+    "fastdnx": "it depends on how long its surrogate is distilled, which the paper does not say",
     "gnn_explainer": "it moves as far with its epochs, rate and penalties, which the paper does not give",
 }
 """What benchmarks/sensitivity.py shows of methods that learn."""
@@ -144,7 +145,8 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
         low, high = same[are]["ours"].min(), same[are]["ours"].max()
         if low - NEAR <= meant <= high + NEAR:
             return f"{found}: networks {which} give {low:.4f} to {high:.4f}"
-        found += f" ({low:.4f} to {high:.4f} with networks {which})"
+        if math.isfinite(low):
+            found += f" ({low:.4f} to {high:.4f} with networks {which})"
     return f"{found}: unexplained"
 
 
