@@ -61,6 +61,7 @@ class PartFolder:
         """
         with _waiting_for(FolderLock(self._unfinished)):
             replaced = self._clear(overwrite)
+            self.folder.mkdir(parents=True, exist_ok=True)
             if not (self.folder / MANIFEST).exists():
                 content = {"format": FORMAT, "parts": self.num_parts, **about, "fingerprint": self._fingerprint}
                 write_text(self.folder / MANIFEST, json.dumps(content, indent=2) + "\n")
@@ -123,8 +124,6 @@ class PartFolder:
 
     def _clear(self, overwrite: bool) -> bool:
         """Refuse or remove what belongs to another call; returns whether something was removed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._unfinished.mkdir(exist_ok=True)
         parts = sorted(self.folder.glob("part-*.parquet"))
         foreign = [path for path in self.folder.glob("*") if path not in parts and not path.name.startswith((".", "_"))]
         if foreign:
