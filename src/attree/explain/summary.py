@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from attree.evaluation import Evaluation, Evaluator
 from attree.explain.explained import Explained
+from attree.explain.figures import draw_figures
 from attree.explain.load_run import FinishedRun
 from attree.explain.top_edges import top_edges_table
 from attree.faithfulness import reduce_attention
 from attree.files import replacing
 from attree.metrics_file import read_metrics
-from attree.report.case_studies import draw_case_studies
+from attree.report.curves import read_curves
 from attree.report.page import write_page
 from attree.report.page.content import MAX_TARGETS
 from attree.report.table import metrics_table
@@ -48,7 +48,7 @@ class Summary:
         self.evaluation.save(out)
         for name, scores in self.evaluation.scores.items():
             scores.save(out / f"scores_{name}.npz")
-        for name, figure in self._draw(figures).items():
+        for name, figure in draw_figures(self.explained, self.evaluator, self.evaluation, figures).items():
             for suffix in FORMATS:
                 with replacing(out / "figures" / f"{name}{suffix}") as path:
                     figure.savefig(path, dpi=150)
@@ -62,10 +62,6 @@ class Summary:
         tables = top_edges_table(self.evaluation, explained.ids, explained.labels, count, explained.first_nodes)
         for table in tables:
             console.print(table, soft_wrap=False)
-
-    def _draw(self, count: int) -> dict[str, Figure]:
-        ids = None if self.explained.first_nodes is None else self.explained.ids
-        return draw_case_studies(self.evaluator, count, ids, self.evaluator.targets)
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject
@@ -96,6 +92,7 @@ class Summary:
             predictions=subject.attention.output.double().softmax(-1)[self.evaluation.targets],
             true_classes=self.explained.labels,
             truth=self.explained.truth,
+            curves=read_curves(self.run.folder),
             summary={"run": str(self.run.folder)} | accuracy,
         )
 
