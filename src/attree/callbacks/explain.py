@@ -53,8 +53,8 @@ class ExplainCallback(Callback):
     GAtt of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures to
     `figures/`, and a page to look at it all in a browser to `page.html`; a table is printed. What cannot be shown is a
     warning: what is saved does not depend on it. `trainer.validate` and `trainer.test` log the same metrics under
-    `validate/explain/...` and `test/explain/...`, and save to folders `validate` and `test` of the run's folder, so that
-    a fit's curves and files stay as they are.
+    `validate/explain/...` and `test/explain/...`, and save to folders `validate` and `test` of the run's folder, so
+    that a fit's curves and files stay as they are.
 
     The network, its gradients and the random stream of training are never touched. In a distributed run the targets
     are spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is

@@ -53,7 +53,7 @@ def _from_table(path: Path) -> dict[str, Points]:
     if "step" not in table:
         return {}
     curves = {}
-    for name in table.columns:
+    for name in table.columns.drop("step"):
         if pd.api.types.is_numeric_dtype(table[name]):
             known = table[["step", name]].dropna().drop_duplicates("step", keep="last").sort_values("step")
             curves[str(name)] = [(int(step), float(value)) for step, value in known.to_numpy()]
