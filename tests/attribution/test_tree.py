@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import networkx as nx
 import pytest
 import torch
@@ -58,3 +60,20 @@ def test_refuses_a_tree_above_the_limit_before_building_it() -> None:
         ComputationTree(attention, 59, max_nodes=1000)
     with pytest.raises(ValueError, match="a node id in"):
         ComputationTree(attention, 60)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases(partial=True))
+def test_a_pruned_tree_keeps_what_most_attention_passes(case: Case) -> None:
+    whole = ComputationTree(case.attention, 0)
+    products = sorted((math.prod(flow.attention) for flow in whole.flows()), reverse=True)
+    for size in range(1, len(whole) + 1):
+        tree = ComputationTree(case.attention, 0, max_nodes=size, prune=True)
+        assert (len(tree), tree.size) == (size, len(whole))
+        kept = sorted((math.prod(flow.attention) for flow in tree.flows()), reverse=True)
+        assert kept == pytest.approx(products[: size - 1])
+        assert [node.depth for node in tree.nodes] == sorted(node.depth for node in tree.nodes)
+        assert all(tree.nodes[node.parent].depth == node.depth - 1 for node in tree.nodes[1:])
+    if len(whole) > 1:
+        with pytest.raises(ValueError, match="whole"):
+            ComputationTree(case.attention, 0, max_nodes=1, prune=True).gatt()

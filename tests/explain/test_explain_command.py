@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,9 @@ from attree.cli import main
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation
 from attree.explain.targets import parse_targets
+from attree.report.curves import read_curves
 from helpers.cli import CONFIGS, fit
+from helpers.small_fits import curves as logged_curves
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +32,12 @@ def explain(*arguments: str) -> int:
         main(["explain", *arguments])
     assert isinstance(stop.value.code, int)
     return stop.value.code
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    text = page.read_text(encoding="utf-8")
+    (content,) = re.findall(r'<script type="application/json" id="attree-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(content)
 
 
 def test_a_run_is_loaded_as_it_was(run: Path) -> None:
@@ -55,9 +66,16 @@ def test_scores_figures_and_a_page(run: Path, tmp_path: Path, capsys: pytest.Cap
     attention = attree.capture_attention(loaded.net, graph.x, graph.edge_index)
     expected = GAtt().attribute(attention, target).dense(target)
     torch.testing.assert_close(Attribution.load(out / "scores_gatt.npz").dense(target), expected, atol=1e-5, rtol=1e-4)
-    assert "<html" in (out / "page.html").read_text()[:200]
-    drawn = sorted(path.name for path in (out / "figures").iterdir())
-    assert drawn == [f"case_study_{target}.png", f"case_study_{target}.svg"]
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    names = (f"case_study_{target}", "deletion", "dpc_removal", "scores_removal", f"tree_{target}")
+    assert drawn == {f"{name}{suffix}" for name in names for suffix in (".png", ".svg")}
+    content = page_data(out / "page.html")
+    curves = {curve["name"]: curve["points"] for curve in content["curves"]}
+    logged = {name: [list(point) for point in points] for name, points in logged_curves(run).items()}
+    for name in ("val/acc", "train/loss", "explain/gatt/weight/faithfulness", "explain/gatt/truth_auroc"):
+        np.testing.assert_allclose(
+            np.array(curves[name], dtype=float), np.array(logged[name], dtype=float), equal_nan=True
+        )
 
 
 @pytest.mark.needs("tu/MUTAG/raw")
@@ -71,7 +89,8 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_
     )
     run = next((tmp_path / "mutag").iterdir())
     assert explain(str(run), "--targets=5,17", "--methods=gatt", "--figures=1") == 0
-    assert [path.name for path in (run / "explain" / "figures").glob("*.png")] == ["case_study_5.png"]
+    drawn = {path.stem for path in (run / "explain" / "figures").glob("*.png")}
+    assert drawn == {"case_study_5", "deletion", "dpc_removal", "scores_removal"}
     assert len(Evaluation.load(run / "explain").targets) == 2
 
 
@@ -109,3 +128,15 @@ def test_what_is_no_run_is_refused_in_a_sentence(run: Path, tmp_path: Path, caps
     assert explain(str(run), "--methods=gat") == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("attree: error")]
     assert len(errors) == 3
+
+
+def test_curves_of_a_csv_logger_and_of_none(tmp_path: Path) -> None:
+    assert read_curves(tmp_path) == {}
+    lines = ["epoch,step,val/acc,train/loss,other", "0,4,0.5,,1", "0,4,,2.0,", "1,9,0.75,1.5,2", "1,9,0.8,,"]
+    (tmp_path / "metrics.csv").write_text("\n".join(lines))
+    assert read_curves(tmp_path) == {"val/acc": [(4, 0.5), (9, 0.8)], "train/loss": [(4, 2.0), (9, 1.5)]}
+    rows = "\n".join(f"{step},{step}" for step in range(1000))
+    (tmp_path / "metrics.csv").write_text(f"step,val/acc\n{rows}")
+    thin = read_curves(tmp_path, most_points=10)["val/acc"]
+    assert len(thin) == 10
+    assert (thin[0], thin[-1]) == ((0, 0.0), (999, 999.0))

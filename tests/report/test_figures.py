@@ -81,15 +81,41 @@ def test_tree_has_every_occurrence_once_and_marks_the_edge() -> None:
     tree = small_tree()
     figure = computation_tree(tree, edge=0)
     axes = figure.axes[0]
-    assert sorted(text.get_text() for text in axes.texts) == sorted(str(node.node) for node in tree.nodes)
+    nodes = [text for text in axes.texts if not text.get_text().startswith(".")]
+    assert sorted(text.get_text() for text in nodes) == sorted(str(node.node) for node in tree.nodes)
     halos, steps = (one for one in axes.collections if isinstance(one, LineCollection))
     assert len(halos.get_segments()) == 2  # 1 -> 0 in layer 2, and in layer 1 under the root's self-loop
     assert len(steps.get_segments()) == len(tree) - 1
     for begin, end in steps.get_segments():
         assert end[1] == begin[1] + 1  # every step leads one level up
     assert [label.get_text() for label in axes.get_yticklabels()] == ["layer 2", "layer 1"]
-    places = [text.get_position() for text in axes.texts]
+    places = [text.get_position() for text in nodes]
     assert len(set(places)) == len(places)
+
+
+def test_tree_marks_the_edges_that_occur_several_times() -> None:
+    figure = computation_tree(small_tree())
+    halos = next(one for one in figure.axes[0].collections if isinstance(one, LineCollection))
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    # Both in layer 2, and in layer 1 under the root's self-loop; the others occur once.
+    tree = small_tree()
+    carried = {"1 → 0": 0.25 + 0.75 * 0.9, "0 → 0": 0.75 + 0.75 * 0.1}
+    assert labels == [f"{edge}, 2 times" for edge in sorted(carried, key=lambda edge: -carried[edge])]
+    assert len(halos.get_segments()) == 4
+    assert len({tuple(color) for color in halos.get_colors()}) == 2
+    numbers = [text.get_text() for text in figure.axes[0].texts if text.get_text().startswith(".")]
+    assert sorted(numbers) == sorted(f"{node.attention:.2f}"[1:] for node in tree.nodes[1:])
+
+
+def test_tree_too_large_to_draw_is_pruned_with_a_note() -> None:
+    graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
+    weights = [torch.tensor([0.9, 0.2, 0.1, 0.8, 1.0]), torch.tensor([0.25, 0.5, 0.75, 0.5, 1.0])]
+    tree = ComputationTree(Attention.from_weights(graph, weights), target=0, max_nodes=4, prune=True)
+    # The strongest: the root, its loop (.75), 1 -> 0 under that (.75 * .9), and 1 -> 0 (.25).
+    assert [(node.depth, node.node) for node in tree.nodes] == [(0, 0), (1, 1), (1, 0), (2, 1)]
+    figure = computation_tree(tree)
+    assert "7 nodes in 2 layers\n(3 nodes that less attention passes not shown)" in figure.get_suptitle()
+    assert len(next(c for c in figure.axes[0].collections if c.get_zorder() == 2).get_segments()) == 3
 
 
 def test_tree_too_large_to_draw_is_refused() -> None:

@@ -95,27 +95,38 @@ def stream_subgraphs(
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     if nodes.numel() == 0:
         return iter(())
-    passes = _Passes(method, model, x, graph, kwargs)
-    found = passes.num_layers_at(nodes[:1])
+    scorer = SubgraphScorer(method, model, x, graph, nodes[:1], kwargs)
+    found = scorer.num_layers
     expect(num_layers in (None, found), "num_layers", f"the number of attention layers, {found}", num_layers)
-    parts = _stream(passes, nodes, memory)
+    parts = scorer.stream(nodes, memory)
     return track(parts, nodes.numel()) if progress else parts
 
 
-def _stream(passes: _Passes, targets: Tensor, memory: int) -> Iterator[Attribution]:
-    # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
-    size = frontier_bound(passes.graph, passes.hops + 1)[targets].clamp(max=float(passes.graph.num_edges))
-    checked = False
-    for begin, end in chunk_bounds(size * passes.bytes_per_edge, memory):
-        checked = checked or passes.check(targets[begin:end], memory)
-        yield from passes.score(targets[begin:end], targets[begin:end], memory)
+class SubgraphScorer:
+    """Forward passes of a model on parts of a graph, and the scores of targets there on the full graph's edges.
 
+    What all targets share is made once, so targets may come in as many calls of `stream` as there are.
 
-class _Passes:
-    """Forward passes of a model on parts of a graph, and the scores of targets there on the full graph's edges."""
+    Args:
+        method: The attribution method; one that reads attention.
+        model: The model.
+        x: Node features of the full graph.
+        graph: The full graph.
+        node: A node, [1], around which the layers of the model are counted.
+        kwargs: Further arguments of the model.
+
+    Attributes:
+        num_layers: Number of attention layers.
+    """
 
     def __init__(
-        self, method: FlowMethod, model: nn.Module, x: Tensor, graph: LoopedGraph, kwargs: dict[str, Any]
+        self,
+        method: FlowMethod,
+        model: nn.Module,
+        x: Tensor,
+        graph: LoopedGraph,
+        node: Tensor,
+        kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.hops = 1
@@ -124,24 +135,32 @@ class _Passes:
         self._x = x
         num_edges = graph.original_edge_index.shape[1]
         self._kwargs = {
-            name: (value, argument_kind(name, value, graph.num_nodes, num_edges)) for name, value in kwargs.items()
+            name: (value, argument_kind(name, value, graph.num_nodes, num_edges))
+            for name, value in (kwargs or {}).items()
         }
         self._entering = group(graph.original_edge_index[1], graph.num_nodes)
         self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
         self._calls: tuple[int, ...] | None = None
+        self._is_checked = False
+        attention = self._attend(self._around(node))
+        # All further passes take the model to have the same layers.
+        self._calls, self.num_layers = attention.calls, attention.num_layers
+        self.hops = method.hops(attention.num_layers)
+
+    def stream(self, targets: Tensor, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
+        """The scores of some nodes, in parts of consecutive ones; `memory` is that of `attribute_subgraphs`."""
+        # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
+        size = frontier_bound(self.graph, self.hops + 1)[targets].clamp(max=float(self.graph.num_edges))
+        for begin, end in chunk_bounds(size * self.bytes_per_edge, memory):
+            self._is_checked = self._is_checked or self.check(targets[begin:end], memory)
+            yield from self.score(targets[begin:end], targets[begin:end], memory)
 
     @property
     def bytes_per_edge(self) -> float:
         """What a forward pass takes for an edge, roughly: a node's features and three messages of the widest layer."""
         widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
         return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
-
-    def num_layers_at(self, node: Tensor) -> int:
-        """The number of layers that the model has around a node; all further passes take it to have the same."""
-        attention = self._attend(self._around(node))
-        self._calls, self.hops = attention.calls, self._method.hops(attention.num_layers)
-        return attention.num_layers
 
     def score(self, targets: Tensor, centres: Tensor, memory: int) -> Iterator[Attribution]:
         """The scores of targets from a pass on the neighbourhoods of `centres`, which they are among."""

@@ -1,11 +1,12 @@
 """The computation tree of one target, built out in full: for teaching, drawing and checking.
 
 The methods of this package never build it. It grows with the product of the degrees along its height, so building is
-refused above a size limit.
+refused above a size limit; the part of it that most attention passes can be had of any tree.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -60,6 +61,12 @@ class ComputationTree:
         target: The node at the root.
         heads: The head to read in each layer; None averages all heads.
         max_nodes: Largest tree to build.
+        prune: Of a larger tree, keep only the `max_nodes` occurrences with the highest product of attention on their
+            way to the root, instead of refusing it.
+
+    Attributes:
+        nodes: The occurrences, breadth first.
+        size: Number of occurrences in the whole tree.
 
     The paper's worked example, with node 27 as 0 and node 40 as 1: edge (1 -> 0) starts two flows.
 
@@ -73,28 +80,24 @@ class ComputationTree:
     """
 
     def __init__(
-        self, attention: Attention, target: int, heads: Sequence[int] | None = None, max_nodes: int = 100_000
+        self,
+        attention: Attention,
+        target: int,
+        heads: Sequence[int] | None = None,
+        max_nodes: int = 100_000,
+        prune: bool = False,
     ) -> None:
         graph, num_layers = attention.graph, attention.num_layers
         expect(0 <= target < graph.num_nodes, "target", f"a node id in [0, {graph.num_nodes})", target)
+        expect(max_nodes >= 1, "max_nodes", "an integer >= 1", max_nodes)
         size = tree_size(attention, target)
-        expect(size <= max_nodes, "target", f"a node whose tree has at most `max_nodes` = {max_nodes} nodes", size)
+        fits = prune or size <= max_nodes
+        expect(fits, "target", f"a node whose tree has at most `max_nodes` = {max_nodes} nodes", size)
         self.graph = graph
         self.target = target
         self.num_layers = num_layers
-        self.nodes = [TreeNode(target, 0, -1, -1, num_layers + 1, 1.0)]
-        alphas = [alpha.tolist() for alpha in attention.per_edge(heads)]
-        used = [None if present is None else present.tolist() for present in attention.present]
-        source = graph.source.tolist()
-        for position, occurrence in enumerate(self.nodes):  # grows while it is walked: breadth first
-            layer = num_layers - occurrence.depth
-            if layer == 0:
-                break
-            for edge in _entering(graph, occurrence.node):
-                present = used[layer - 1]
-                if present is None or present[edge]:
-                    weight = alphas[layer - 1][edge]
-                    self.nodes.append(TreeNode(source[edge], occurrence.depth + 1, position, edge, layer, weight))
+        self.size = size
+        self.nodes = _grow(attention, target, attention.per_edge(heads), max_nodes)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -135,6 +138,7 @@ class ComputationTree:
         return {edge: score / len(flows[edge]) for edge, score in self.gatt().items()}
 
     def _by_first(self) -> dict[int, list[Flow]]:
+        expect(len(self) == self.size, "tree", f"whole, with all of its {self.size} nodes", f"{len(self)} of them")
         flows: dict[int, list[Flow]] = {}
         for flow in self.flows():
             flows.setdefault(flow.edges[0], []).append(flow)
@@ -173,6 +177,47 @@ def tree_size(attention: Attention, target: int) -> int:
     return int(size)
 
 
-def _entering(graph: LoopedGraph, node: int) -> list[int]:
+def _grow(attention: Attention, target: int, alphas: list[torch.Tensor], max_nodes: int) -> list[TreeNode]:
+    """The occurrences with the highest products of attention up to the root, as many as wanted, breadth first.
+
+    No weight is above 1, so a product is at most that of the parent: whatever is taken, its way to the root was.
+    """
+    graph, num_layers = attention.graph, attention.num_layers
+    taken: list[TreeNode] = []
+    # Of equal products, what is nearer to the root and what is listed first.
+    waiting = [(-1.0, 0, 0, TreeNode(target, 0, -1, -1, num_layers + 1, 1.0))]
+    seen = 1
+    while waiting and len(taken) < max_nodes:
+        product, depth, _, occurrence = heapq.heappop(waiting)
+        position, layer = len(taken), num_layers - depth
+        taken.append(occurrence)
+        if layer == 0:
+            continue
+        edges = _entering(graph, occurrence.node)
+        present = attention.present[layer - 1]
+        edges = edges if present is None else edges[present[edges]]
+        columns = (edges.tolist(), graph.source[edges].tolist(), alphas[layer - 1][edges].tolist())
+        for edge, source, weight in zip(*columns, strict=True):
+            factor = 0.0 if math.isnan(weight) else min(max(weight, 0.0), 1.0)
+            node = TreeNode(source, depth + 1, position, edge, layer, weight)
+            heapq.heappush(waiting, (product * factor, depth + 1, seen, node))
+            seen += 1
+    return _breadth_first(taken)
+
+
+def _breadth_first(nodes: list[TreeNode]) -> list[TreeNode]:
+    """Occurrences level by level; those of one parent in the order of their edges."""
+    children: list[list[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes[1:], 1):
+        children[node.parent].append(position)
+    order, place = [0], {0: 0}
+    for position in order:  # grows while it is walked
+        for child in sorted(children[position], key=lambda one: nodes[one].edge):
+            place[child] = len(order)
+            order.append(child)
+    return [nodes[0], *(nodes[position]._replace(parent=place[nodes[position].parent]) for position in order[1:])]
+
+
+def _entering(graph: LoopedGraph, node: int) -> torch.Tensor:
     begin, end = graph.entering.ptr[node : node + 2].tolist()
-    return graph.entering.items[begin:end].tolist()
+    return graph.entering.items[begin:end]

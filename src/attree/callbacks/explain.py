@@ -52,9 +52,10 @@ class ExplainCallback(Callback):
 
     When training ends, the last metrics are saved to `metrics.json` in the run's folder (what is undefined is `null`),
     GAtt of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures to
-    `figures/`, and a table is printed. What cannot be shown is a warning: what is saved does not depend on it.
-    `trainer.validate` and `trainer.test` log the same metrics under `validate/explain/...` and `test/explain/...`, and
-    save to folders `validate` and `test` of the run's folder, so that a fit's curves and files stay as they are.
+    `figures/`, and a page to look at it all in a browser to `page.html`; a table is printed. What cannot be shown is a
+    warning: what is saved does not depend on it. `trainer.validate` and `trainer.test` log the same metrics under
+    `validate/explain/...` and `test/explain/...`, and save to folders `validate` and `test` of the run's folder, so
+    that a fit's curves and files stay as they are.
 
     The network, its gradients and the random stream of training are never touched. In a distributed run the targets
     are spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
@@ -74,8 +75,9 @@ class ExplainCallback(Callback):
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
         every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
         ground_truth: Measure against ground truth where the data has some.
-        figures: How many targets are drawn as case studies, about five times in a run and at its end; 0 draws nothing.
-        save: Save GAtt of all targets and figures in the run's folder (the final metrics always are).
+        figures: How many targets are drawn as case studies, about five times in a run and at its end; 0 draws nothing,
+            and writes no page.
+        save: Save GAtt of all targets, figures and the page in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
         subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
@@ -302,6 +304,8 @@ class ExplainCallback(Callback):
         evaluator = self._evaluator_of(trainer, pl_module)
         report = FinalReport(evaluator, self._latest, metrics, folder, self._ids, self._facts)
         report.save(explanations=self.save)
-        report.draw(self.figures if self.save and not self._has_diverged else 0)
+        if self.save and self.figures > 0 and not self._has_diverged:
+            report.draw(self.figures)
+            report.write_page(f"{type(pl_module).__name__}: explanations", trainer.loggers)
         # Lightning prints a table of its own after `validate` and `test`.
         report.show(trainer, pl_module, self._board, table=trainer.state.fn == TrainerFn.FITTING)

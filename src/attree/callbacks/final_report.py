@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from rich.console import Console
 from torch import Tensor
 
@@ -17,7 +18,9 @@ from attree.evaluation import Evaluation, Evaluator
 from attree.files import replacing
 from attree.metrics_file import write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.report.curves import read_curves
 from attree.report.facts import Facts
+from attree.report.page import write_page
 from attree.report.table import metrics_table
 
 
@@ -67,6 +70,39 @@ class FinalReport:
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
             self._written.append(f"Figures: {self.folder / 'figures'}")
+
+    def write_page(self, title: str, loggers: Sequence[Logger]) -> None:
+        """Write the page of the run's targets, with its curves so far; one that cannot be written is a warning."""
+        if self.folder is None:
+            return
+        with warn_only("The page"):
+            for logger in loggers:  # what they have not written yet
+                if isinstance(logger, TensorBoardLogger):
+                    logger.experiment.flush()
+                elif isinstance(logger, CSVLogger):
+                    logger.save()
+            subject, evaluation = self.evaluator.subject, self.evaluation
+            head = subject.head.resolve(subject.attention.output)
+            is_class = head.mode == "multiclass_classification"
+            logits = head.logits(subject.attention.output.double(), head.measured(subject.attention.output))
+            path = write_page(
+                self.folder / "page.html",
+                evaluation,
+                title=title,
+                attention=subject.attention,
+                predictions=logits.softmax(-1)[evaluation.targets] if is_class else None,
+                truth=self.evaluator.truth,
+                curves=read_curves(self.folder),
+                summary=self._facts(),
+            )
+            self._written.append(f"Page: {path}")
+
+    def _facts(self) -> dict[str, str]:
+        """What stands at the top of the page."""
+        facts = {"run": str(self.folder)}
+        facts |= {name: f"{value:.4f}" for name, value in self.metrics.items() if name.startswith("val/")}
+        own, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
+        return facts if own == every else facts | {"shown": f"{own} of {every} targets, those of the first process"}
 
     def show(self, trainer: Trainer, pl_module: LightningModule, board: Board | None, table: bool) -> None:
         """Fill the dashboard's page of hyperparameters, print a table if asked for, and say what is where."""

@@ -1,131 +1,139 @@
-"""The command `attree explain`: explanations of a finished run, as scores, figures, a table and a page."""
+"""The command `attree explain`: explanations of a finished run, as a dataset, figures, a table and a page."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
+import pyarrow as pa
 from rich.console import Console
-from torch import Tensor
-from torch_geometric.data import Batch
 
-from attree.attribution import METHODS, method_label
-from attree.data import GraphDataModule, GroundTruth, NodeDataModule
-from attree.errors import UnsupportedModelError
+from attree.attribution import METHODS, make_methods, method_label
+from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.shard import Shard
+from attree.explain.explained import Explained, explained_of
+from attree.explain.fingerprint import call_fingerprint
 from attree.explain.load_run import FinishedRun, load_run
-from attree.explain.targets import parse_targets
-from attree.explain.top_edges import top_edges_table
-from attree.faithfulness import protocol_names, reduce_attention
-from attree.files import replacing
-from attree.metrics_file import read_metrics
-from attree.models import GraphClassifier
-from attree.report.case_studies import draw_case_studies
-from attree.report.page import write_page
-from attree.report.table import metrics_table
-from attree.subject import Head, Subject
+from attree.explain.parts import PartFolder
+from attree.explain.share import process_share
+from attree.explain.stream import write_parts
+from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
+from attree.faithfulness import protocol_names, resolve_protocol
+from attree.report.style import count
+from attree.subject.beside import bypass_of, what_attention_misses
 
-LOGITS = Head("multiclass_classification", "raw")
+NO_PROTOCOLS = ["none"]
+PART_ROWS = 4_000_000
+JUDGED_PART_ROWS = 1_000_000
 
-DESCRIPTION = """Explain targets of a finished run: what each method says of the edges around them, and what reducing
-each edge's attention does to the prediction. Writes scores (scores_<method>.npz), metrics.json, evaluation.npz, figures
-and page.html, which opens in any browser, and prints the strongest edges."""
+DESCRIPTION = f"""Explain targets of a finished run: what each method says of the edges around them, and what reducing
+each edge's attention does to the prediction.
+
+Writes the folder OUT/scores, Parquet files that pandas.read_parquet, Polars and DuckDB read as one table: target,
+source, destination, a column of scores for each method and, for each protocol, dpc_, dne_ and changed_: how far the
+predicted class's probability drops, how the negative entropy changes and whether the class changes when the edge's
+attention is reduced. With protocols, a target's rows are all edges of its neighbourhood, with `--protocols none` those
+that carry a flow to it. Any number of targets takes bounded memory; a call that was stopped goes on where it was when
+it is given again. Under torchrun or SLURM every process writes its share of the files.
+
+Up to {MOST_TARGETS} targets in one process are also summed up: scores_<method>.npz, metrics.json, evaluation.npz,
+figures and page.html, which opens in any browser; the strongest edges are printed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `attree explain` with the arguments that follow it, and return its exit status."""
     arguments = _parser().parse_args(argv)
+    expect(arguments.part_rows is None or arguments.part_rows >= 1, "part_rows", "an integer >= 1", arguments.part_rows)
+    share = process_share()
+    methods = make_methods(arguments.methods, seed=arguments.seed)
     run = load_run(arguments.run)
-    subject, truth, names, labels = subject_of(run, arguments.targets, arguments.seed)
-    evaluator = Evaluator(subject, names.positions, arguments.methods, arguments.protocols, truth, seed=arguments.seed)
-    result = evaluator.evaluate()
+    named = [] if arguments.protocols == NO_PROTOCOLS else arguments.protocols
+    protocols = tuple(dict.fromkeys(resolve_protocol(one, run.net) for one in named))
+    explained = explained_of(
+        run, arguments.targets, arguments.seed, methods, protocols, by_neighbourhood=arguments.by_neighbourhood
+    )
+    bounds = explained.bounds(arguments.part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
+    fingerprint = call_fingerprint(
+        run.module, explained.graphs, explained.ids, methods, protocols, bounds, arguments.by_neighbourhood
+    )
     out = arguments.out or run.folder / "explain"
+    parts = PartFolder(out / "scores", fingerprint, len(bounds), share)
+    about = {
+        "run": str(run.folder),
+        "targets": explained.ids.numel(),
+        "methods": list(methods),
+        "protocols": [str(protocol) for protocol in protocols],
+    }
+    if parts.open(about, arguments.overwrite):
+        clear_summary(out)
     console = Console(soft_wrap=True, highlight=False)
-    result.save(out)
-    for name, scores in result.scores.items():
-        scores.save(out / f"scores_{name}.npz")
-    for name, figure in draw_case_studies(evaluator, arguments.figures, names.ids, evaluator.targets).items():
-        for suffix in (".png", ".svg"):
-            with replacing(out / "figures" / f"{name}{suffix}") as path:
-                figure.savefig(path, dpi=150)
-    page = _write_page(out / "page.html", run, subject, result, truth, labels)
-    console.print(metrics_table(result.metrics), soft_wrap=False)
-    for table in top_edges_table(result, labels, arguments.show, names.ids):
-        console.print(table, soft_wrap=False)
-    console.print(f"Scores, metrics and figures: {out}\nPage: {page}")
+    try:
+        summed_up = _is_summed_up(explained, share, arguments.by_neighbourhood)
+        if summed_up:
+            summary = _evaluate(run, explained, arguments.seed)
+            written = write_parts(parts, bounds, _reader(explained, summary.evaluation))
+            summary.write(out, arguments.figures)
+            summary.show(console, arguments.show)
+        else:
+            _warn(explained, share, arguments.by_neighbourhood)
+            written = write_parts(parts, bounds, explained.table)
+    finally:
+        parts.close()
+    _say(console, parts, written, out, summed_up)
     return 0
 
 
-class Names:
-    """What targets are called: positions of what the subject explains, and ids in the dataset where they differ."""
-
-    def __init__(self, positions: Tensor, ids: Tensor | None = None) -> None:
-        self.positions = positions
-        self.ids = ids
+def _is_summed_up(explained: Explained, share: Shard, by_neighbourhood: bool) -> bool:
+    return explained.ids.numel() <= MOST_TARGETS and share.world_size == 1 and not by_neighbourhood
 
 
-def subject_of(run: FinishedRun, text: str, seed: int) -> tuple[Subject, GroundTruth | None, Names, Tensor]:
-    """What a run explains: the subject, its ground truth, the targets that a text names, the labels by target id."""
-    data = run.data
-    if isinstance(data, NodeDataModule):
-        graph = data.graph
-        subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
-        predicted = subject.attention.output.argmax(dim=-1)
-        wrong = (predicted != graph.y).nonzero().view(-1)
-        true = None if data.truth is None else data.truth.targets
-        return subject, data.truth, Names(parse_targets(text, graph.num_nodes, wrong, true, seed)), graph.y
-    if isinstance(data, GraphDataModule) and isinstance(run.module, GraphClassifier):
-        batch = Batch.from_data_list(data.graphs)
-        with torch.no_grad():
-            predicted = run.module(batch.x, batch.edge_index, batch.batch).argmax(dim=-1)
-        wrong = (predicted != batch.y).nonzero().view(-1)
-        ids = parse_targets(text, len(data.graphs), wrong, None, seed)
-        chosen = Batch.from_data_list([data.graphs[position] for position in ids.tolist()])
-        subject = Subject.of(
-            run.module, chosen.x, chosen.edge_index, batch=chosen.batch, readout=run.module.readout, head=LOGITS
-        )
-        return subject, None, Names(torch.arange(ids.numel()), ids), chosen.y
-    raise UnsupportedModelError(
-        "Expected a run on one of attree's data modules, but got "
-        f"{type(data).__name__} with {type(run.module).__name__}."
+def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
+    evaluator = Evaluator(
+        explained.subject,
+        explained.positions,
+        explained.methods.values(),
+        explained.protocols,
+        explained.truth,
+        seed=seed,
     )
+    return Summary(run, explained, evaluator.evaluate(), evaluator)
 
 
-def _write_page(
-    path: Path, run: FinishedRun, subject: Subject, result: Evaluation, truth: GroundTruth | None, labels: Tensor
-) -> Path:
-    inputs = subject.inputs
-    reductions = {
-        name: reduce_attention(
-            subject.model,
-            inputs.x,
-            inputs.edge_index,
-            result.pairs,
-            name,
-            *inputs.args,
-            graph=subject.graph,
-            head=subject.head,
-            with_probability=True,
-            **inputs.kwargs,
-        )
-        for name in result.reductions
-    }
-    metrics_file = run.folder / "metrics.json"
-    metrics = read_metrics(metrics_file) if metrics_file.is_file() else {}
-    summary = {"run": str(run.folder)} | {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
-    return write_page(
-        path,
-        replace(result, reductions=reductions),
-        title=f"{getattr(run.data, 'name', 'Run')}: explanations",
-        attention=subject.attention,
-        predictions=subject.attention.output.double().softmax(-1)[result.targets],
-        true_classes=labels[result.targets],
-        truth=truth,
-        summary=summary,
+def _reader(explained: Explained, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
+    return lambda begin, end: explained.evaluated_table(evaluation, begin, end)
+
+
+def _warn(explained: Explained, share: Shard, by_neighbourhood: bool) -> None:
+    """Say once what attention does not see; parts of a graph are checked where they are run on."""
+    if share.rank > 0 or by_neighbourhood:
+        return
+    subject = explained.sample()
+    for sentence in what_attention_misses(subject, bypass_of(subject)):
+        warnings.warn(sentence, stacklevel=2)
+
+
+def _say(console: Console, parts: PartFolder, written: int, out: Path, summed_up: bool) -> None:
+    """Say what is where, and what is not there."""
+    share = parts.share
+    found, rows = parts.count()
+    whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
+    own = (
+        f"Process {share.rank + 1} of {share.world_size} wrote {count(written, 'part')}. "
+        if share.world_size > 1
+        else ""
     )
+    missing = f"{found} of {parts.num_parts} parts: other processes have theirs to write yet"
+    console.print(f"{own}Scores: {parts.folder} ({whole or missing})")
+    if summed_up:
+        console.print(f"Metrics and figures: {out}\nPage: {out / 'page.html'}")
+    elif share.rank == 0:
+        console.print(
+            f"Metrics, figures and page are left out: they are for up to {MOST_TARGETS} targets, one process and one "
+            "pass over the graph."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,9 +152,24 @@ def _parser() -> argparse.ArgumentParser:
     methods = ", ".join(f"{name} ({method_label(name)})" for name in METHODS)
     parser.add_argument("--methods", type=words, default=["gatt", "avgatt", "random"], help=f"of {methods}")
     parser.add_argument(
-        "--protocols", type=words, default=["removal"], help=f"of {', '.join(protocol_names())} (default: removal)"
+        "--protocols",
+        type=words,
+        default=["removal"],
+        help=f"of {', '.join(protocol_names())}, or none for scores alone (default: removal)",
     )
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what another call has left in the folder")
+    parser.add_argument(
+        "--by_neighbourhood",
+        action="store_true",
+        help="run the network on neighbourhoods of targets: for graphs that fit no single forward pass; scores alone",
+    )
+    parser.add_argument(
+        "--part_rows",
+        type=int,
+        default=None,
+        help=f"about how many rows a file has (default: {PART_ROWS:,}, or {JUDGED_PART_ROWS:,} with protocols)",
+    )
     parser.add_argument("--figures", type=int, default=5, help="targets drawn as case studies (default: 5)")
     parser.add_argument("--show", type=int, default=3, help="targets whose edges are printed (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random targets and scores (default: 0)")

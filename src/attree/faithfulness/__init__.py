@@ -2,6 +2,7 @@
 
 from attree.faithfulness.choose import make_reducer, reduce_attention
 from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import PROTOCOLS, Protocol, protocol_names, resolve_protocol
 from attree.faithfulness.reduction import Reduction
@@ -12,6 +13,7 @@ __all__ = [
     "ExactReducer",
     "Protocol",
     "Reduction",
+    "delete_edges",
     "make_reducer",
     "protocol_names",
     "reduce_attention",

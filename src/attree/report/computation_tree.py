@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from attree.attribution import ComputationTree
 from attree.errors import expect
-from attree.report.style import BLUE, INK, MUTED, ORANGE, SCORE_COLORS, SMALL_SIZE, count, new_figure, plain_axes
+from attree.report.style import (
+    BLUE,
+    INK,
+    MUTED,
+    ORANGE,
+    SCORE_COLORS,
+    SERIES,
+    SMALL_SIZE,
+    count,
+    new_figure,
+    plain_axes,
+)
 
 LEVEL_INCHES = 1.25
 LEAF_INCHES = 0.36
 MOST_NODES = 400
+MOST_LEAVES_WITH_NUMBERS = 30
+"""Where there are more, the numbers of the attention would stand on one another."""
+
+HALOS = (BLUE, *SERIES[2:5])
+"""Colours of marked edges: those that attention and the target do not have."""
 
 
-def computation_tree(tree: ComputationTree, edge: int | None = None, max_nodes: int = MOST_NODES) -> Figure:
+def computation_tree(
+    tree: ComputationTree, edge: int | None = None, max_nodes: int = MOST_NODES, repeated: int = len(HALOS)
+) -> Figure:
     """Draw a target's computation tree, as the paper's Figure 2: the root on top, one level of edges per layer.
 
     Every occurrence of a node is drawn on its own. Colour and width of a step are the attention that its layer gives
-    to the edge. One edge can be marked in blue: the ways from its marks up to the root are the flows whose attention
-    GAtt adds up.
+    to the edge; where there is room, it also stands there as a number. Edges that occur several times are marked, each
+    in a colour of its own: those that carry most attention to the root. Or one edge is, in blue: the ways from its
+    marks up to the root are the flows whose attention GAtt adds up.
+
+    Of a tree that was pruned when it was built, the title says how many nodes are not shown.
 
     Args:
         tree: The computation tree.
-        edge: Id in `tree.graph.edge_index` of an edge to mark wherever it occurs; None marks none.
-        max_nodes: Largest tree to draw.
+        edge: Id in `tree.graph.edge_index` of an edge to mark wherever it occurs; None marks repeated ones.
+        max_nodes: Largest tree to draw; a larger one can be built with `prune=True`.
+        repeated: How many repeated edges are marked.
     """
     size = len(tree)
     expect(size <= max_nodes, "tree", f"a computation tree of at most `max_nodes` = {max_nodes} nodes", size)
+    expect(0 <= repeated <= len(HALOS), "repeated", f"an integer in [0, {len(HALOS)}]", repeated)
     if edge is not None:
         expect(0 <= edge < tree.graph.num_edges, "edge", f"an edge id in [0, {tree.graph.num_edges})", edge)
+    marked = {edge: BLUE} if edge is not None else dict(zip(_repeated(tree)[:repeated], HALOS, strict=False))
     across, leaves = _places(tree)
     depth = np.array([node.depth for node in tree.nodes])
     width = float(np.clip(LEAF_INCHES * leaves, 5.0, 24.0))
-    figure = new_figure(width + 0.8, LEVEL_INCHES * tree.num_layers + 1.3, _title(tree, edge))
+    figure = new_figure(width + 0.8, LEVEL_INCHES * tree.num_layers + 1.5, _title(tree))
     axes = figure.add_subplot()
     _prepare(axes, tree.num_layers, leaves)
     spacing = 72 * width / leaves
-    _draw_steps(axes, tree, across, depth, edge)
+    _draw_steps(axes, tree, across, depth, marked)
+    if leaves <= MOST_LEAVES_WITH_NUMBERS:
+        _write_attention(axes, tree, across, depth)
     _draw_nodes(axes, tree, across, depth, spacing)
     bar = figure.colorbar(
         ScalarMappable(Normalize(0.0, 1.0), SCORE_COLORS), ax=axes, fraction=0.03, pad=0.01, aspect=25
@@ -50,7 +80,33 @@ def computation_tree(tree: ComputationTree, edge: int | None = None, max_nodes: 
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     bar.set_label("attention", fontsize=SMALL_SIZE, color=INK)
+    handles = [
+        Line2D([], [], linewidth=6, color=color, alpha=0.45, label=_occurrences(tree, one))
+        for one, color in marked.items()
+    ]
+    if handles:
+        columns = len(handles) if width > 2.0 * len(handles) else 2
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL_SIZE)
     return figure
+
+
+def _repeated(tree: ComputationTree) -> list[int]:
+    """Edges that occur more than once, first those that carry most attention to the root: their part of GAtt."""
+    product = np.ones(len(tree))
+    carried: dict[int, list[float]] = {}
+    for position, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            product[position] = product[node.parent] * np.nan_to_num(node.attention)
+            carried.setdefault(node.edge, []).append(float(product[position]))
+    many = {edge: math.fsum(products) for edge, products in carried.items() if len(products) > 1}
+    return sorted(many, key=lambda edge: (-many[edge], edge))
+
+
+def _occurrences(tree: ComputationTree, edge: int) -> str:
+    source, destination = tree.graph.edge_index[:, edge].tolist()
+    times = sum(node.edge == edge for node in tree.nodes)
+    shown = "" if len(tree) == tree.size else "shown "
+    return f"{source} \N{RIGHTWARDS ARROW} {destination}, {shown}{count(times, 'time')}"
 
 
 def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
@@ -88,7 +144,11 @@ def _prepare(axes: Axes, num_layers: int, leaves: int) -> None:
 
 
 def _draw_steps(
-    axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64], edge: int | None
+    axes: Axes,
+    tree: ComputationTree,
+    across: NDArray[np.float64],
+    depth: NDArray[np.int64],
+    marked: Mapping[int, str],
 ) -> None:
     steps = np.arange(1, len(tree))
     parents = np.array([node.parent for node in tree.nodes])[1:]
@@ -99,14 +159,33 @@ def _draw_steps(
     strength = np.nan_to_num(attention).clip(0.0, 1.0)
     order = np.argsort(strength, kind="stable")
     widths = 0.8 + 2.6 * strength
-    if edge is not None:
-        marked = np.array([node.edge == edge for node in tree.nodes])[1:]
-        axes.add_collection(
-            LineCollection(list(segments[marked]), linewidths=widths[marked] + 6, colors=BLUE, alpha=0.45, zorder=1)
-        )
+    edges = np.array([node.edge for node in tree.nodes])[1:]
+    own = np.isin(edges, list(marked))
+    halos = [marked[edge] for edge in edges[own].tolist()]
+    axes.add_collection(
+        LineCollection(list(segments[own]), linewidths=widths[own] + 6, colors=halos, alpha=0.45, zorder=1)
+    )
     axes.add_collection(
         LineCollection(list(segments[order]), linewidths=widths[order], colors=SCORE_COLORS(strength[order]), zorder=2)
     )
+
+
+def _write_attention(axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64]) -> None:
+    """The attention on each step, near the lower end, where steps are farthest apart."""
+    for position, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            x = 0.68 * across[position] + 0.32 * across[node.parent]
+            axes.text(
+                x,
+                -depth[position] + 0.32,
+                f"{node.attention:.2f}".lstrip("0"),
+                fontsize=SMALL_SIZE - 1.5,
+                color=INK,
+                ha="center",
+                va="center",
+                zorder=2.5,
+                bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            )
 
 
 def _draw_nodes(
@@ -131,10 +210,7 @@ def _draw_nodes(
         axes.text(x, -level, str(node.node), fontsize=text_size, color=INK, ha="center", va="center_baseline", zorder=4)
 
 
-def _title(tree: ComputationTree, edge: int | None) -> str:
-    title = f"Computation tree of node {tree.target}: {count(len(tree), 'node')} in {count(tree.num_layers, 'layer')}"
-    if edge is None:
-        return title
-    source, destination = tree.graph.edge_index[:, edge].tolist()
-    times = sum(node.edge == edge for node in tree.nodes)
-    return f"{title}\nedge {source} \N{RIGHTWARDS ARROW} {destination} (blue) occurs {count(times, 'time')}"
+def _title(tree: ComputationTree) -> str:
+    title = f"Computation tree of node {tree.target}: {count(tree.size, 'node')} in {count(tree.num_layers, 'layer')}"
+    hidden = tree.size - len(tree)
+    return f"{title}\n({count(hidden, 'node')} that less attention passes not shown)" if hidden else title

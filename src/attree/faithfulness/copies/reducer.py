@@ -27,7 +27,7 @@ from attree.faithfulness.model_call import ModelCall
 from attree.faithfulness.protocol import Protocol, reduced_softmax
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.ragged import expand, group
+from attree.ragged import Rows, expand, group
 from attree.subject import ModelInputs
 from attree.subject.head import Head
 
@@ -110,22 +110,46 @@ class CopiesReducer:
         pairs.check(self.graph, self.attention.num_layers)
         writer = ReductionWriter(pairs, self._call.logits, self.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
-        owner, done = pairs.owner[flow], 0
+        alone = Rows(torch.arange(flow.numel() + 1, device=flow.device), pairs.edges[flow])
+        done = 0
+        for begin, end, output in self._outputs(pairs.targets, pairs.owner[flow], alone, protocol):
+            writer.fill(flow[begin:end], output)
+            done += end - begin
+            if progress is not None:
+                progress(done, flow.numel())
+        return writer.result
+
+    @torch.no_grad()
+    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol) -> Tensor:
+        """The outputs of targets when sets of edges are reduced, all edges of a set at once: a row each set.
+
+        Args:
+            targets: The targets.
+            owner: For each set the position of its target in `targets`, ascending.
+            sets: The edges of each set, as positions in `graph.edge_index`.
+            protocol: What happens to them.
+        """
+        outputs = [output for _, _, output in self._outputs(targets, owner, sets, protocol)]
+        logits = self._call.logits
+        return torch.cat([logits[:0], *(output.to(logits.dtype) for output in outputs)])
+
+    def _outputs(
+        self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        """As `reduce_sets`, for consecutive sets `begin` to `end` that fit into memory together."""
         with evaluating(self.model), reducing(self.model, protocol) as run:
-            for begin, end, subgraphs in self._subgraphs(pairs.targets):
+            for begin, end, subgraphs in self._subgraphs(targets):
                 cost = self._cost(subgraphs)
-                self._check(run, subgraphs, cost, pairs.targets[begin:end])
+                self._check(run, subgraphs, cost, targets[begin:end])
                 first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
                 part = owner[first:last] - begin
                 for low, high in chunk_bounds(cost[part], self.memory):
-                    chosen, target = flow[first + low : first + high], pairs.targets[part[low:high] + begin]
-                    copies = Copies(subgraphs, part[low:high], pairs.edges[chosen])
+                    rows = torch.arange(first + low, first + high, device=owner.device)
+                    where, place = expand(sets.ptr, rows)
+                    copies = Copies(subgraphs, part[low:high], sets.items[place], where)
                     output = run(copies, self._inputs_on(copies))
-                    writer.fill(chosen, output[self._rows_of(copies, target)])
-                    done += high - low
-                    if progress is not None:
-                        progress(done, flow.numel())
-        return writer.result
+                    found = self._rows_of(copies, targets[part[low:high] + begin])
+                    yield first + low, first + high, output[found]
 
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""

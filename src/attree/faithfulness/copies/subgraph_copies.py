@@ -2,7 +2,7 @@
 
 What a node's output depends on is the subgraph of the edges that enter nodes fewer than L hops away. `Subgraphs` lists
 these parts for several targets, `Copies` lines up copies of them, one for each edge to reduce, and says where in them
-that edge is.
+that edge is. A copy can also have several edges to reduce, or none.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Copies:
     Args:
         subgraphs: The parts.
         part: Which part each copy is of.
-        edge: The edge to reduce in each copy, as a position in `graph.edge_index`; None reduces none.
+        reduced: The edges to reduce, as positions in `graph.edge_index`; None reduces none.
+        where: The copy that each of them is reduced in; None with `reduced`.
 
     Attributes:
         node: Node id behind each node of the batch.
@@ -85,7 +86,9 @@ class Copies:
         start: First node of each copy.
     """
 
-    def __init__(self, subgraphs: Subgraphs, part: Tensor, edge: Tensor | None = None) -> None:
+    def __init__(
+        self, subgraphs: Subgraphs, part: Tensor, reduced: Tensor | None = None, where: Tensor | None = None
+    ) -> None:
         self.subgraphs = subgraphs
         self.part = part
         nodes_of, _ = subgraphs.sizes
@@ -99,20 +102,27 @@ class Copies:
         self.proper_edges = self.edge_index[:, proper]
         none = part.new_zeros(0)
         self._proper_reduced, self._reduced_loop = none, torch.zeros_like(self.node, dtype=torch.bool)
-        if edge is not None:
-            self._mark(edge, copy_of_edge[proper], self.edge[proper])
+        if reduced is not None and where is not None:
+            self._mark(reduced, where, copy_of_edge[proper], self.edge[proper])
 
-    def _mark(self, reduced: Tensor, copy: Tensor, edge: Tensor) -> None:
+    def _mark(self, reduced: Tensor, where: Tensor, copy: Tensor, edge: Tensor) -> None:
         graph = self.subgraphs.graph
-        self._proper_reduced = (graph.position[edge] == reduced[copy]).nonzero().view(-1)
+        marked = (where * graph.num_edges + reduced).sort().values
+        _, known = find(marked, copy * graph.num_edges + graph.position[edge])
+        self._proper_reduced = known.nonzero().view(-1)
         is_loop = reduced >= graph.num_proper_edges
-        place = self.nodes_of_copies(reduced - graph.num_proper_edges)
-        self._reduced_loop[place[is_loop & (place >= 0)]] = True
+        place = self._find(where[is_loop], reduced[is_loop] - graph.num_proper_edges)
+        self._reduced_loop[place[place >= 0]] = True
 
     def nodes_of_copies(self, node: Tensor) -> Tensor:
         """Where in the batch one given node of each copy is; -1 where the copy has no such node."""
-        place = self.subgraphs.find(self.part, node)
-        return torch.where(place >= 0, place - self.subgraphs.node_ptr[self.part] + self.start, -1)
+        return self._find(torch.arange(self.part.numel(), device=self.part.device), node)
+
+    def _find(self, copy: Tensor, node: Tensor) -> Tensor:
+        """Where in the batch given nodes of given copies are; -1 where the copy has no such node."""
+        part = self.part[copy]
+        place = self.subgraphs.find(part, node)
+        return torch.where(place >= 0, place - self.subgraphs.node_ptr[part] + self.start[copy], -1)
 
     def reduced_in(self, edge_index: Tensor) -> Tensor | None:
         """Positions of the reduced edges in a layer's own edge list; None if the list is not of this batch.

@@ -1,0 +1,177 @@
+"""A folder of Parquet files that are one dataset, written by many processes that share nothing else.
+
+A file appears whole or not at all, and says in its footer which call it belongs to. `_manifest.json` beside the files
+says what the call is: readers of Parquet pass over names that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attree.errors import ArgumentError
+from attree.evaluation.shard import Shard
+from attree.files import write_text
+from attree.lock import FolderLock
+
+MANIFEST = "_manifest.json"
+FORMAT = "attree-scores-1"
+KEY = b"attree"
+ROW_GROUP = 2**20
+PATIENCE = 60.0
+"""Seconds to wait for another process that is looking through the folder."""
+
+
+class PartFolder:
+    """The parts of one call of `attree explain`.
+
+    Args:
+        folder: Where they are.
+        fingerprint: Hashes of all that the parts depend on, by name.
+        num_parts: How many there are.
+        share: Which of them are this process's.
+    """
+
+    def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, share: Shard) -> None:
+        self.folder = folder
+        self.num_parts = num_parts
+        self.share = share
+        self._fingerprint = dict(fingerprint)
+        self._mark = hashlib.sha256(json.dumps([FORMAT, self._fingerprint], sort_keys=True).encode()).hexdigest()
+        self._unfinished = folder.with_name(f".{folder.name}_unfinished")
+        self._lock = FolderLock(self._unfinished / f"share_{share.rank}_of_{share.world_size}")
+
+    def open(self, about: Mapping[str, Any], overwrite: bool = False) -> bool:
+        """Begin, or go on where parts of the same call are; what belongs to another call is refused.
+
+        Args:
+            about: What to say of the call in the manifest, beside its fingerprint.
+            overwrite: Remove the parts of another call.
+
+        Returns:
+            Whether what another call left was removed.
+        """
+        with _waiting_for(FolderLock(self._unfinished)):
+            replaced = self._clear(overwrite)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not (self.folder / MANIFEST).exists():
+                content = {"format": FORMAT, "parts": self.num_parts, **about, "fingerprint": self._fingerprint}
+                write_text(self.folder / MANIFEST, json.dumps(content, indent=2) + "\n")
+            self._lock.acquire()
+        for left in self._unfinished.glob(f"{self._lock.folder.name}.*"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        return replaced
+
+    def close(self) -> None:
+        """Let another process have this share."""
+        with _waiting_for(FolderLock(self._unfinished)):
+            self._lock.release()
+            with suppress(OSError):  # others are at work
+                self._unfinished.rmdir()
+
+    def missing(self) -> list[int]:
+        """Numbers of this process's parts that are not there, or damaged."""
+        numbers = range(self.share.rank, self.num_parts, self.share.world_size)
+        return [number for number in numbers if self._rows(number) is None]
+
+    def count(self) -> tuple[int, int]:
+        """How many parts of all processes are there, and how many rows they have."""
+        rows = [rows for rows in map(self._rows, range(self.num_parts)) if rows is not None]
+        return len(rows), sum(rows)
+
+    def write(self, number: int, table: pa.Table) -> None:
+        """Write a part, whole or not at all."""
+        table = table.replace_schema_metadata({KEY: self._signature(number)})
+        temporary = self._unfinished / f"{self._lock.folder.name}.{number}"
+        integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+        pq.write_table(
+            table,
+            temporary,
+            row_group_size=ROW_GROUP,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+            write_page_checksum=True,
+        )
+        temporary.replace(self._path(number))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:06d}.parquet"
+
+    def _signature(self, number: int) -> bytes:
+        return f"{self._mark} {number}".encode()
+
+    def _rows(self, number: int) -> int | None:
+        """Rows of a part; None if it is not there, or not a part of this call."""
+        path = self._path(number)
+        if not path.exists():
+            return None
+        try:
+            footer = pq.read_metadata(path)
+        except (pa.ArrowInvalid, OSError):
+            return None
+        is_own = (footer.metadata or {}).get(KEY) == self._signature(number)
+        return footer.num_rows if is_own else None
+
+    def _clear(self, overwrite: bool) -> bool:
+        """Refuse or remove what belongs to another call; returns whether something was removed."""
+        parts = sorted(self.folder.glob("part-*.parquet"))
+        foreign = [path for path in self.folder.glob("*") if path not in parts and not path.name.startswith((".", "_"))]
+        if foreign:
+            raise ArgumentError(
+                f"Expected {self.folder} to hold nothing but parts of a dataset, as it is read as one, but there is "
+                f"{foreign[0].name}; name another folder with --out."
+            )
+        differences = self._differences(bool(parts))
+        if not differences:
+            return False
+        if not overwrite:
+            raise ArgumentError(
+                f"Expected {self.folder} to be empty or of this very call, but it holds explanations of "
+                f"{differences}; name another folder with --out, or replace them with --overwrite."
+            )
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+        for path in parts:
+            path.unlink(missing_ok=True)
+        return True
+
+    def _differences(self, has_parts: bool) -> str:
+        """What another call that is there differs in, in words; empty if there is none."""
+        try:
+            stored = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+            fingerprint = dict(stored["fingerprint"]) if stored["format"] == FORMAT else {}
+        except FileNotFoundError:
+            return "a call that is not known, as they have no manifest" if has_parts else ""
+        except (ValueError, KeyError, TypeError):
+            return "a call that is not known, as their manifest cannot be read"
+        names = [name for name, value in self._fingerprint.items() if fingerprint.get(name) != value]
+        if len(names) > 1 and "parts" in names:  # which follows from the others
+            names.remove("parts")
+        return f"another call (other {', '.join(names)})" if names else ""
+
+
+@contextmanager
+def _waiting_for(lock: FolderLock) -> Iterator[None]:
+    """Hold a lock, and wait for it a while if another process does."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            lock.acquire()
+            break
+        except ArgumentError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,154 @@
+"""Rows of the dataset: what every method says of an edge for a target, and what reducing the edge does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from attree.attribution import Attribution, AttributionMethod, FlowMethod, GAtt, Pairs, Random, subject_pairs
+from attree.attribution.baselines import hashed_uniform
+from attree.attribution.subgraphs import SubgraphScorer
+from attree.faithfulness import Protocol, Reduction, make_reducer
+from attree.faithfulness.choose import Reducer
+from attree.subject import Subject
+
+ENDS = ("target", "source", "destination")
+"""The first columns."""
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Some targets' edges with a column each method, and three each protocol.
+
+    Attributes:
+        pairs: The (target, edge) of each row.
+        columns: The columns by name.
+    """
+
+    pairs: Pairs
+    columns: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, pairs: Pairs, scores: Mapping[str, Tensor], reductions: Mapping[str, Reduction]) -> ScoredRows:
+        """Rows of scores and reductions of the same pairs."""
+        columns = dict(scores)
+        for protocol, reduction in reductions.items():
+            columns[f"dpc_{protocol}"] = reduction.delta_pc
+            columns[f"dne_{protocol}"] = reduction.delta_ne
+            columns[f"changed_{protocol}"] = reduction.changed
+        return cls(pairs, columns)
+
+    def only(self, kept: Tensor) -> ScoredRows:
+        """Some of the rows, given as a mask."""
+        return ScoredRows(self.pairs.only(kept), {name: values[kept] for name, values in self.columns.items()})
+
+    def table(self, ids: Tensor | None = None, first_node: Tensor | None = None) -> pa.Table:
+        """The rows as an Arrow table.
+
+        Args:
+            ids: What the targets are called, in the order of `pairs.targets`; None if that is what they are.
+            first_node: The number that each target's nodes count from, where targets are graphs of a batch.
+        """
+        pairs, owner = self.pairs, self.pairs.owner
+        target = (pairs.targets if ids is None else ids)[owner]
+        source, destination = pairs.graph.edge_index[:, pairs.edges]
+        if first_node is not None:
+            source, destination = source - first_node[owner], destination - first_node[owner]
+        columns = dict(zip(ENDS, (target, source, destination), strict=True)) | self.columns
+        return pa.table({name: values.detach().cpu().numpy() for name, values in columns.items()})
+
+
+class SubjectRows:
+    """Explains targets of a subject that one forward pass has run on.
+
+    With protocols the rows of a target are the pairs that explanations are judged on: all edges of its neighbourhood.
+    Without, they are those of them that carry a flow to it: others do not reach it.
+
+    Args:
+        subject: What is explained.
+        methods: The attribution methods by name.
+        protocols: The reduction protocols; may be none.
+    """
+
+    def __init__(
+        self, subject: Subject, methods: Mapping[str, AttributionMethod], protocols: Sequence[Protocol]
+    ) -> None:
+        self.subject = subject
+        self.methods = methods
+        self.protocols = protocols
+
+    def of(self, targets: Tensor) -> ScoredRows:
+        """The rows of some targets."""
+        if not self.protocols:
+            return self._flows(targets)
+        reducer = self._reducer
+        pairs = subject_pairs(self.subject, targets)
+        scores = {name: method.score_pairs(self.subject, pairs) for name, method in self.methods.items()}
+        reductions = {protocol.name: reducer.reduce(pairs, protocol) for protocol in self.protocols}
+        return ScoredRows.of(pairs, scores, reductions)
+
+    def _flows(self, targets: Tensor) -> ScoredRows:
+        subject = self.subject
+        flows = {
+            name: method.attribute(subject, targets)
+            for name, method in self.methods.items()
+            if isinstance(method, FlowMethod)
+        }
+        listed = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
+        pairs = pairs_of(listed, None if subject.batch is not None else subject.num_layers)
+        scores = {
+            name: pairs.scores(flows[name]) if name in flows else method.score_pairs(subject, pairs)
+            for name, method in self.methods.items()
+        }
+        return ScoredRows(pairs, scores)
+
+    @cached_property
+    def _reducer(self) -> Reducer:
+        subject, inputs = self.subject, self.subject.inputs
+        _ = subject.num_layers  # which calls are layers is found before attention is taken from elsewhere
+        reducer = make_reducer(
+            subject.model,
+            inputs.x,
+            inputs.edge_index,
+            *inputs.args,
+            graph=subject.graph,
+            head=subject.head.resolve(subject.attention.output),
+            **inputs.kwargs,
+        )
+        subject.adopt(reducer.attention)
+        return reducer
+
+
+class SubgraphRows:
+    """Explains targets of a graph that is too large for one forward pass, on unions of their neighbourhoods.
+
+    Args:
+        scorers: By name, what scores the methods that read attention.
+        random: Methods that draw, by name.
+    """
+
+    def __init__(self, scorers: Mapping[str, SubgraphScorer], random: Mapping[str, Random]) -> None:
+        self.scorers = scorers
+        self.random = random
+
+    def of(self, targets: Tensor, order: Sequence[str]) -> ScoredRows:
+        """The rows of some targets, with the methods in an order."""
+        flows = {name: Attribution.concat(list(scorer.stream(targets))) for name, scorer in self.scorers.items()}
+        listed = next(iter(flows.values()))
+        pairs = pairs_of(listed, next(iter(self.scorers.values())).num_layers)
+        scores = {name: pairs.scores(one) for name, one in flows.items()}
+        target = pairs.targets[pairs.owner]
+        for name, method in self.random.items():
+            scores[name] = hashed_uniform(method.seed, target, pairs.edges, listed.scores.dtype)
+        return ScoredRows(pairs, {name: scores[name] for name in order})
+
+
+def pairs_of(attribution: Attribution, num_layers: int | None) -> Pairs:
+    """The pairs that an attribution lists."""
+    flow = torch.ones_like(attribution.edges, dtype=torch.bool)
+    return Pairs(attribution.targets, attribution.ptr, attribution.edges, flow, attribution.graph, num_layers)

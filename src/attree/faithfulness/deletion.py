@@ -1,0 +1,88 @@
+"""What a prediction does when the edges that a method scores highest are reduced, more and more of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from attree.attribution.pairs import Pairs
+from attree.errors import expect
+from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.faithfulness.protocol import PROTOCOLS, Protocol
+from attree.memory import REDUCTION_MEMORY
+from attree.ragged import Rows, expand, pointers, row_of
+from attree.subject import Subject
+
+
+def delete_edges(
+    subject: Subject,
+    pairs: Pairs,
+    scores: Mapping[str, Tensor],
+    counts: Sequence[int],
+    protocol: Protocol = PROTOCOLS["removal"],
+    memory: int = REDUCTION_MEMORY,
+) -> dict[str, Tensor]:
+    """The probability of each target's predicted class with its k highest-scored edges reduced at once.
+
+    Only edges that carry a flow to the target count, as no other can change its prediction. A target with fewer than k
+    has all of them reduced. Of equal scores, the edge that is listed first goes first.
+
+    Args:
+        subject: What is explained; a classifier that sees a target's own neighbourhood alone.
+        pairs: The pairs of the targets.
+        scores: By name, a score of every pair, [P].
+        counts: The numbers k.
+        protocol: What happens to the edges.
+        memory: Bytes of working memory.
+
+    Returns:
+        By the same names, probabilities [T, len(counts)] of the class that is predicted with all edges.
+    """
+    expect(len(counts) > 0 and min(counts) >= 0, "counts", "integers >= 0", list(counts))
+    for name, values in scores.items():
+        expect(values.shape == (len(pairs),), f"scores[{name!r}]", f"of shape [{len(pairs)}]", tuple(values.shape))
+    inputs = subject.inputs
+    reducer = CopiesReducer(
+        subject.model,
+        inputs.x,
+        inputs.edge_index,
+        *inputs.args,
+        graph=subject.graph,
+        memory=memory,
+        head=subject.head,
+        **inputs.kwargs,
+    )
+    output = reducer.attention.output
+    head = subject.head.resolve(output)
+    expect(head.mode != "regression", "subject", "one that predicts classes", "one that predicts a number")
+    measured = head.measured(output)
+    before = head.logits(output, measured)[pairs.targets]
+    predicted = before.argmax(dim=-1)
+    targets = torch.arange(pairs.targets.numel(), device=pairs.edges.device)
+    owner = row_of(torch.full_like(targets, len(counts)))
+    found = {}
+    for name, values in scores.items():
+        after = reducer.reduce_sets(pairs.targets, owner, _highest(pairs, values, counts), protocol)
+        own = None if measured is None else measured[pairs.targets[owner]]
+        probability = head.logits(after, own).softmax(dim=-1)
+        found[name] = probability.gather(1, predicted[owner].unsqueeze(1)).view(-1, len(counts))
+    return found
+
+
+def _highest(pairs: Pairs, scores: Tensor, counts: Sequence[int]) -> Rows:
+    """For each target and each number k its k highest-scored edges, one set after the other."""
+    flow = pairs.flow.nonzero().view(-1)
+    owner = pairs.owner[flow]
+    # NaN is no reason to go first.
+    strength = scores[flow].nan_to_num(nan=-torch.inf)
+    order = strength.argsort(descending=True, stable=True)
+    order = order[owner[order].argsort(stable=True)]
+    ranked, sizes = pairs.edges[flow[order]], owner.bincount(minlength=pairs.targets.numel())
+    begin = pointers(sizes)[:-1]
+    taken = torch.minimum(sizes.unsqueeze(1), torch.tensor(counts, device=sizes.device)).view(-1)
+    first = begin.unsqueeze(1).expand(-1, len(counts)).reshape(-1)
+    ptr = pointers(taken)
+    which, place = expand(ptr, torch.arange(taken.numel(), device=taken.device))
+    return Rows(ptr, ranked[first[which] + place - ptr[which]])
