@@ -41,12 +41,16 @@ class Explained(ABC):
         methods: The attribution methods.
         protocols: The reduction protocols.
         graphs: What the network runs on.
+        class_names: What classes are called, if that is known.
+        node_types: What one-hot features of nodes stand for, if that is known.
     """
 
     truth: GroundTruth | None = None
     ids: Tensor
     labels: Tensor
     graphs: Sequence[Data]
+    class_names: Sequence[str] | None = None
+    node_types: Sequence[str] | None = None
 
     def __init__(self, methods: Mapping[str, AttributionMethod], protocols: Sequence[Protocol]) -> None:
         self.methods = methods
@@ -122,6 +126,7 @@ class ExplainedNodes(Explained):
         graph = data.graph
         self.graphs = [graph]
         self.truth = data.truth
+        self.class_names, self.node_types = data.class_names, data.node_types
         self._subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
         self._by_neighbourhood = by_neighbourhood
         wrong = None
@@ -205,6 +210,7 @@ class ExplainedGraphs(Explained):
     ) -> None:
         super().__init__(methods, protocols)
         self._module = module
+        self.class_names, self.node_types = data.class_names, data.node_types
         wrong = _misclassified(module, data.graphs) if text.strip() == "errors" else None
         self.ids = parse_targets(text, len(data.graphs), wrong, None, seed)
         self.graphs = [data.graphs[position] for position in self.ids.tolist()]

@@ -22,7 +22,6 @@ from attree.report.style import (
     MUTED,
     ORANGE,
     SCORE_COLORS,
-    SERIES,
     SMALL_SIZE,
     count,
     new_figure,
@@ -35,7 +34,7 @@ MOST_NODES = 400
 MOST_LEAVES_WITH_NUMBERS = 30
 """Where there are more, the numbers of the attention would stand on one another."""
 
-HALOS = (BLUE, *SERIES[2:5])
+HALOS = (BLUE, "#009E73", "#CC79A7", "#56B4E9")
 """Colours of marked edges: those that attention and the target do not have."""
 
 

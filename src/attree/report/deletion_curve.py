@@ -11,14 +11,14 @@ from torch import Tensor
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.report.style import MARKERS, MUTED, SERIES, SMALL_SIZE, count, new_figure, plain_axes
+from attree.report.style import SMALL_SIZE, count, method_looks, new_figure, plain_axes
 
 
 def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: str = "") -> Figure:
     """Draw, per method, the predicted class's probability against how many of its highest-scored edges are dropped.
 
     Lines are means over targets, bands their standard errors. The faster a line falls below that of random edges, the
-    better the scores. Random methods are grey and dashed.
+    better the scores. Random methods are dashed.
 
     Args:
         counts: How many edges are dropped, ascending.
@@ -35,26 +35,25 @@ def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: st
     figure = new_figure(5.6, 4.0, f"{title}\n{note}" if note else title)
     axes = figure.add_subplot()
     plain_axes(axes, "edges dropped at once, k", "probability of the class predicted at first")
-    colored = 0
-    for number, (method, values) in enumerate(curves.items()):
+    looks = method_looks(curves)
+    for method, values in curves.items():
         points = values.detach().cpu().double().numpy()
         mean, places = points.mean(axis=0), np.asarray(counts, dtype=float)
         is_random = method in METHODS and METHODS[method].is_random
-        color = MUTED if is_random else SERIES[colored % len(SERIES)]
-        colored += not is_random
+        look = looks[method]
         axes.plot(
             places,
             mean,
-            color=color,
+            color=look.color,
             linestyle="--" if is_random else "-",
-            marker=MARKERS[number % len(MARKERS)],
             markersize=4,
             linewidth=1.6,
             label=method_label(method),
+            **look.marked(),
         )
         if len(points) > 1:
             error = points.std(axis=0, ddof=1) / np.sqrt(len(points))
-            axes.fill_between(places, mean - error, mean + error, color=color, alpha=0.15, linewidth=0)
+            axes.fill_between(places, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
     # Most happens at the first few edges.
     axes.set_xscale("symlog", linthresh=5, linscale=1.5)
     axes.set_xticks(list(counts))

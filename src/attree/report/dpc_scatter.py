@@ -11,7 +11,7 @@ from torch import Tensor
 from attree.attribution import method_label
 from attree.errors import expect
 from attree.metrics.functional import pearson
-from attree.report.style import MUTED, SERIES, count, grid_shape, new_figure, panel_grid, plain_axes
+from attree.report.style import MUTED, count, grid_shape, method_looks, method_title, new_figure, panel_grid, plain_axes
 
 MOST_COLUMNS = 4
 MOST_POINTS = 20_000
@@ -43,6 +43,7 @@ def dpc_scatter(
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
     figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _title(protocol, len(shown), total))
     effect = delta_pc.detach().cpu().double().numpy()
+    looks = method_looks(scores)
     first = None
     for number, (axes, (method, values)) in enumerate(
         zip(panel_grid(figure, len(scores), MOST_COLUMNS), scores.items(), strict=True)
@@ -54,8 +55,8 @@ def dpc_scatter(
             axes,
             "score" if is_low else "",
             "dPC: drop of the class's probability" if is_left else "",
-            f"{method_label(method)}, Pearson {known}",
         )
+        method_title(axes, looks[method], f"{method_label(method)}, Pearson {known}")
         if first is None:
             first = axes
         else:
@@ -66,7 +67,7 @@ def dpc_scatter(
             values.detach().cpu().double().numpy()[shown],
             effect[shown],
             s=9,
-            color=SERIES[number % len(SERIES)],
+            color=looks[method].color,
             alpha=0.35,
             linewidths=0,
             rasterized=True,  # thousands of points would make a vector picture slow to open
