@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from attree.cli.run_folder import RunFolder
+from attree.cli.claimed_folder import RunFolder
 from attree.errors import ArgumentError
 from attree.lock import FolderLock
 from helpers.cli import files, fit, refusal, run, tiny
@@ -17,7 +17,7 @@ from helpers.cli import files, fit, refusal, run, tiny
 CLAIM = """
 import sys
 from lightning.pytorch.loggers import TensorBoardLogger
-from attree.cli.run_folder import RunFolder
+from attree.cli.claimed_folder import RunFolder
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(40):

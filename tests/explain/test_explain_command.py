@@ -16,7 +16,7 @@ from attree.attribution import Attribution, GAtt
 from attree.cli import main
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation
-from attree.explain.targets import parse_targets
+from attree.explain.parse_targets import parse_targets
 from attree.report.curves import read_curves
 from helpers.cli import CONFIGS, fit
 from helpers.small_fits import curves as logged_curves

@@ -15,7 +15,7 @@ from attree.attention import LoopedGraph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, Reduction
 from attree.faithfulness.exact import plan, row_groups
-from attree.faithfulness.exact.plan import ReductionPlan
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
 
 MEMORY = {"whole": 2**29, "in chunks": 2**29, "not kept": 40_000}

@@ -2,6 +2,6 @@
 
 from attree.callbacks.checkpoint import LastCheckpoint
 from attree.callbacks.explain import ExplainCallback
-from attree.callbacks.progress import EpochProgress
+from attree.callbacks.epoch_progress import EpochProgress
 
 __all__ = ["EpochProgress", "ExplainCallback", "LastCheckpoint"]

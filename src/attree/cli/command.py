@@ -20,7 +20,7 @@ from attree.cli.failure import raised_on_purpose, sentence_of
 from attree.cli.parser import AttreeParser
 from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
-from attree.cli.run_folder import RunFolder
+from attree.cli.claimed_folder import RunFolder
 from attree.cli.save_config import SaveConfig
 from attree.cli.stop import StopBetweenBatches, StopSignal, end_by, is_first_process, was_interrupted
 from attree.errors import ArgumentError, expect

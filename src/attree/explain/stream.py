@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pyarrow as pa
 
-from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.explain.parts import PartFolder
 
 

@@ -19,7 +19,7 @@ from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
 from attree.report.facts import plain
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
-from attree.report.neighbourhood import Neighbourhood, left_out, strength_of
+from attree.report.drawn_part import Neighbourhood, left_out, strength_of
 from attree.report.style import (
     BLUE,
     INK,

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from attree.attention import LoopedGraph
-from attree.report.neighbourhood import Neighbourhood
+from attree.report.drawn_part import Neighbourhood
 from attree.report.page.layout import hops, place, spacing
 
 GRAPHS = {

@@ -14,7 +14,7 @@ from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import plain
 from attree.attribution.posthoc.predictions import Predictions
-from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect

@@ -18,7 +18,7 @@ from attree.attribution.posthoc.message_gates import (
     open_probability,
 )
 from attree.attribution.posthoc.predictions import Predictions
-from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import expect
 from attree.subject import ModelInputs, Subject

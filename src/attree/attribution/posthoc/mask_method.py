@@ -15,7 +15,7 @@ from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.posthoc.borrowed import borrowed
 from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
-from attree.attribution.posthoc.progress import progress_bar
+from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.result import Attribution
 from attree.attribution.start import Start
 from attree.ragged import pointers

@@ -15,7 +15,7 @@ from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.chunk_plan import ChunkPlan
 from attree.faithfulness.exact.layer_edges import ConvArguments
-from attree.faithfulness.exact.plan import ReductionPlan
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_groups import LayerShape

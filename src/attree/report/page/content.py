@@ -17,7 +17,7 @@ from attree.evaluation import Evaluation
 from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.ragged import find
-from attree.report.neighbourhood import Bools
+from attree.report.drawn_part import Bools
 from attree.report.page.target import Explained
 from attree.report.table import METRIC_LABELS
 

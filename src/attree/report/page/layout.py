@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
-from attree.report.neighbourhood import Floats, Ints, Neighbourhood
+from attree.report.drawn_part import Floats, Ints, Neighbourhood
 
 STEPS = 60
 PULL = 6.0

@@ -12,7 +12,7 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
-from attree.report.neighbourhood import Bools, Floats, Ints, Neighbourhood, left_out, strength_of
+from attree.report.drawn_part import Bools, Floats, Ints, Neighbourhood, left_out, strength_of
 from attree.report.page.encode import packed
 from attree.report.page.layout import hops, place, spacing
 
