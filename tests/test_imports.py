@@ -20,6 +20,7 @@ ORDER = (
         "edges",
         "memory",
         "precision",
+        "interrupt",
         "files",
         "metrics_file",
         "lock",

@@ -15,7 +15,7 @@ TRACES = ("events.out.tfevents.*", "config.yaml", "metrics*.json", "metrics.csv"
 """What a run leaves in its folder."""
 
 
-class RunFolder:
+class ClaimedFolder:
     """The folders that the loggers of one run write to, claimed when it begins and locked until it ends.
 
     A logger without a version gets a new folder: `version_<n>` for a fit, `<command>_<n>` for what only reads a

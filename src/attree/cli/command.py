@@ -16,11 +16,11 @@ from rich.console import Console
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.cli.checkpoint import mismatch, read_checkpoint
 from attree.cli.choices import expand_arguments
+from attree.cli.claimed_folder import ClaimedFolder
 from attree.cli.failure import raised_on_purpose, sentence_of
 from attree.cli.parser import AttreeParser
 from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
-from attree.cli.claimed_folder import RunFolder
 from attree.cli.save_config import SaveConfig
 from attree.cli.stop import StopBetweenBatches, StopSignal, end_by, is_first_process, was_interrupted
 from attree.errors import ArgumentError, expect
@@ -151,7 +151,7 @@ class AttreeCLI(LightningCLI):
         if not is_first_process():
             super()._run_subcommand(subcommand)
             return
-        folder = RunFolder(self.trainer.loggers, subcommand, self.resumed)
+        folder = ClaimedFolder(self.trainer.loggers, subcommand, self.resumed)
         refused = False
         try:
             super()._run_subcommand(subcommand)

@@ -14,8 +14,8 @@ from attree.attribution import METHODS, make_methods, method_label
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.shard import Shard
-from attree.explain.explained import Explained, explained_of
 from attree.explain.call_fingerprint import call_fingerprint
+from attree.explain.explained import Explained, explained_of
 from attree.explain.load_run import FinishedRun, load_run
 from attree.explain.parts import PartFolder
 from attree.explain.share import process_share

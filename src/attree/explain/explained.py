@@ -19,8 +19,8 @@ from attree.data import GraphDataModule, GroundTruth, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
 from attree.explain.load_run import FinishedRun
-from attree.explain.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.explain.parse_targets import parse_targets
+from attree.explain.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import Protocol
 from attree.memory import chunk_bounds
 from attree.models import GraphClassifier

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attree.errors import ArgumentError, AttreeError
+from attree.interrupt import terminate_as_interrupt
 from attree.paper.cells import Cell, Result, Workshop
 from attree.paper.item import Item, Made
 from attree.paper.net import DATASETS, MODELS
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"attree: error: {error}", file=sys.stderr)
         return 2
     try:
-        with _terminate_as_interrupt():
+        with terminate_as_interrupt():
             return _make(items, options, console)
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on with the cells that are not finished.")
@@ -124,16 +123,6 @@ def _list(console: Console) -> None:
         console.print(f"[bold]{item.name}[/bold]  {escape(item.title)}", soft_wrap=True, highlight=False)
         where = f"    {item.place}; data: {item.data}; about {quick} min quick, {full} min full on two cores"
         console.print(escape(where), style="dim", soft_wrap=True, highlight=False)
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let a polite request to end, as a scheduler sends it, do what Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _make(items: Sequence[Item], options: Options, console: Console) -> int:

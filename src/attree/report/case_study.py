@@ -17,9 +17,9 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
+from attree.report.drawn_part import DrawnPart, left_out, strength_of
 from attree.report.facts import plain
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
-from attree.report.drawn_part import Neighbourhood, left_out, strength_of
 from attree.report.style import (
     BLUE,
     INK,
@@ -126,7 +126,7 @@ def case_study(
     return figure
 
 
-def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> Neighbourhood:
+def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> DrawnPart:
     if target is None:
         edges = torch.arange(graph.num_edges, device=graph.device)
     else:
@@ -134,7 +134,7 @@ def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, trut
     ends = graph.edge_index[:, edges].tolist()
     true_pairs = set() if truth is None else set(zip(*truth.tolist(), strict=True))
     is_true = np.array([pair in true_pairs for pair in zip(*ends, strict=True)], dtype=bool)
-    return Neighbourhood.of(graph, edges.cpu().numpy(), is_true, target)
+    return DrawnPart.of(graph, edges.cpu().numpy(), is_true, target)
 
 
 def contrast(strength: NDArray[np.float64]) -> float:
@@ -176,7 +176,7 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     bar.set_label(f"score ({undefined} undefined)" if undefined else "score", fontsize=SMALL_SIZE, color=INK)
 
 
-def _title(part: Neighbourhood, shown: Neighbourhood, num_layers: int, name: str) -> str:
+def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str:
     if not name:
         whole = part.target is None
         name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"

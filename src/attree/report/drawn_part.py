@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class DrawnPart:
     """A target's subgraph with its own numbering of nodes.
 
     Attributes:
@@ -39,7 +39,7 @@ class Neighbourhood:
     target: int | None
 
     @classmethod
-    def of(cls, graph: LoopedGraph, edges: Ints, is_true: Bools, target: int | None) -> Neighbourhood:
+    def of(cls, graph: LoopedGraph, edges: Ints, is_true: Bools, target: int | None) -> DrawnPart:
         """The subgraph of some edges, given by their ids, and of the target."""
         ends = graph.edge_index[:, torch.as_tensor(edges, device=graph.device)].cpu().numpy()
         named = ends.ravel() if target is None else np.append(ends.ravel(), target)
@@ -47,12 +47,12 @@ class Neighbourhood:
         source, destination = local[: ends.size].reshape(2, -1)
         return cls(edges, nodes, source, destination, is_true, None if target is None else int(local[-1]))
 
-    def only(self, kept: Ints) -> Neighbourhood:
+    def only(self, kept: Ints) -> DrawnPart:
         """The part that has only some of the edges, and the nodes at their ends."""
         source, destination = self.source[kept], self.destination[kept]
         own = [] if self.target is None else [self.target]
         places = np.unique(np.concatenate([source, destination, np.array(own, dtype=np.int64)]))
-        return Neighbourhood(
+        return DrawnPart(
             self.edges[kept],
             self.nodes[places],
             np.searchsorted(places, source),
@@ -103,12 +103,12 @@ def strength_of(scores: Floats) -> Floats:
     return known / known.max() if known.size and known.max() > 0 else known
 
 
-def left_out(whole: Neighbourhood, shown: Neighbourhood) -> str:
+def left_out(whole: DrawnPart, shown: DrawnPart) -> str:
     """What a picture does not show, in words; empty if it shows all.
 
     >>> edges = np.arange(3)
     >>> graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
-    >>> whole = Neighbourhood.of(graph, edges, edges < 0, target=2)
+    >>> whole = DrawnPart.of(graph, edges, edges < 0, target=2)
     >>> left_out(whole, whole.only(edges[1:])), left_out(whole, whole)
     ('1 lower-scored edge not shown', '')
     """

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attree.errors import ArgumentError, AttreeError
 from attree.hints import did_you_mean
+from attree.interrupt import terminate_as_interrupt
 from attree.lock import FolderLock
 from attree.report.style import count
 from attree.sweep.plan import Plan, Run, load_plan
@@ -73,7 +73,7 @@ def _sweep(plan: Plan, arguments: argparse.Namespace, launch: Launch | None) -> 
         alone = FolderLock(arguments.folder / plan.name) if arguments.run is None else nullcontext()
         processes = Processes()
         try:
-            with alone, _terminate_as_interrupt():
+            with alone, terminate_as_interrupt():
                 outcomes = _do_runs(plan, runs, arguments.folder, arguments.jobs, launch or processes.launch, console)
         except KeyboardInterrupt:
             console.print("Stopped. The same command goes on with the runs that are not finished.")
@@ -117,16 +117,6 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected an integer >= 1, but got {text!r}")
     return int(text)
-
-
-@contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let a polite request to end, as a scheduler sends it, do what Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _show_commands(plan: Plan, file: Path, folder: Path) -> None:

@@ -15,8 +15,8 @@ from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.chunk_plan import ChunkPlan
 from attree.faithfulness.exact.layer_edges import ConvArguments
-from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_groups import LayerShape
 from attree.faithfulness.exact.stages import INPUT, Wiring

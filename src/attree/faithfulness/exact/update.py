@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
 from attree.faithfulness.exact.chunk_plan import CallPlan, ChunkPlan, LaterPlan
-from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.recompute import recompute_rows
 from attree.faithfulness.exact.records import Changes, Records
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.faithfulness.protocol import Protocol

@@ -6,14 +6,14 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
-from attree.report.drawn_part import Floats, Ints, Neighbourhood
+from attree.report.drawn_part import DrawnPart, Floats, Ints
 
 STEPS = 60
 PULL = 6.0
 """How many times more the distance to the target weighs than other distances: hops show as rings."""
 
 
-def place(part: Neighbourhood) -> Floats:
+def place(part: DrawnPart) -> Floats:
     """Positions in [-1, 1] x [-1, 1], [n, 2]: distances on screen follow distances in the graph.
 
     This minimises the energy of Kamada and Kawai's layout by majorisation (Gansner, Koren and North, 2004), which takes
@@ -50,7 +50,7 @@ def spacing(positions: Floats) -> float:
     return float(np.quantile(gaps.min(axis=1), 0.2))
 
 
-def _distances(part: Neighbourhood) -> Floats:
+def _distances(part: DrawnPart) -> Floats:
     """Steps between any two nodes; parts that do not hang together stand two steps beyond the longest way apart."""
     size = len(part.nodes)
     links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
@@ -60,7 +60,7 @@ def _distances(part: Neighbourhood) -> Floats:
     return steps
 
 
-def _tree_around(part: Neighbourhood, root: int) -> Floats:
+def _tree_around(part: DrawnPart, root: int) -> Floats:
     """A start: rings around the root, one a hop; every branch has an angle as wide as it has ends."""
     size = len(part.nodes)
     links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
@@ -112,7 +112,7 @@ def _lengths(positions: Floats) -> Floats:
     return lengths
 
 
-def hops(part: Neighbourhood) -> Ints:
+def hops(part: DrawnPart) -> Ints:
     """Steps from each node to the target along the edges; -1 where there is no way, or no target."""
     if part.target is None:
         return np.full(len(part.nodes), -1, dtype=np.int64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
-from attree.report.drawn_part import Bools, Floats, Ints, Neighbourhood, left_out, strength_of
+from attree.report.drawn_part import Bools, DrawnPart, Floats, Ints, left_out, strength_of
 from attree.report.page.encode import packed
 from attree.report.page.layout import hops, place, spacing
 
@@ -43,7 +43,7 @@ class Explained:
         node = int(pairs.targets[position])
         is_node = pairs.num_layers is not None
         is_true = np.zeros(end - begin, dtype=bool) if self.is_true is None else self.is_true[begin:end]
-        whole = Neighbourhood.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, node if is_node else None)
+        whole = DrawnPart.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, node if is_node else None)
         scores = {name: _read(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
         strength = np.stack([strength_of(one) for one in scores.values()])
         kept = whole.choose(strength, self.max_edges)
@@ -75,7 +75,7 @@ class Explained:
         """By layer, a weight per edge: averaged over heads, as GAtt reads them."""
         return [] if self.attention is None else self.attention.per_edge()
 
-    def _layers(self, part: Neighbourhood) -> list[dict[str, Any]] | None:
+    def _layers(self, part: DrawnPart) -> list[dict[str, Any]] | None:
         """By layer, the weights of the edges and whether it uses them; None where there is no tree."""
         if self.attention is None or part.target is None:
             return None
@@ -87,7 +87,7 @@ class Explained:
             for weight, present in zip(self._weights, self.attention.present, strict=True)
         ]
 
-    def _tree_size(self, whole: Neighbourhood) -> float | None:
+    def _tree_size(self, whole: DrawnPart) -> float | None:
         """Nodes of the computation tree, counted on the neighbourhood, which holds all of its edges."""
         if self.attention is None or whole.target is None:
             return None
