@@ -383,7 +383,7 @@ def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
 
 
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
-@pytest.mark.parametrize("view", ["DrawnPart", "Computation tree"])
+@pytest.mark.parametrize("view", ["Neighbourhood", "Computation tree"])
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (380, "light")])
 def test_axe_finds_nothing_serious(page: Chrome, width: int, theme: str, view: str) -> None:
     set_screen(page, width, 900, theme)
