@@ -361,4 +361,5 @@ def test_callback(device: torch.device, tmp_path: Path) -> None:
     assert "explain/gatt/weight/pc_pearson" in found
     assert list(tmp_path.rglob("*.npz"))
     assert list(tmp_path.rglob("*.png"))
+    assert list(tmp_path.rglob("page.html"))
     assert_metrics(found, expected, device)

@@ -84,13 +84,14 @@ class FinalReport:
             subject, evaluation = self.evaluator.subject, self.evaluation
             head = subject.head.resolve(subject.attention.output)
             is_class = head.mode == "multiclass_classification"
-            logits = head.logits(subject.attention.output.double(), head.measured(subject.attention.output))
+            output = subject.attention.output.cpu()
+            logits = head.logits(output.double(), head.measured(output))
             path = write_page(
                 self.folder / "page.html",
                 evaluation,
                 title=title,
                 attention=subject.attention,
-                predictions=logits.softmax(-1)[evaluation.targets] if is_class else None,
+                predictions=logits.softmax(-1)[evaluation.targets.cpu()] if is_class else None,
                 truth=self.evaluator.truth,
                 curves=read_curves(self.folder),
                 summary=self._facts(),

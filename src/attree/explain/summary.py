@@ -89,7 +89,7 @@ class Summary:
             replace(self.evaluation, reductions=reductions),
             title=f"{getattr(self.run.data, 'name', 'Run')}: explanations",
             attention=subject.attention,
-            predictions=subject.attention.output.double().softmax(-1)[self.evaluation.targets],
+            predictions=subject.attention.output.cpu().double().softmax(-1)[self.evaluation.targets.cpu()],
             true_classes=self.explained.labels,
             truth=self.explained.truth,
             curves=read_curves(self.run.folder),

@@ -48,7 +48,7 @@ def dpc_scatter(
     for number, (axes, (method, values)) in enumerate(
         zip(panel_grid(figure, len(scores), MOST_COLUMNS), scores.items(), strict=True)
     ):
-        correlation = float(pearson(values.double(), delta_pc.double())) if total > 1 else float("nan")
+        correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double())) if total > 1 else float("nan")
         known = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
         is_left, is_low = number % columns == 0, number + columns >= len(scores)
         plain_axes(

@@ -61,7 +61,7 @@ class Facts:
         """
         head, output = subject.head.resolve(subject.attention.output), subject.attention.output[target : target + 1]
         measured = head.measured(output)
-        logits = head.logits(output, measured).detach().double()
+        logits = head.logits(output, measured).detach().cpu().double()
         true = None if self.labels is None else float(self.labels[target])
         if head.mode == "regression":
             return f"predicted {float(logits):.4g}" + ("" if true is None else f", true {true:.4g}")
