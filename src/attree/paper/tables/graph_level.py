@@ -50,7 +50,7 @@ ITEMS = (
         "GATs of three layers with sum readout: AUROC of changed predictions",
         "appendix, table of graph-level tasks",
         "MUTAG, HIN",
-        (2, 6),
+        (0.5, 1),
         _cells,
         _sections,
     ),

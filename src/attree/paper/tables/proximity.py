@@ -72,7 +72,7 @@ ITEMS = (
         "Distance of an edge from the target against its occurrences in the computation tree",
         "appendix, table of the proximity effect",
         "all datasets",
-        (1, 5),
+        (0.5, 3),
         _cells,
         _sections,
     ),

@@ -68,7 +68,7 @@ ITEMS = (
         "Weight decay and attention dropout against faithfulness and accuracy",
         "appendix, figure on regularisation",
         "Cora",
-        (2, 5),
+        (1, 3),
         _cells,
         _sections,
     ),

@@ -146,7 +146,7 @@ ITEMS = (
         "Epochs, widths, rates and test accuracies",
         "appendix, table of training details",
         "all node-level datasets; Arxiv with its real features",
-        (8, 22),
+        (5, 10),
         _training_cells,
         _training,
     ),

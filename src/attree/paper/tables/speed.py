@@ -67,7 +67,7 @@ ITEMS = (
         "GAtt by the rooted subtree, in matrix form, in batches, and by attree",
         "appendix, figure on calculations of GAtt",
         "the authors' Infection, with their weights",
-        (1, 6),
+        (0.5, 10),
         _cells,
         _sections,
     ),
