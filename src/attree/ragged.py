@@ -108,7 +108,7 @@ def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
     """
     if ascending.numel() == 0:
         return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
-    place = torch.searchsorted(ascending, asked).clamp_(max=ascending.numel() - 1)
+    place = torch.searchsorted(ascending, asked.contiguous()).clamp_(max=ascending.numel() - 1)
     return place, ascending[place] == asked
 
 

@@ -15,10 +15,12 @@ import attree
 from attree.attribution import Attribution, GAtt
 from attree.cli import main
 from attree.errors import ArgumentError, AttreeError
-from attree.evaluation import Evaluation
+from attree.evaluation import Evaluation, Evaluator
 from attree.explain.parse_targets import parse_targets
+from attree.metrics_file import read_metrics
 from attree.report.curves import read_curves
-from helpers.cli import CONFIGS, fit
+from attree.subject import Subject
+from helpers.cli import CONFIGS, fit, refusal
 from helpers.small_fits import curves as logged_curves
 
 
@@ -76,6 +78,37 @@ def test_scores_figures_and_a_page(run: Path, tmp_path: Path, capsys: pytest.Cap
         np.testing.assert_allclose(
             np.array(curves[name], dtype=float), np.array(logged[name], dtype=float), equal_nan=True
         )
+
+
+def test_ground_truth_is_that_of_the_named_targets(run: Path, tmp_path: Path) -> None:
+    data = attree.load_run(run).data
+    true = data.truth.targets.tolist()
+    none = next(node for node in range(data.graph.num_nodes) if node not in true)
+    few = ",".join(map(str, [none, *true[:3]]))
+    for name, targets in (("none", str(none)), ("few", few), ("all", "truth")):
+        assert explain(str(run), f"--targets={targets}", "--figures=0", "--show=1", f"--out={tmp_path / name}") == 0
+    metrics = {name: read_metrics(tmp_path / name / "metrics.json") for name in ("none", "few", "all")}
+    truth = "explain/gatt/truth_auroc"
+    assert truth not in metrics["none"]
+    subject = Subject.of_data(attree.load_run(run).net, data.graph)
+    for name, chosen in (("few", torch.tensor(true[:3])), ("all", data.truth.targets)):
+        expected = Evaluator(subject, chosen, ["gatt"], (), data.truth.of_targets(chosen)).evaluate().metrics[truth]
+        assert metrics[name][truth] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--figures=-1", "argument `figures` to be an integer >= 0, but got -1"),
+        ("--show=-1", "argument `show` to be an integer >= 0, but got -1"),
+        ("--protocols=", "argument `protocols` to be names of protocols, or none, but got"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    argument: str, sentence: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refusal(["explain", str(run), f"--out={tmp_path / 'out'}", argument], capsys)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.needs("tu/MUTAG/raw")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -232,6 +233,24 @@ def test_two_processes_of_one_share_are_refused(tmp_path: Path) -> None:
     first.close()
     second.open({})
     second.close()
+
+
+@pytest.mark.parametrize("share", [Shard(), Shard(1, 3)], ids=["the same share", "another number of processes"])
+def test_a_call_that_is_still_running_is_not_overwritten(share: Shard, tmp_path: Path) -> None:
+    running = PartFolder(tmp_path / "scores", {"targets": "1"}, 2, Shard())
+    running.open({})
+    running.write(0, pa.table({"target": [1]}))
+    manifest = (tmp_path / "scores" / "_manifest.json").read_bytes()
+    with pytest.raises(ArgumentError, match="Another call is writing to"):
+        PartFolder(tmp_path / "scores", {"targets": "2"}, 1, share).open({}, overwrite=True)
+    assert running.count() == (1, 1)
+    assert (tmp_path / "scores" / "_manifest.json").read_bytes() == manifest
+    running.close()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["scores"], "no lock is left"
+    other = PartFolder(tmp_path / "scores", {"targets": "2"}, 1, share)
+    assert other.open({}, overwrite=True)
+    assert other.count() == (0, 0)
+    other.close()
 
 
 def test_what_neighbourhoods_cannot_do_is_refused(

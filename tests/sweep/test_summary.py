@@ -21,9 +21,9 @@ def fit(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
     """A fit that diverges where the rate is high, and has no explanation metrics where it is negative."""
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
     rate = float(given["lr"])
-    metrics = {"val/acc": 0.9 - rate} | ({QUALITY: 0.5 + rate} if rate >= 0 else {})
+    metrics = {"train/loss": 0.3, "val/acc": 0.9 - rate} | ({QUALITY: 0.5 + rate} if rate >= 0 else {})
     if rate > 10:
-        metrics = {"val/acc": 0.1, QUALITY: float("nan")}
+        metrics = {"train/loss": float("nan"), "val/acc": 0.1, QUALITY: float("nan")}
     (log.parent / "metrics.json").write_text(json.dumps(metrics))
     return 0
 
@@ -68,6 +68,15 @@ def test_collecting_again_replaces_the_pictures() -> None:
     assert sweep([0.0, 0.1], "--collect") == {"sweep/results": [2], "sweep/pareto": [2]}
     assert len(list(Path("logs/sweeps/study/results").iterdir())) == 1
     assert files() == {"results.csv", *FIGURES}
+
+
+def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep([0.1])
+    assert "Diverged" not in capsys.readouterr().out
+    sweep([0.1, 1e30])
+    assert "Diverged: lr=1e+30-seed=0 ended with a loss that is no number." in capsys.readouterr().out
+    sweep([1e30])
+    assert "No pareto.png" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rates", [[-0.1], [1e30]], ids=["no explanations", "all diverged"])

@@ -49,8 +49,8 @@ class Bypass:
         if not self.exists:
             return "Nothing goes around attention: with all weights 0 the outputs are the same for all."
         return (
-            f"With all attention weights 0, {self.share:.0%} of the targets keep their predicted class: skips go "
-            "around attention, which explains only a part of these predictions."
+            f"With all attention weights 0, {self.share:.0%} of the targets keep their predicted class: "
+            "something goes around attention (a skip, a readout), which explains only a part of these predictions."
         )
 
 

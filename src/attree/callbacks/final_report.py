@@ -84,6 +84,8 @@ class FinalReport:
             subject, evaluation = self.evaluator.subject, self.evaluation
             head = subject.head.resolve(subject.attention.output)
             is_class = head.mode == "multiclass_classification"
+            facts = Facts() if self.facts is None else self.facts
+            labels = facts.labels
             output = subject.attention.output.cpu()
             logits = head.logits(output.double(), head.measured(output))
             path = write_page(
@@ -92,6 +94,8 @@ class FinalReport:
                 title=title,
                 attention=subject.attention,
                 predictions=logits.softmax(-1)[evaluation.targets.cpu()] if is_class else None,
+                true_classes=labels[evaluation.targets.cpu()] if is_class and labels is not None else None,
+                class_names=facts.class_names,
                 truth=self.evaluator.truth,
                 curves=read_curves(self.folder),
                 summary=self._facts(),
@@ -115,6 +119,8 @@ class FinalReport:
             console.print(metrics_table(self.metrics), soft_wrap=False)
         for line in self._written:
             console.print(line)
+        if table and self.folder is None:
+            console.print("Nothing was saved, as the trainer has no logger: no figures, page or explanations.")
         curves = [logger.save_dir for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         if curves and table:
             console.print(f"Curves: tensorboard --logdir {curves[0]}")

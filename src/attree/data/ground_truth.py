@@ -71,6 +71,22 @@ class GroundTruth:
         position = int(found)
         return self.edges[:, int(self.ptr[position]) : int(self.ptr[position + 1])]
 
+    def of_targets(self, targets: Tensor) -> GroundTruth | None:
+        """The ground truth of those of some nodes that have any; None if none has.
+
+        >>> truth = GroundTruth(torch.tensor([2, 5]), torch.tensor([[0, 4], [2, 5]]), ptr=torch.tensor([0, 1, 2]))
+        >>> truth.of_targets(torch.tensor([7, 5])).edges.tolist()
+        [[4], [5]]
+        """
+        kept = torch.isin(self.targets, targets.to(self.targets)).nonzero().view(-1)
+        if kept.numel() == 0:
+            return None
+        if self.ptr is None:
+            return GroundTruth(self.targets[kept], self.edges)
+        parts = [self.edges[:, int(self.ptr[place]) : int(self.ptr[place + 1])] for place in kept.tolist()]
+        ptr = torch.tensor([0, *(part.shape[1] for part in parts)]).cumsum(0).to(self.ptr)
+        return GroundTruth(self.targets[kept], torch.cat(parts, dim=1), ptr)
+
     def labels(self, target_position: Tensor, source: Tensor, destination: Tensor) -> Tensor:
         """Say for each (target, edge) pair whether the edge is a true one of that target.
 

@@ -47,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `attree explain` with the arguments that follow it, and return its exit status."""
     arguments = _parser().parse_args(argv)
     expect(arguments.part_rows is None or arguments.part_rows >= 1, "part_rows", "an integer >= 1", arguments.part_rows)
+    for argument in ("figures", "show"):
+        expect(getattr(arguments, argument) >= 0, argument, "an integer >= 0", getattr(arguments, argument))
+    expect(len(arguments.protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     share = process_share()
     methods = make_methods(arguments.methods, seed=arguments.seed)
     run = load_run(arguments.run)
@@ -96,7 +99,7 @@ def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
         explained.positions,
         explained.methods.values(),
         explained.protocols,
-        explained.truth,
+        None if explained.truth is None else explained.truth.of_targets(explained.ids),
         seed=seed,
     )
     return Summary(run, explained, evaluator.evaluate(), evaluator)

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 from attree.attribution import ComputationTree, Random
 from attree.callbacks.warn_only import warn_only
 from attree.errors import expect
-from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation import Evaluation, Evaluator, MetricName
 from attree.explain.explained import Explained
 from attree.faithfulness import PROTOCOLS, delete_edges
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
@@ -57,7 +57,11 @@ def draw_figures(explained: Explained, evaluator: Evaluator, evaluation: Evaluat
     with warn_only("Figures of all targets"):
         figures |= draw_score_histograms(evaluation)
         for protocol, reduction in evaluation.reductions.items():
-            figures[f"dpc_{protocol}"] = dpc_scatter(evaluation.pair_scores, reduction.delta_pc, protocol)
+            names = {method: str(MetricName(method, "pc_pearson", protocol)) for method in evaluation.pair_scores}
+            known = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
+            figures[f"dpc_{protocol}"] = dpc_scatter(
+                evaluation.pair_scores, reduction.delta_pc, protocol, pearsons=known
+            )
     with warn_only("The deletion curve"):
         figures |= _deletion(evaluator, evaluation)
     return figures

@@ -60,12 +60,21 @@ class PartFolder:
             Whether what another call left was removed.
         """
         with _waiting_for(FolderLock(self._unfinished)):
-            replaced = self._clear(overwrite)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not (self.folder / MANIFEST).exists():
-                content = {"format": FORMAT, "parts": self.num_parts, **about, "fingerprint": self._fingerprint}
-                write_text(self.folder / MANIFEST, json.dumps(content, indent=2) + "\n")
-            self._lock.acquire()
+            try:
+                self._lock.acquire()
+            except ArgumentError as error:
+                raise ArgumentError(f"Another call is writing to {self.folder}: {error}") from error
+            try:
+                replaced = self._clear(overwrite)
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not (self.folder / MANIFEST).exists():
+                    content = {"format": FORMAT, "parts": self.num_parts, **about, "fingerprint": self._fingerprint}
+                    write_text(self.folder / MANIFEST, json.dumps(content, indent=2) + "\n")
+            except BaseException:
+                self._lock.release()
+                with suppress(OSError):  # others are at work
+                    self._unfinished.rmdir()
+                raise
         for left in self._unfinished.glob(f"{self._lock.folder.name}.*"):  # by a process that was killed
             left.unlink(missing_ok=True)
         return replaced
@@ -74,7 +83,8 @@ class PartFolder:
         """Let another process have this share."""
         with _waiting_for(FolderLock(self._unfinished)):
             self._lock.release()
-            with suppress(OSError):  # others are at work
+            with suppress(ArgumentError, OSError):  # others are at work
+                self._refuse_others()
                 self._unfinished.rmdir()
 
     def missing(self) -> list[int]:
@@ -139,10 +149,21 @@ class PartFolder:
                 f"Expected {self.folder} to be empty or of this very call, but it holds explanations of "
                 f"{differences}; name another folder with --out, or replace them with --overwrite."
             )
+        self._refuse_others()
         (self.folder / MANIFEST).unlink(missing_ok=True)
         for path in parts:
             path.unlink(missing_ok=True)
         return True
+
+    def _refuse_others(self) -> None:
+        """Raise if another process writes to the folder; the locks of those that were killed are removed."""
+        for path in self._unfinished.glob(".share_*_of_*.lock"):
+            other = self._unfinished / path.name.removeprefix(".").removesuffix(".lock")
+            if other.absolute() != self._lock.folder:
+                try:
+                    FolderLock(other).acquire().release()
+                except ArgumentError as error:
+                    raise ArgumentError(f"Another call is writing to {self.folder}: {error}") from error
 
     def _differences(self, has_parts: bool) -> str:
         """What another call that is there differs in, in words; empty if there is none."""

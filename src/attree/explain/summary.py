@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.measure import Measurement
 
 from attree.evaluation import Evaluation, Evaluator
 from attree.explain.explained import Explained
@@ -59,9 +60,13 @@ class Summary:
         if self.evaluation.metrics:
             console.print(metrics_table(self.evaluation.metrics), soft_wrap=False)
         explained = self.explained
-        tables = top_edges_table(self.evaluation, explained.ids, explained.labels, count, explained.first_nodes)
+        tables = top_edges_table(
+            self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names
+        )
         for table in tables:
-            console.print(table, soft_wrap=False)
+            # Wider than the terminal rather than with numbers cut off.
+            wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
+            console.print(table, soft_wrap=False, crop=False, width=max(wanted, 40))
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject
@@ -91,6 +96,7 @@ class Summary:
             attention=subject.attention,
             predictions=subject.attention.output.cpu().double().softmax(-1)[self.evaluation.targets.cpu()],
             true_classes=self.explained.labels,
+            class_names=self.explained.class_names,
             truth=self.explained.truth,
             curves=read_curves(self.run.folder),
             summary={"run": str(self.run.folder)} | accuracy,

@@ -166,9 +166,9 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
     bar.outline.set_visible(False)
     if power == 1.0:
-        bar.ax.locator_params(nbins=4)
+        bar.ax.locator_params(nbins=3)
     else:
-        ticks = highest * np.linspace(0.0, 1.0, 5) ** (1 / power)
+        ticks = highest * np.linspace(0.0, 1.0, 4) ** (1 / power)
         bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
         bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attree.attribution import method_label
+from attree.attribution import METHODS, method_label
 from attree.errors import expect
 from attree.metrics.functional import pearson
 from attree.report.style import MUTED, count, grid_shape, method_looks, method_title, new_figure, panel_grid, plain_axes
@@ -18,7 +18,12 @@ MOST_POINTS = 20_000
 
 
 def dpc_scatter(
-    scores: Mapping[str, Tensor], delta_pc: Tensor, protocol: str = "", most_points: int = MOST_POINTS, seed: int = 0
+    scores: Mapping[str, Tensor],
+    delta_pc: Tensor,
+    protocol: str = "",
+    most_points: int = MOST_POINTS,
+    seed: int = 0,
+    pearsons: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw every pair's score against what reducing its edge takes off the predicted class's probability.
 
@@ -31,6 +36,8 @@ def dpc_scatter(
         protocol: What reducing means, for the title.
         most_points: Most pairs to draw.
         seed: Seed of the choice.
+        pearsons: Pearson of methods for which it is known better than from these scores, such as the mean over several
+            draws of a random method, of which one draw is shown.
     """
     expect(len(scores) > 0, "scores", "those of at least one method", "none")
     expect(most_points >= 1, "most_points", "an integer >= 1", most_points)
@@ -43,13 +50,17 @@ def dpc_scatter(
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
     figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _title(protocol, len(shown), total))
     effect = delta_pc.detach().cpu().double().numpy()
-    looks = method_looks(scores)
+    looks, given = method_looks(scores), {} if pearsons is None else pearsons
     first = None
     for number, (axes, (method, values)) in enumerate(
         zip(panel_grid(figure, len(scores), MOST_COLUMNS), scores.items(), strict=True)
     ):
-        correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double())) if total > 1 else float("nan")
+        correlation = given.get(method, float("nan"))
+        if method not in given and total > 1:
+            correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double()))
         known = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
+        if method in given and method in METHODS and METHODS[method].is_random:
+            known += " (mean of draws)"
         is_left, is_low = number % columns == 0, number + columns >= len(scores)
         plain_axes(
             axes,

@@ -13,12 +13,13 @@ from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.attribution import method_label
+from attree.attribution import METHODS, method_label
 from attree.errors import expect
 from attree.metrics.functional import auroc
 from attree.report.style import (
     FAINT,
     MUTED,
+    count,
     grid_shape,
     method_looks,
     method_title,
@@ -60,12 +61,15 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
         value = known[method] if method in known else float(auroc(values.detach(), changed))
         quality = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
+        if method in known and method in METHODS and METHODS[method].is_random:
+            quality += " (mean of draws)"
         method_title(axes, looks[method], f"{method_label(method)}, {quality}")
         _draw(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color)
     num_changed = int(is_changed.sum())
     unchanged = Patch(facecolor=FAINT, edgecolor=MUTED)
     entries = [unchanged, tuple(Patch(fill=False, edgecolor=look.color, hatch=HATCH) for look in looks.values())]
-    words = [f"unchanged ({is_changed.size - num_changed:,} pairs)", f"changed ({num_changed:,} pairs)"]
+    same = is_changed.size - num_changed
+    words = [f"unchanged ({count(same, 'pair')})", f"changed ({count(num_changed, 'pair')})"]
     plain_legend(
         figure,
         entries,

@@ -169,6 +169,8 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     console.print(f"All runs: {summary.csv}", soft_wrap=True)
     for figure in summary.figures:
         console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
+    for sentence in summary.shortcomings():
+        console.print(sentence, soft_wrap=True, markup=False)
     console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
 
 

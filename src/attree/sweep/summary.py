@@ -24,6 +24,7 @@ from attree.sweep.names import RUN, SEED, SWEEP, value_text
 from attree.sweep.plan import Plan
 from attree.sweep.run import is_marked, read_metrics, run_folder
 
+LOSS, PARETO = "train/loss", "pareto"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
 
@@ -43,6 +44,16 @@ class Summary:
     metrics: list[str]
     csv: Path
     figures: list[Path]
+
+    def shortcomings(self) -> list[str]:
+        """What a reader of the table must know: runs that diverged, and a figure that could not be made."""
+        said = []
+        if LOSS in self.results:
+            lost = self.results[self.results[LOSS].isna()][RUN].drop_duplicates().tolist()
+            said += [f"Diverged: {run} ended with a loss that is no number." for run in lost]
+        if not any(path.stem == PARETO for path in self.figures):
+            said.append("No pareto.png: no run has both an accuracy and an explanation metric that is defined.")
+        return said
 
 
 def summarise(plan: Plan, folder: Path) -> Summary | None:
@@ -80,7 +91,7 @@ def draw_figures(plan: Plan, results: pd.DataFrame, metrics: list[str]) -> dict[
     accuracy, qualities = traded_metrics(results, metrics)
     if accuracy is not None and qualities:
         title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
-        figures["pareto"] = pareto_figure(blocks, accuracy, qualities, title)
+        figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
     return figures
 
 
