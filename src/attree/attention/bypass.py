@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import evaluating, score_tensor
+from attree.attention.lean_messages import lean_messages
 from attree.attention.softmax_tap import tap_softmax
 
 NEGLIGIBLE = 1e-3
@@ -92,7 +93,7 @@ def measure_bypass(
     def run(features: Tensor) -> Tensor:
         return score_tensor(model(features, edge_index, *args, **kwargs))
 
-    with evaluating(model):
+    with evaluating(model), lean_messages(model):
         usual = run(x)
         with tap_softmax(model, _no_weight):
             without = run(x)

@@ -13,6 +13,7 @@ from attree.attention.alignment import align_layer
 from attree.attention.chain import find_chain
 from attree.attention.chain_check import check_chain
 from attree.attention.eager import evaluating
+from attree.attention.lean_messages import lean_messages
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.errors import UnsupportedModelError, expect
@@ -137,7 +138,7 @@ def capture_attention(
     def run() -> Any:
         return model(x, edge_index, *args, **kwargs)
 
-    with evaluating(model), torch.no_grad():
+    with evaluating(model), lean_messages(model), torch.no_grad():
         with record_layers(model, follow=calls is None) as records:
             output = run()
         attention = align_layers(records, graph, output, calls)
