@@ -67,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = lambda text: tuple(part.strip() for part in text.split(",") if part.strip())  # noqa: E731
+
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
     parser.add_argument("name", metavar="NAME", help="a table or figure, `all`, or `list` to see their names")
     parser.add_argument(
         "--profile", choices=("quick", "full"), default="full", help="quick: one seed, smaller versions"
