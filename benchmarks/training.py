@@ -1,6 +1,6 @@
 """A fit through Lightning beside the same training and validation as a bare PyG loop.
 
-    python benchmarks/training.py [--epochs 300] [--rounds 7]
+    python benchmarks/training.py [--epochs 300] [--rounds 9]
 
 Infection as `configs/infection.yaml` has it: a 3-layer GAT, full batch, validated every epoch. The fit runs as the
 command line runs it, with the TensorBoard logger and the progress bar on, but without ExplainCallback. Both take turns
@@ -68,7 +68,7 @@ def fit(data: Infection, epochs: int, folder: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=300, help="epochs a turn (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each (default: %(default)s)")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     data, epochs = Infection(num_layers=3, seed=0), arguments.epochs
