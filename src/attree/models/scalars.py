@@ -19,7 +19,8 @@ class FitScalars:
     That is a tenth of a full-batch epoch on a small graph for three scalars, since it keeps sums over batches and
     processes of each. Here the values are final and the same in all processes. Whoever monitors or reads them
     (checkpoints, early stopping, schedulers, the progress bar) finds them at once. Loggers get those of a step
-    together, and save at most once in `save_every` seconds: each time wakes a thread that writes, on cores that compute.
+    together, and save at most once in `save_every` seconds: each time wakes a thread that writes, beside those that
+    compute.
 
     Args:
         save_every: The least time between two saves, in seconds.
