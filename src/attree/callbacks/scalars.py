@@ -31,10 +31,10 @@ def log_explanation(
             pl_module.log(f"{stage.value}/{name}", value, batch_size=1, sync_dist=together)
         return
     # `LightningModule.log` takes about as long for dozens of scalars as the epoch itself. They are final and the
-    # same in all processes, so they can go where it would put them: to the loggers and to whoever monitors them.
+    # same in all processes, so they can go where it would put them: to bar and loggers and to whoever monitors them.
     shown = headline(metrics)
     if in_bar and shown is not None:
-        pl_module.log(shown, metrics[shown], prog_bar=True, logger=False, batch_size=1, sync_dist=together)
+        trainer.progress_bar_metrics[shown] = metrics[shown]
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
     log_scalars(trainer, {**metrics, "epoch": trainer.current_epoch}, step)
 

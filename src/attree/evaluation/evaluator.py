@@ -36,6 +36,7 @@ class Evaluator:
         random_draws: Draws that the statistics of random methods are averaged over.
         seed: Seed of methods that draw.
         shard: This process's share of the targets.
+        warn: Look for what attention does not see of the model, and warn of it.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Evaluator:
         random_draws: int = 3,
         seed: int = 0,
         shard: Shard | None = None,
+        warn: bool = True,
     ) -> None:
         expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
         shard = Shard() if shard is None else shard
         subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
+        self._shard = shard
         self.methods = make_methods(methods, seed=seed)
         self.protocols = tuple(dict.fromkeys(resolve_protocol(one, subject.model) for one in protocols))
         self.targets = subject.targets(targets)
@@ -69,7 +72,7 @@ class Evaluator:
         self._reducer: Reducer | None = None
         bypass = bypass_of(subject, self.targets)
         self._goes_around = bypass.exists
-        if shard.rank == 0:
+        if warn and shard.rank == 0:
             for sentence in what_attention_misses(subject, bypass):
                 warnings.warn(sentence, stacklevel=2)
         subject.forget()  # the next pass is made where reductions need it
@@ -78,6 +81,14 @@ class Evaluator:
     def explained(self) -> Tensor:
         """What is worth saving explanations of: the targets that have ground truth, or the chosen ones."""
         return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
+
+    def try_out(self) -> None:
+        """Evaluate one target, so that a subject that cannot be evaluated is refused now, not many epochs later."""
+        one, methods = self.targets[:1], self.methods.values()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            alone = Evaluator(self.subject, one, methods, self.protocols, random_draws=1, shard=self._shard, warn=False)
+            alone.evaluate()
 
     def evaluate(self, progress: Progress | None = None) -> Evaluation:
         """Measure with the model's weights of now; metrics are the same in every process.
