@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 Marks = frozenset[int]
 NONE: Marks = frozenset()
@@ -23,7 +23,6 @@ class Provenance(TorchDispatchMode):
     """While open, follows marks from tensor to tensor.
 
     Attributes:
-        paused: While true, operations hand on nothing; set by who marks the outcome of a whole computation at once.
         blurred: Whether marks were handed to a part of a tensor. Marks are kept for all that shares memory, so from
             then on the other parts seem to depend on them too.
 
@@ -38,10 +37,33 @@ class Provenance(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.paused = False
         self.blurred = False
+        self._is_paused = False
+        self._is_open = False
         # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
         self._marks: dict[StorageWeakRef, Marks] = {}
+
+    def __enter__(self) -> Provenance:
+        self._is_open = True
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._is_open:  # not if it was paused when an exception came
+            self._is_open = False
+            super().__exit__(*exception)
+
+    def pause(self) -> None:
+        """Hand on nothing until `resume`: for who marks the outcome of a whole computation at once."""
+        self._is_paused = True
+        if self._is_open and _get_current_dispatch_mode() is self:  # or a mode of the model's own is above this one
+            self.__exit__(None, None, None)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._is_paused = False
+        if not self._is_open:
+            self.__enter__()
 
     def mark(self, value: Any, mark: int) -> None:
         """Give all tensors in `value` this mark alone."""
@@ -57,7 +79,7 @@ class Provenance(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self.paused:
+        if self._is_paused:
             return result
         read = [_storage(tensor) for tensor in tensors_in((args, kwargs))]
         marks = NONE if _reads_shapes_only(func) else NONE.union(*(self._marks.get(key, NONE) for key in read))

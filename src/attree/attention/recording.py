@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.provenance import NONE, Marks, Provenance
-from attree.attention.softmax_tap import attention_convs, tap_softmax
+from attree.attention.softmax_tap import tap_softmax
 from attree.errors import UnsupportedModelError
 
 
@@ -69,14 +69,13 @@ def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
     recorder = _Recorder(Provenance() if follow else None)
     names = {conv: _path(name) for name, conv in model.named_modules()}
     with ExitStack() as stack:
-        for conv in attention_convs(model):
+        for conv in stack.enter_context(tap_softmax(model, recorder.see_weights)):
             for handle in (
                 conv.register_forward_pre_hook(recorder.begin(names[conv]), with_kwargs=True),
                 conv.register_propagate_forward_pre_hook(recorder.see_edges),
                 conv.register_forward_hook(recorder.end),
             ):
                 stack.callback(handle.remove)
-        stack.enter_context(tap_softmax(model, recorder.see_weights))
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
         yield recorder.records
@@ -100,7 +99,7 @@ class _Recorder:
             if self.provenance is not None:
                 record.fed_by = self.provenance.marks(features)
                 record.uses |= self.provenance.marks((args, kwargs))
-                self.provenance.paused = True
+                self.provenance.pause()
             self.records.append(record)
             self._open.append(number)
 
@@ -133,7 +132,8 @@ class _Recorder:
         number = self._open.pop()
         if self.provenance is not None:
             self.provenance.mark(output, number)
-            self.provenance.paused = bool(self._open)
+            if not self._open:
+                self.provenance.resume()
 
 
 def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

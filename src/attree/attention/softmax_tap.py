@@ -34,19 +34,20 @@ def attention_convs(model: nn.Module) -> list[MessagePassing]:
 
 
 @contextmanager
-def tap_softmax(model: nn.Module, tap: Tap) -> Iterator[None]:
-    """While open, every attention softmax of `model` goes through `tap`.
+def tap_softmax(model: nn.Module, tap: Tap) -> Iterator[list[MessagePassing]]:
+    """While open, every attention softmax of `model` goes through `tap`; gives its attention convolutions.
 
     Args:
         model: Any model whose message passing is done by PyG attention convolutions.
         tap: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
     """
+    tapped = _tapped_attributes(model, tap)
     with ExitStack() as stack:
-        for conv, attributes in _tapped_attributes(model, tap).items():
+        for conv, attributes in tapped.items():
             for name, value in attributes.items():
                 stack.callback(_restore, conv, name, name in vars(conv), vars(conv).get(name))
                 vars(conv)[name] = value
-        yield
+        yield list(tapped)
 
 
 def _tapped_attributes(model: nn.Module, tap: Tap) -> dict[MessagePassing, dict[str, Any]]:

@@ -247,11 +247,10 @@ def reducing(model: nn.Module, protocol: Protocol) -> Iterator[CopyRun]:
     """While open, the returned run reduces edges in `model`; hooks and taps are gone afterwards."""
     run = CopyRun(model, protocol)
     with ExitStack() as stack:
-        for conv in attention_convs(model):
+        for conv in stack.enter_context(tap_softmax(model, run.tap)):
             # Some convolutions score edges in their edge update, others in their messages.
             stack.callback(conv.register_edge_update_forward_pre_hook(run.see_edges).remove)
             stack.callback(conv.register_propagate_forward_pre_hook(run.see_edges).remove)
-        stack.enter_context(tap_softmax(model, run.tap))
         yield run
 
 
