@@ -71,6 +71,14 @@ def test_sweep_over_names_keeps_their_order_and_joins_nothing() -> None:
     assert axes.lines[0].get_linestyle() == "None"
 
 
+def test_sweep_says_what_is_undefined() -> None:
+    metrics = ["val/acc", "explain/gatt/weight/faithfulness"]
+    some, diverged = sweep_table(), sweep_table().assign(**{metrics[1]: np.nan})
+    figure = sweep_figure({"weight_decay": some, "dropout": diverged}, metrics)
+    notes = [(axes.get_title(loc="right"), [text.get_text() for text in axes.texts]) for axes in figure.axes]
+    assert notes == [("", []), ("", []), ("1 undefined", []), ("", ["undefined in all runs"])]
+
+
 def small_tree() -> ComputationTree:
     graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)  # 2 -> 1 -> 0
     weights = [torch.tensor([0.9, 0.2, 0.1, 0.8, 1.0]), torch.tensor([0.25, 0.5, 0.75, 0.5, 1.0])]

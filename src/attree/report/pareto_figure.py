@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.report.style import FAINT, INK, MUTED, SMALL_SIZE, Look, method_looks, new_figure, plain_axes, plain_legend
+from attree.report.style import (
+    FAINT,
+    INK,
+    MUTED,
+    SMALL_SIZE,
+    Look,
+    method_looks,
+    new_figure,
+    note_undefined,
+    plain_axes,
+    plain_legend,
+)
 from attree.report.sweep_figure import ROW_LABELS, SETTING, method_of
 
 STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
@@ -33,7 +44,7 @@ def pareto_figure(
     method, which its marker and its rim tell. The higher the setting, the larger and darker the point (where settings
     are no numbers: the later in the sweep). Settings that no other beats in both, accuracy and quality, are ringed
     and joined by a line: the Pareto front of a method. A random method has none. Settings without a known mean are
-    counted in the corner of the panel.
+    counted above the panel.
 
     Args:
         results: For each sweep, under the name of what it varies, a table of its runs, as `sweep_figure` takes it.
@@ -98,7 +109,7 @@ def _is_random(method: str) -> bool:
 
 
 def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Look]) -> None:
-    unknown = 0
+    unknown = points = 0
     for metric, look in looks.items():
         if metric not in table or accuracy not in table:
             continue
@@ -106,7 +117,7 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         means = by_setting.mean().to_numpy(dtype=np.float64)
         spreads = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
         known = np.isfinite(means).all(axis=1)
-        unknown += int((~known).sum())
+        unknown, points = unknown + int((~known).sum()), points + known.size
         if not _is_random(method_of(metric) or metric):
             front = means[pareto_front(means)]
             rings: dict[str, Any] = {"marker": "o", "markersize": 16, "markerfacecolor": "none", "markeredgewidth": 0.9}
@@ -124,15 +135,7 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
             linewidths=1.5,
             zorder=3,
         )
-    if unknown:
-        axes.text(
-            *(0.99, 0.01, f"{unknown} undefined"),
-            transform=axes.transAxes,
-            fontsize=SMALL_SIZE,
-            color=INK,
-            ha="right",
-            va="bottom",
-        )
+    note_undefined(axes, unknown, points)
 
 
 def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: str) -> None:

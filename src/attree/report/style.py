@@ -169,6 +169,15 @@ def plain_legend(owner: Figure | Axes, handles: Sequence[Any], labels: Sequence[
         text.set_parse_math(False)
 
 
+def note_undefined(axes: Axes, undefined: int, total: int) -> None:
+    """Say at a panel how many of its numbers are undefined: above its right end, or, if all are, in its middle."""
+    if 0 < undefined < total:
+        axes.set_title(f"{undefined} undefined", loc="right", fontsize=SMALL_SIZE, color=INK, pad=2)
+    elif undefined:
+        middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, "undefined in all runs", fontsize=SMALL_SIZE, color=INK, **middle)
+
+
 def picture_axes(axes: Axes, title: str = "", half_width: float = 1.0, half_height: float = 1.0) -> None:
     """Axes for a drawing: no frame, equal scales, the origin in the middle."""
     axes.set_axis_off()

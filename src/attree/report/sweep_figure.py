@@ -13,7 +13,17 @@ from matplotlib.figure import Figure
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
 from attree.evaluation.names import PREFIX
-from attree.report.style import INK, SMALL_SIZE, Line, Look, method_looks, new_figure, plain_axes, plain_legend
+from attree.report.style import (
+    INK,
+    SMALL_SIZE,
+    Line,
+    Look,
+    method_looks,
+    new_figure,
+    note_undefined,
+    plain_axes,
+    plain_legend,
+)
 
 ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground-truth AUROC"}
 """What the axis of each kind of metric says; others say the metric's own last word."""
@@ -30,7 +40,8 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
 
     A curve is the mean over the runs of a setting, its band (or bars, where the settings are no numbers) one standard
     deviation to either side, its faint dots the single runs. Settings stand at equal distances in the order given, so
-    that 0 and values of different magnitude fit on one axis. A method has its own colour and marker; what is no
+    that 0 and values of different magnitude fit on one axis. Values that are undefined, as of runs that diverged, are
+    counted in the panel. A method has its own colour and marker; what is no
     method's, such as an accuracy, is black.
 
     Args:
@@ -57,9 +68,10 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
                 xlabel=swept.replace("_", " ") if row == len(rows) - 1 else "",
                 ylabel=ROW_LABELS.get(kind, kind.replace("_", " ")) if column == 0 else "",
             )
-            for name in names:
-                if name in table:
-                    _draw_curve(axes, table, name, *looks[name])
+            known = [name for name in names if name in table]
+            for name in known:
+                _draw_curve(axes, table, name, *looks[name])
+            note_undefined(axes, int(table[known].isna().sum().sum()), table[known].size)
             _name_settings(axes, table)
         shown = [name for name in names if any(name in table for table in results.values())]
         handles = [looks[name][0].handle(line=looks[name][1], size=4.5) for name in shown]
