@@ -2,6 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { number, whole } from "./format.js";
+import { standingOut } from "./palette.js";
 
 const LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
 const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -29,22 +30,22 @@ export function curvePanels(content, colors) {
     rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more`), h("div", { class: "panels" }, rest)) : null);
 }
 
-/** What a curve is of: explain/<method>/<protocol>/<statistic> stands with its like, one colour a method. */
+/** What a curve is of: explain/<method>/<protocol>/<statistic> stands with its like, in its method's colour. */
 function describe(content, name) {
   const words = name.split("/");
   const kind = words.at(-1);
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
   const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
-  const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
+  const method = isMethod ? content.methods.find((own) => own.name === words[1]) : undefined;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, hue: method };
+  return { name, kind, panel: title + protocol, label, hue: method?.color };
 }
 
 class Panel {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place) => ({
-      ...curve, color: colors.series[(curve.hue < 0 ? place : curve.hue) % colors.series.length],
+      ...curve, color: curve.hue ? standingOut(colors, curve.hue) : colors.series[place % colors.series.length],
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
     const [low, high] = [Math.min(...values), Math.max(...values)];

@@ -47,6 +47,30 @@ export function colorOf(colors, strength) {
   return `rgb(${from.map((value, channel) => Math.round(value + (place - low) * (to[channel] - value))).join(",")})`;
 }
 
+/** A colour, moved towards the ink until it stands out from the paper as lines have to: 3 to 1. */
+export function standingOut(colors, color) {
+  const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
+  let own = channels(color);
+  for (let step = 0; step < 20 && contrast(own, paper) < 3; step += 1) {
+    own = own.map((value, channel) => value + 0.1 * (ink[channel] - value));
+  }
+  return `rgb(${own.map(Math.round).join(",")})`;
+}
+
+/** How far two colours are apart in lightness, from 1 to 21, by WCAG 2. */
+function contrast(one, other) {
+  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+function luminance(color) {
+  const [red, green, blue] = color.map((value) => {
+    const part = value / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
 /** The theme around the explorer: a notebook's own, or what the reader's system prefers. */
 export function ambientTheme() {
   const notebook = document.body.dataset.jpThemeLight;

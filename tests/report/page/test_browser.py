@@ -22,6 +22,7 @@ from attree.report.page import write_page
 from attree.report.page.content import page_content
 from attree.report.page.encode import plain
 from attree.report.page.write import asset
+from attree.report.style import LOOKS
 from browser import chromium, missing, set_screen
 from helpers.explained import IMAGE, SCRIPT, TARGETS, ExplainedModel, explained_model
 
@@ -340,6 +341,32 @@ def test_curves_stand_beside_each_other(page: Chrome) -> None:
     assert panels["accuracy"].endswith("at the end: val 0.875")
     assert panels["faithfulness (weight)"].endswith("at the end: GAtt 0.5")
     assert "confidence, Pearson (weight)" in panels
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_methods_curve_has_its_colour_in_all_figures(page: Chrome, theme: str) -> None:
+    set_screen(page, 1400, 900, theme)
+    WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == theme)
+    line = one(page, "svg[aria-label^='faithfulness (weight)'] polyline").get_attribute("stroke")
+    drawn = [int(number) for number in line.removeprefix("rgb(").removesuffix(")").split(",")]
+    look = [int(LOOKS["gatt"].color[start : start + 2], 16) for start in (1, 3, 5)]
+    if theme == "light":
+        assert drawn == look
+    else:  # lighter, until lines stand out from dark paper
+        assert all(shown >= own for shown, own in zip(drawn, look, strict=True))
+        assert contrast(drawn, [0x15, 0x18, 0x1D]) >= 3
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """WCAG 2's ratio of two colours."""
+
+    def luminance(color: list[int]) -> float:
+        parts = [value / 255 for value in color]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> None:

@@ -19,6 +19,7 @@ from attree.faithfulness import PROTOCOLS
 from attree.ragged import find
 from attree.report.drawn_part import Bools
 from attree.report.page.target import Explained
+from attree.report.style import method_looks
 from attree.report.table import METRIC_LABELS
 
 TITLE = "How attention explains the model"
@@ -72,10 +73,14 @@ def page_content(
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
         if true_classes is not None:
             target["true"] = int(true_classes[position])
+    looks = method_looks(evaluation.pair_scores)
     return {
         "title": title,
         "kind": "graph" if pairs.num_layers is None else "node",
-        "methods": [{"name": name, "label": evaluation.labels.get(name, name)} for name in evaluation.pair_scores],
+        "methods": [
+            {"name": name, "label": evaluation.labels.get(name, name), "color": looks[name].color}
+            for name in evaluation.pair_scores
+        ],
         "protocols": [{"name": name, "meaning": _meaning(name)} for name in evaluation.reductions],
         "statistics": METRIC_LABELS,
         "metrics": _metrics(evaluation),

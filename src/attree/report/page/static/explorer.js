@@ -48,6 +48,73 @@ function short(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
+// src/palette.js
+var LIGHT = {
+  name: "light",
+  paper: "#ffffff",
+  ink: "#222222",
+  muted: "#5f6368",
+  faint: "#d9d9d9",
+  node: "#ffffff",
+  rim: "#7a7f86",
+  target: "#e69f00",
+  onTarget: "#222222",
+  truth: "#0072b2",
+  chosen: "#111111",
+  rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
+  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
+  series: ["#0072b2", "#b87d00", "#008562", "#b0528b", "#2a86b8", "#c25400"]
+};
+var DARK = {
+  name: "dark",
+  paper: "#15181d",
+  ink: "#e8eaed",
+  muted: "#a2a9b3",
+  faint: "#343a43",
+  node: "#23282f",
+  rim: "#8a929d",
+  target: "#e69f00",
+  onTarget: "#15181d",
+  truth: "#56b4e9",
+  chosen: "#ffffff",
+  rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
+  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
+  series: ["#56b4e9", "#e69f00", "#2fc79b", "#e08fbc", "#8ecdf2", "#f0803c"]
+};
+var palette = (theme) => theme === "dark" ? DARK : LIGHT;
+var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
+function colorOf(colors, strength) {
+  const stops = strength < 0 ? colors.falling : colors.rising;
+  const place2 = Math.min(1, Math.abs(strength)) * (stops.length - 1);
+  const low = Math.min(Math.floor(place2), stops.length - 2);
+  const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
+  return `rgb(${from.map((value, channel) => Math.round(value + (place2 - low) * (to[channel] - value))).join(",")})`;
+}
+function standingOut(colors, color) {
+  const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
+  let own = channels(color);
+  for (let step2 = 0; step2 < 20 && contrast(own, paper) < 3; step2 += 1) {
+    own = own.map((value, channel) => value + 0.1 * (ink[channel] - value));
+  }
+  return `rgb(${own.map(Math.round).join(",")})`;
+}
+function contrast(one, other) {
+  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}
+function luminance(color) {
+  const [red, green, blue] = color.map((value) => {
+    const part = value / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+function ambientTheme() {
+  const notebook = document.body.dataset.jpThemeLight;
+  if (notebook) return notebook === "true" ? "light" : "dark";
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -81,15 +148,15 @@ function describe(content, name) {
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
   const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
-  const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
+  const method = isMethod ? content.methods.find((own) => own.name === words[1]) : void 0;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, hue: method };
+  return { name, kind, panel: title + protocol, label, hue: method?.color };
 }
 var Panel = class {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place2) => ({
       ...curve,
-      color: colors.series[(curve.hue < 0 ? place2 : curve.hue) % colors.series.length]
+      color: curve.hue ? standingOut(colors, curve.hue) : colors.series[place2 % colors.series.length]
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
     const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -578,54 +645,6 @@ function downloadSvg(pictures2, name) {
   const link = h("a", { href: address, download: `${name}.svg` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 1e3);
-}
-
-// src/palette.js
-var LIGHT = {
-  name: "light",
-  paper: "#ffffff",
-  ink: "#222222",
-  muted: "#5f6368",
-  faint: "#d9d9d9",
-  node: "#ffffff",
-  rim: "#7a7f86",
-  target: "#e69f00",
-  onTarget: "#222222",
-  truth: "#0072b2",
-  chosen: "#111111",
-  rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
-  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
-  series: ["#0072b2", "#b87d00", "#008562", "#b0528b", "#2a86b8", "#c25400"]
-};
-var DARK = {
-  name: "dark",
-  paper: "#15181d",
-  ink: "#e8eaed",
-  muted: "#a2a9b3",
-  faint: "#343a43",
-  node: "#23282f",
-  rim: "#8a929d",
-  target: "#e69f00",
-  onTarget: "#15181d",
-  truth: "#56b4e9",
-  chosen: "#ffffff",
-  rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
-  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
-  series: ["#56b4e9", "#e69f00", "#2fc79b", "#e08fbc", "#8ecdf2", "#f0803c"]
-};
-var palette = (theme) => theme === "dark" ? DARK : LIGHT;
-var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
-function colorOf(colors, strength) {
-  const stops = strength < 0 ? colors.falling : colors.rising;
-  const place2 = Math.min(1, Math.abs(strength)) * (stops.length - 1);
-  const low = Math.min(Math.floor(place2), stops.length - 2);
-  const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
-  return `rgb(${from.map((value, channel) => Math.round(value + (place2 - low) * (to[channel] - value))).join(",")})`;
-}
-function ambientTheme() {
-  const notebook = document.body.dataset.jpThemeLight;
-  if (notebook) return notebook === "true" ? "light" : "dark";
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
 // src/shapes.js
