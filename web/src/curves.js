@@ -5,6 +5,8 @@ import { number, whole } from "./format.js";
 import { standingOut } from "./palette.js";
 
 const LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
+// Told apart without colour: the first is drawn through.
+const DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 
 /** Panels, one a kind of metric; null if there are no curves. The first kinds stand open, the rest fold away. */
@@ -30,22 +32,24 @@ export function curvePanels(content, colors) {
     rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more`), h("div", { class: "panels" }, rest)) : null);
 }
 
-/** What a curve is of: explain/<method>/<protocol>/<statistic> stands with its like, in its method's colour. */
+/** What a curve is of: explain/<method>/<protocol>/<statistic> stands with its like, in its method's colour; others are inked. */
 function describe(content, name) {
   const words = name.split("/");
   const kind = words.at(-1);
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
   const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
-  const method = isMethod ? content.methods.find((own) => own.name === words[1]) : undefined;
+  const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, hue: method?.color };
+  return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
 }
 
 class Panel {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place) => ({
-      ...curve, color: curve.hue ? standingOut(colors, curve.hue) : colors.series[place % colors.series.length],
+      ...curve,
+      dash: DASHES[(curve.method < 0 ? place : curve.method) % DASHES.length],
+      color: curve.hue ? standingOut(colors, curve.hue) : colors.ink,
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
     const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -87,7 +91,7 @@ class Panel {
     const points = curve.points.map(([step, value]) => `${this.x(step).toFixed(1)},${this.y(value).toFixed(1)}`);
     const [x, y] = points.at(-1).split(",");
     return s("g", {},
-      s("polyline", { points: points.join(" "), fill: "none", stroke: curve.color, "stroke-width": 2, "stroke-linejoin": "round" }),
+      s("polyline", { points: points.join(" "), fill: "none", stroke: curve.color, "stroke-width": 2, "stroke-linejoin": "round", "stroke-dasharray": curve.dash }),
       s("circle", { cx: x, cy: y, r: 3, fill: curve.color }));
   }
 
@@ -97,9 +101,8 @@ class Panel {
       : points.reduce((best, point) => (Math.abs(point[0] - step) < Math.abs(best[0] - step) ? point : best)));
     const found = this.curves.map((curve) => nearest(curve.points));
     this.legend.replaceChildren(...this.curves.map((curve, place) => {
-      const swatch = h("span", { class: "swatch" });
-      swatch.style.background = curve.color;
-      return h("li", {}, swatch, curve.label, h("b", {}, number(found[place][1])));
+      const swatch = s("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2.5, "stroke-dasharray": curve.dash });
+      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" }, swatch), curve.label, h("b", {}, number(found[place][1])));
     }));
     if (step === null) return this.cursor.setAttribute("visibility", "hidden");
     const at = this.x(found[0][0]);

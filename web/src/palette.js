@@ -14,7 +14,6 @@ const LIGHT = {
   chosen: "#111111",
   rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
   falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
-  series: ["#0072b2", "#b87d00", "#008562", "#b0528b", "#2a86b8", "#c25400"],
 };
 
 const DARK = {
@@ -31,7 +30,6 @@ const DARK = {
   chosen: "#ffffff",
   rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
   falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
-  series: ["#56b4e9", "#e69f00", "#2fc79b", "#e08fbc", "#8ecdf2", "#f0803c"],
 };
 
 export const palette = (theme) => (theme === "dark" ? DARK : LIGHT);

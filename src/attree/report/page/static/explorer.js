@@ -62,8 +62,7 @@ var LIGHT = {
   truth: "#0072b2",
   chosen: "#111111",
   rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
-  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
-  series: ["#0072b2", "#b87d00", "#008562", "#b0528b", "#2a86b8", "#c25400"]
+  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"]
 };
 var DARK = {
   name: "dark",
@@ -78,8 +77,7 @@ var DARK = {
   truth: "#56b4e9",
   chosen: "#ffffff",
   rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
-  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
-  series: ["#56b4e9", "#e69f00", "#2fc79b", "#e08fbc", "#8ecdf2", "#f0803c"]
+  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"]
 };
 var palette = (theme) => theme === "dark" ? DARK : LIGHT;
 var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
@@ -117,6 +115,7 @@ function ambientTheme() {
 
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
+var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
@@ -148,15 +147,16 @@ function describe(content, name) {
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
   const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
-  const method = isMethod ? content.methods.find((own) => own.name === words[1]) : void 0;
+  const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, hue: method?.color };
+  return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
 }
 var Panel = class {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place2) => ({
       ...curve,
-      color: curve.hue ? standingOut(colors, curve.hue) : colors.series[place2 % colors.series.length]
+      dash: DASHES[(curve.method < 0 ? place2 : curve.method) % DASHES.length],
+      color: curve.hue ? standingOut(colors, curve.hue) : colors.ink
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
     const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -202,7 +202,7 @@ var Panel = class {
     return s(
       "g",
       {},
-      s("polyline", { points: points.join(" "), fill: "none", stroke: curve.color, "stroke-width": 2, "stroke-linejoin": "round" }),
+      s("polyline", { points: points.join(" "), fill: "none", stroke: curve.color, "stroke-width": 2, "stroke-linejoin": "round", "stroke-dasharray": curve.dash }),
       s("circle", { cx: x, cy: y, r: 3, fill: curve.color })
     );
   }
@@ -211,9 +211,8 @@ var Panel = class {
     const nearest = (points) => step2 === null ? points.at(-1) : points.reduce((best, point) => Math.abs(point[0] - step2) < Math.abs(best[0] - step2) ? point : best);
     const found = this.curves.map((curve) => nearest(curve.points));
     this.legend.replaceChildren(...this.curves.map((curve, place2) => {
-      const swatch = h("span", { class: "swatch" });
-      swatch.style.background = curve.color;
-      return h("li", {}, swatch, curve.label, h("b", {}, number(found[place2][1])));
+      const swatch = s("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2.5, "stroke-dasharray": curve.dash });
+      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" }, swatch), curve.label, h("b", {}, number(found[place2][1])));
     }));
     if (step2 === null) return this.cursor.setAttribute("visibility", "hidden");
     const at2 = this.x(found[0][0]);
