@@ -5,148 +5,37 @@ What is logged is held against `attree.evaluate` on the final weights, and train
 
 from __future__ import annotations
 
-import socket
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytorch_lightning
 import torch
-import torch.nn.functional as F
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.lightning import LightningDataset, LightningNodeData
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GAT, GATConv, global_mean_pool
+from torch_geometric.nn import GAT
 
 import attree
 from attree.callbacks import ExplainCallback
 from attree.callbacks.explained_data import find_data
 from attree.data import GroundTruth, NodeDataModule
 from attree.errors import AttreeError
-
-NODES, CLASSES = 40, 3
-
-
-def node_graph() -> Data:
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(NODES, 6, generator=generator)
-    edge_index = torch.randint(0, NODES, (2, 110), generator=generator)
-    graph = Data(x=x, edge_index=edge_index, y=torch.arange(NODES) % CLASSES)
-    order = torch.arange(NODES)
-    graph.train_mask, graph.val_mask, graph.test_mask = order < 20, (order >= 20) & (order < 30), order >= 30
-    return graph
-
-
-def small_graphs() -> list[Data]:
-    generator = torch.Generator().manual_seed(2)
-    graphs = []
-    for number in range(24):
-        size = 4 + number % 3
-        edges = torch.randint(0, size, (2, 3 * size), generator=generator)
-        graphs.append(Data(x=torch.randn(size, 6, generator=generator), edge_index=edges, y=torch.tensor([number % 2])))
-    return graphs
-
-
-class PlainNodes(LightningModule):
-    """As PyG's own example has it: a GAT in `self.gnn`, and a forward of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gnn = GAT(6, 8, 2, CLASSES, dropout=0.3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.gnn(x, edge_index)
-
-    def training_step(self, data: Data, batch_idx: int) -> Tensor:
-        return F.cross_entropy(self(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask])
-
-    def validation_step(self, data: Data, batch_idx: int) -> None:
-        predicted = self(data.x, data.edge_index)[data.val_mask].argmax(-1)
-        self.log("val_acc", (predicted == data.y[data.val_mask]).float().mean(), batch_size=1)
-
-    def test_step(self, data: Data, batch_idx: int) -> None:
-        self.log("test_acc", 0.5, batch_size=1)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.01)
-
-
-class EncoderAndHead(PlainNodes):
-    """An encoder of another width in `self.net`, and a head behind it: the head predicts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net, self.head = GAT(6, 8, 2, 8), nn.Linear(8, CLASSES)
-        del self.gnn
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.head(self.net(x, edge_index))
-        return out
-
-
-class TakesData(PlainNodes):
-    """A forward that takes the whole graph."""
-
-    def forward(self, data: Data) -> Tensor:  # type: ignore[override]
-        return self.gnn(data.x, data.edge_index)
-
-    def training_step(self, data: Data, batch_idx: int) -> Tensor:
-        return F.cross_entropy(self(data)[data.train_mask], data.y[data.train_mask])
-
-    def validation_step(self, data: Data, batch_idx: int) -> None:
-        self.log("val_acc", (self(data).argmax(-1) == data.y).float().mean(), batch_size=1)
-
-
-class NoForward(PlainNodes):
-    """No forward at all: the network is `self.model`, called in the steps."""
-
-    forward = LightningModule.forward
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = self.gnn
-        del self.gnn
-
-    def training_step(self, data: Data, batch_idx: int) -> Tensor:
-        return F.cross_entropy(self.model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask])
-
-    def validation_step(self, data: Data, batch_idx: int) -> None:
-        self.log("val_acc", 0.5, batch_size=1)
-
-
-class PlainGraphs(LightningModule):
-    """Graph classification as in PyG's example: two convolutions, a mean, a linear layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.lin = GATConv(6, 8), GATConv(8, 8), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        x = self.second(self.first(x, edge_index).relu(), edge_index)
-        out: Tensor = self.lin(global_mean_pool(x, batch))
-        return out
-
-    def training_step(self, data: Batch, batch_idx: int) -> Tensor:
-        return F.cross_entropy(self(data.x, data.edge_index, data.batch), data.y)
-
-    def validation_step(self, data: Batch, batch_idx: int) -> None:
-        predicted = self(data.x, data.edge_index, data.batch).argmax(-1)
-        self.log("val_acc", (predicted == data.y).float().mean(), batch_size=data.num_graphs)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.01)
-
-
-def curves(folder: str | Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(folder)).Reload()
-    return {tag: [(one.step, one.value) for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+from helpers.plain_projects import (
+    CLASSES,
+    EncoderAndHead,
+    NoForward,
+    PlainGraphs,
+    PlainNodes,
+    TakesData,
+    node_graph,
+    small_graphs,
+)
+from helpers.small_fits import curves
 
 
 def make_trainer(folder: Path, callbacks: list[Any], **options: Any) -> Trainer:
@@ -378,23 +267,6 @@ def test_given_data_and_truth_come_first(tmp_path: Path) -> None:
     assert found == pytest.approx(result.metrics["explain/gatt/truth_auroc"], abs=1e-6)
 
 
-def test_rows_of_a_csv_have_their_epoch(tmp_path: Path) -> None:
-    trainer = Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=CSVLogger(tmp_path, name="", version="run"),
-        callbacks=[ExplainCallback(protocols=["removal"], num_targets=5)],
-        enable_progress_bar=False,
-    )
-    trainer.fit(PlainNodes(), DataLoader([node_graph()]))
-    header, *rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
-    columns = header.split(",")
-    place = columns.index("explain/gatt/removal/pc_pearson")
-    explained = [row.split(",") for row in rows if row.split(",")[place]]
-    assert [row[columns.index("epoch")] for row in explained] == ["0", "1"]
-    assert (tmp_path / "run" / "figures").is_dir()
-
-
 def test_find_data_knows_every_source() -> None:
     graph, graphs = node_graph(), small_graphs()
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
@@ -406,77 +278,6 @@ def test_find_data_knows_every_source() -> None:
     assert choice.tolist() == list(range(20, 30))
     with pytest.raises(AttreeError, match="no loader of graphs"):
         find_data(trainer)
-
-
-@pytest.fixture
-def unreached(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No logger may ask for a host, nor leave a process behind."""
-    asked: list[str] = []
-    resolve = socket.getaddrinfo
-
-    def only_here(host: Any, *rest: Any, **more: Any) -> Any:
-        if host not in (None, "", "localhost", "127.0.0.1", "::1"):
-            asked.append(str(host))
-            raise OSError("tests have no network")
-        return resolve(host, *rest, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", only_here)
-    for name in ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "MLFLOW_ALLOW_FILE_STORE", "WANDB_SILENT"):
-        monkeypatch.setenv(name, "true")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield
-    if "wandb" in sys.modules:
-        sys.modules["wandb"].teardown()
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    _, alive = psutil.wait_procs(left, timeout=30)
-    assert not alive
-    assert not asked
-
-
-@pytest.mark.usefixtures("unreached")
-def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
-    from lightning.pytorch.loggers import WandbLogger
-
-    logger = WandbLogger(project="attree-test", save_dir=tmp_path, offline=True)
-    trainer = Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=logger,
-        callbacks=[ExplainCallback(protocols=["removal"], num_targets=5)],
-        enable_progress_bar=False,
-    )
-    trainer.fit(PlainNodes(), DataLoader([node_graph()]))
-    summary = set(logger.experiment.summary.keys())
-    assert "explain/gatt/removal/faithfulness" in summary
-    assert any(name.startswith("explain/case_study") for name in summary)
-    logger.experiment.finish()
-    (run,) = tmp_path.rglob("*.wandb")
-    assert run.stat().st_size > 0
-    assert list(tmp_path.rglob("media/images/**/*.png"))
-
-
-@pytest.mark.usefixtures("unreached")
-def test_mlflow_file_store_holds_scalars_and_figures(tmp_path: Path) -> None:
-    pytest.importorskip("mlflow", reason="mlflow is not installed (the extra `mlflow`)")
-    from lightning.pytorch.loggers import MLFlowLogger
-
-    logger = MLFlowLogger("attree-test", tracking_uri=f"file:{tmp_path}/runs")
-    trainer = Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        logger=logger,
-        default_root_dir=tmp_path,
-        callbacks=[ExplainCallback(protocols=["removal"], num_targets=5)],
-        enable_progress_bar=False,
-    )
-    trainer.fit(PlainNodes(), DataLoader([node_graph()]))
-    client = logger.experiment
-    history = client.get_metric_history(logger.run_id, "explain/gatt/removal/faithfulness")
-    assert len(history) == 2
-    assert any(path.name.startswith("case_study") for path in tmp_path.rglob("*.png"))
 
 
 def test_a_compiled_network_is_explained_as_it_was_written(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
@@ -22,6 +21,7 @@ from attree.data.counts import Counts
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier, SuperGAT
 from attree.paper import recipe
+from helpers.small_fits import curves
 
 
 def make_trainer(folder: Path, epochs: int, **arguments: Any) -> Trainer:
@@ -144,13 +144,6 @@ def by_hand(data: Rings, model: GraphClassifier, epochs: int, batches: int | Non
             }
         )
     return result
-
-
-def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """The scalars of a TensorBoard folder: steps and values by name."""
-    accumulator = EventAccumulator(str(folder)).Reload()
-    names = accumulator.Tags()["scalars"]
-    return {name: [(event.step, event.value) for event in accumulator.Scalars(name)] for name in names}
 
 
 def test_an_epochs_scalars_reach_loggers_callbacks_and_bar(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ def log_explanation(
         step: Where a fit's curves get them.
         in_bar: Show the headline in a fit's progress bar.
     """
-    together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
     stage = trainer.state.fn
     if stage is not None and stage != TrainerFn.FITTING:
+        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
         for name, value in metrics.items():
             pl_module.log(f"{stage.value}/{name}", value, batch_size=1, sync_dist=together)
         return
