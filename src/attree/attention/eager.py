@@ -22,13 +22,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     # Who has compiled anything has imported the compiler; importing it here would cost the others a second.
     compiler = "torch._dynamo" in sys.modules
-    model.eval()
+    if any(mode for _, mode in modes):
+        model.eval()
     try:
         with torch.compiler.set_stance("force_eager") if compiler else nullcontext():
             yield
     finally:
         for module, mode in modes:
-            module.training = mode
+            if module.training != mode:
+                module.training = mode
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
