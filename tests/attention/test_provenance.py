@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv
 
 from attree.attention import capture_attention
@@ -101,3 +102,50 @@ def test_a_convolution_that_fails_leaves_no_mode_open(mode: Counting | None) -> 
         capture_attention(Net(mode, fails=True), X, EDGES)
     assert _get_current_dispatch_mode() is None
     assert capture_attention(Net(), X, EDGES).num_layers == 2
+
+
+class Forces(nn.Module):
+    """A model that takes gradients in its forward, through a layer that is computed again for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GATConv(3, 4), GATConv(4, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            hidden = checkpoint(self.first, x, edge_index, use_reentrant=False)
+            out = self.second(hidden.relu(), edge_index)
+            (self.force,) = torch.autograd.grad(out.sum(), x)
+        return out.detach()
+
+
+def test_a_layer_that_is_computed_again_in_a_backward_pass_leaves_no_mode_open() -> None:
+    captured = capture_attention(Forces(), X, EDGES)
+    assert captured.num_layers == 2
+    assert _get_current_dispatch_mode() is None
+
+
+class OpensAMode(GATConv):
+    """A convolution that opens a mode, which its model closes."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.mode = Counting()
+        self.mode.__enter__()
+        return super().forward(*args, **kwargs)
+
+
+class ClosesIt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = OpensAMode(3, 4), GATConv(4, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.first(x, edge_index)
+        self.first.mode.__exit__(None, None, None)
+        return self.second(x.relu(), edge_index)
+
+
+def test_modes_that_cross_a_convolutions_end_are_closed_in_their_order() -> None:
+    assert capture_attention(ClosesIt(), X, EDGES).num_layers == 2
+    assert _get_current_dispatch_mode() is None

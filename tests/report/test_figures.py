@@ -76,7 +76,9 @@ def test_sweep_says_what_is_undefined() -> None:
     some, diverged = sweep_table(), sweep_table().assign(**{metrics[1]: np.nan})
     figure = sweep_figure({"weight_decay": some, "dropout": diverged}, metrics)
     notes = [(axes.get_title(loc="right"), [text.get_text() for text in axes.texts]) for axes in figure.axes]
-    assert notes == [("", []), ("", []), ("1 undefined", []), ("", ["undefined in all runs"])]
+    assert notes == [("", []), ("", []), ("1 undefined", []), ("", ["all undefined"])]
+    infinite = sweep_figure({"lr": some.assign(**{"val/acc": [np.inf, 0.9, 0.6, 0.6]})}, ["val/acc"])
+    assert infinite.axes[0].get_title(loc="right") == "1 undefined"
 
 
 def small_tree() -> ComputationTree:

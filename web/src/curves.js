@@ -12,10 +12,12 @@ const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 }
 /** Panels, one a kind of metric; null if there are no curves. The first kinds stand open, the rest fold away. */
 export function curvePanels(content, colors) {
   const panels = new Map();
+  const dash = dashes(content.methods);
   for (const curve of content.curves) {
     const points = curve.points.filter(([, value]) => value !== null);
     if (points.length === 0) continue;
     const own = { ...describe(content, curve.name), points };
+    own.dash = dash[own.method];
     panels.set(own.panel, [...(panels.get(own.panel) ?? []), own]);
   }
   if (panels.size === 0) return null;
@@ -44,11 +46,22 @@ function describe(content, name) {
   return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
 }
 
+/** A dash for each method: by its place, or the next one if a method of the same colour has that. */
+function dashes(methods) {
+  const taken = new Set();
+  return methods.map(({ color }, place) => {
+    const tries = DASHES.map((_, step) => DASHES[(place + step) % DASHES.length]);
+    const dash = tries.find((one) => !taken.has(`${color} ${one}`)) ?? tries[0];
+    taken.add(`${color} ${dash}`);
+    return dash;
+  });
+}
+
 class Panel {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place) => ({
       ...curve,
-      dash: DASHES[(curve.method < 0 ? place : curve.method) % DASHES.length],
+      dash: curve.method < 0 ? DASHES[place % DASHES.length] : curve.dash,
       color: curve.hue ? standingOut(colors, curve.hue) : colors.ink,
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 Marks = frozenset[int]
 NONE: Marks = frozenset()
@@ -39,31 +45,33 @@ class Provenance(TorchDispatchMode):
         super().__init__()
         self.blurred = False
         self._is_paused = False
-        self._is_open = False
+        self._depth = 0
         # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
         self._marks: dict[StorageWeakRef, Marks] = {}
 
-    def __enter__(self) -> Provenance:
-        self._is_open = True
-        super().__enter__()
-        return self
-
     def __exit__(self, *exception: Any) -> None:
-        if self._is_open:  # not if it was paused when an exception came
-            self._is_open = False
-            super().__exit__(*exception)
+        self._put_back()  # an exception may have come while it was paused
+        super().__exit__(*exception)
 
     def pause(self) -> None:
         """Hand on nothing until `resume`: for who marks the outcome of a whole computation at once."""
         self._is_paused = True
-        if self._is_open and _get_current_dispatch_mode() is self:  # or a mode of the model's own is above this one
-            self.__exit__(None, None, None)
+        if _get_current_dispatch_mode() is self:  # or a mode of the model's own is above this one
+            _pop_mode()
+            self._depth = len(_get_current_dispatch_mode_stack())
 
     def resume(self) -> None:
         """Go on."""
         self._is_paused = False
-        if not self._is_open:
-            self.__enter__()
+        self._put_back()
+
+    def _put_back(self) -> None:
+        """Stand where this stood among torch's modes. The stack itself is asked: backward passes restore it."""
+        stack = _get_current_dispatch_mode_stack()
+        if not any(mode is self for mode in stack):
+            above = [_pop_mode() for _ in stack[self._depth :]]
+            for mode in (self, *reversed(above)):
+                _push_mode(mode)
 
     def mark(self, value: Any, mark: int) -> None:
         """Give all tensors in `value` this mark alone."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -182,7 +184,8 @@ class ExplainCallback(Callback):
         place(trainer, self, self._after_training)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._evaluator_of(trainer, pl_module).try_out()
+        self._evaluator_of(trainer, pl_module)
+        self._try_out(trainer, pl_module)
         self._board = Board.of(trainer, self.name)
         self._has_layout = False
 
@@ -283,6 +286,13 @@ class ExplainCallback(Callback):
         """What graphs are called in their dataset, where targets are positions in a batch."""
         graphs = self._evaluator is not None and self._evaluator.subject.batch is not None
         return self.targets if graphs else None
+
+    def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
+        alone = replace(self.settings, num_targets=1, ground_truth=False, random_draws=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            make_evaluator(trainer, pl_module, alone, warn=False)[0].evaluate()
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what this call of the trainer came to, then show it."""

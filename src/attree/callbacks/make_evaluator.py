@@ -60,7 +60,11 @@ class ExplainSettings:
 
 
 def make_evaluator(
-    trainer: Trainer, pl_module: LightningModule, settings: ExplainSettings, targets: Tensor | None = None
+    trainer: Trainer,
+    pl_module: LightningModule,
+    settings: ExplainSettings,
+    targets: Tensor | None = None,
+    warn: bool = True,
 ) -> tuple[Evaluator, Tensor, Facts]:
     """Set up the evaluation of a trainer's model on a trainer's data.
 
@@ -69,6 +73,7 @@ def make_evaluator(
         pl_module: The model, on its device.
         settings: What to evaluate.
         targets: Targets of a run that is resumed; None chooses anew.
+        warn: Look for what attention does not see of the model, and warn of it.
 
     Returns:
         The evaluator; what its targets are called in the dataset: node ids, or positions of graphs; what is known of
@@ -106,6 +111,7 @@ def make_evaluator(
         random_draws=settings.random_draws,
         seed=settings.seed,
         shard=Shard(trainer.global_rank, trainer.world_size),
+        warn=warn,
     )
     return evaluator, targets.cpu(), Facts.of(graph, subject, data.class_names, data.node_types)
 

@@ -57,7 +57,6 @@ class Evaluator:
         subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
-        self._shard = shard
         self.methods = make_methods(methods, seed=seed)
         self.protocols = tuple(dict.fromkeys(resolve_protocol(one, subject.model) for one in protocols))
         self.targets = subject.targets(targets)
@@ -81,14 +80,6 @@ class Evaluator:
     def explained(self) -> Tensor:
         """What is worth saving explanations of: the targets that have ground truth, or the chosen ones."""
         return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
-
-    def try_out(self) -> None:
-        """Evaluate one target, so that a subject that cannot be evaluated is refused now, not many epochs later."""
-        one, methods = self.targets[:1], self.methods.values()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
-            alone = Evaluator(self.subject, one, methods, self.protocols, random_draws=1, shard=self._shard, warn=False)
-            alone.evaluate()
 
     def evaluate(self, progress: Progress | None = None) -> Evaluation:
         """Measure with the model's weights of now; metrics are the same in every process.

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from attree.data.base import DatasetModule
 from attree.errors import expect
 from attree.models.data_check import check_data
-from attree.models.scalars import FitScalars
+from attree.models.scalars import TimedSaves, publish
 from attree.models.totals import Totals
 
 Stage = Literal["train", "val", "test"]
@@ -54,7 +54,7 @@ class Classifier(LightningModule):
         self.weight_decay = weight_decay
         self.train_totals = Totals()
         self.evaluation_totals = Totals()
-        self.scalars = FitScalars()
+        self.saves = TimedSaves()
 
     def setup(self, stage: str) -> None:
         """Refuse data of attree's that this model cannot classify, before anything runs."""
@@ -70,7 +70,6 @@ class Classifier(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self.train_totals.reset()
-        self.scalars.drop()
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         logits, y = self.examples(batch, "train")
@@ -84,17 +83,16 @@ class Classifier(LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Data, batch_idx: int) -> None:
         # Now, so that callbacks find it when the epoch ends: their hooks come before this module's.
         if self.trainer.is_last_batch:
-            self._put_train_loss()
+            self._publish_train_loss()
 
     def on_train_epoch_end(self) -> None:
         if self.train_totals.batches and not self.trainer.is_last_batch:  # the fit stops within an epoch
-            self._put_train_loss()
-        self.scalars.log(self.trainer)
-        self.scalars.save(self.trainer)
+            self._publish_train_loss()
+        self.saves.save(self.trainer)
 
-    def _put_train_loss(self) -> None:
+    def _publish_train_loss(self) -> None:
         loss, _ = self.train_totals.means(self)
-        self.scalars.put(self.trainer, {"train/loss": loss})
+        publish(self.trainer, {"train/loss": loss})
 
     def on_validation_epoch_start(self) -> None:
         self.evaluation_totals.reset()
@@ -126,8 +124,7 @@ class Classifier(LightningModule):
             # `validate` and `test` return and print what is logged; it is the same in all processes.
             self.log_dict(values, sync_dist=True)
         elif not self.trainer.sanity_checking:
-            self.scalars.put(self.trainer, values, in_bar={f"{stage}/acc"})
-            self.scalars.log(self.trainer)
+            publish(self.trainer, values, in_bar={f"{stage}/acc"})
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         # `foreach` is PyTorch's default on GPUs; on CPUs it gives the same numbers in fewer calls.

@@ -13,55 +13,52 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import Tensor
 
 
-class FitScalars:
-    """Scalars of a fit's epochs, put where `LightningModule.log` would put them, without what it costs.
+def publish(trainer: Trainer, values: Mapping[str, Tensor], in_bar: Container[str] = ()) -> None:
+    """Put values of a fit where `LightningModule.log` would put them, without what it costs.
 
     That is a tenth of a full-batch epoch on a small graph for three scalars, since it keeps sums over batches and
-    processes of each. Here the values are final and the same in all processes. Whoever monitors or reads them
-    (checkpoints, early stopping, schedulers, the progress bar) finds them at once. Loggers get those of a step
-    together, and save at most once in `save_every` seconds: each time wakes a thread that writes, beside those that
-    compute.
+    processes of each. Here the values are final and the same in all processes. They go to the loggers, to whoever
+    monitors or reads them (checkpoints, early stopping, schedulers) and to the progress bar.
 
     Args:
-        save_every: The least time between two saves, in seconds.
+        trainer: The trainer, in a hook of its fit after the step that the values belong to.
+        values: The values by name, as tensors of one number.
+        in_bar: Names that the progress bar shows.
+    """
+    numbers = dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+    trainer.callback_metrics.update(values)
+    trainer.logged_metrics.update(values)
+    trainer.progress_bar_metrics.update({name: number for name, number in numbers.items() if name in in_bar})
+    log_scalars(trainer, {**numbers, "epoch": trainer.current_epoch}, max(trainer.global_step - 1, 0))
+
+
+class TimedSaves:
+    """Has loggers write to disk what they were given: now and then, and when the last epoch of a fit ends.
+
+    Each time wakes a thread that writes, beside those that compute: a full-batch epoch on a small graph feels it.
+
+    Args:
+        every: The least time between two saves, in seconds.
     """
 
-    def __init__(self, save_every: float = 1.0) -> None:
-        self.save_every = save_every
-        self._waiting: dict[str, float] = {}
+    def __init__(self, every: float = 1.0) -> None:
+        self.every = every
         self._saved = -math.inf
 
-    def put(self, trainer: Trainer, values: Mapping[str, Tensor], in_bar: Container[str] = ()) -> None:
-        """Show values to all but the loggers, which get them at the next `log`.
-
-        Args:
-            trainer: The trainer, in a hook of its fit after the step that the values belong to.
-            values: The values by name, as tensors of one number.
-            in_bar: Names that the progress bar shows.
-        """
-        numbers = dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
-        trainer.callback_metrics.update(values)
-        trainer.logged_metrics.update(values)
-        trainer.progress_bar_metrics.update({name: number for name, number in numbers.items() if name in in_bar})
-        self._waiting |= numbers
-
-    def log(self, trainer: Trainer) -> None:
-        """Log what was put since the last call, before another step is made."""
-        if self._waiting:
-            log_scalars(trainer, {**self._waiting, "epoch": trainer.current_epoch}, max(trainer.global_step - 1, 0))
-            self._waiting = {}
-
     def save(self, trainer: Trainer) -> None:
-        """Have loggers write to disk what they were given, unless they did so a moment ago."""
+        """Save, unless that was done a moment ago; in the hook that ends an epoch, after all others."""
         now = time.monotonic()
-        if now - self._saved >= self.save_every:
+        # A module that was copied to another machine brings along a time of that one's clock, which may lie ahead.
+        if not 0 <= now - self._saved < self.every or _is_last_epoch(trainer):
             for logger in trainer.loggers:
                 logger.save()
             self._saved = now
 
-    def drop(self) -> None:
-        """Forget what waits: its fit did not come to log it."""
-        self._waiting = {}
+
+def _is_last_epoch(trainer: Trainer) -> bool:
+    steps, epochs = trainer.max_steps, trainer.max_epochs
+    is_over = 0 <= steps <= trainer.global_step or (epochs is not None and 0 <= epochs <= trainer.current_epoch + 1)
+    return trainer.should_stop or is_over
 
 
 def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:

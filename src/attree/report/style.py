@@ -175,7 +175,7 @@ def note_undefined(axes: Axes, undefined: int, total: int) -> None:
         axes.set_title(f"{undefined} undefined", loc="right", fontsize=SMALL_SIZE, color=INK, pad=2)
     elif undefined:
         middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-        axes.text(0.5, 0.5, "undefined in all runs", fontsize=SMALL_SIZE, color=INK, **middle)
+        axes.text(0.5, 0.5, "all undefined", fontsize=SMALL_SIZE, color=INK, **middle)
 
 
 def picture_axes(axes: Axes, title: str = "", half_width: float = 1.0, half_height: float = 1.0) -> None:

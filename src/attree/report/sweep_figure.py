@@ -71,7 +71,8 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
             known = [name for name in names if name in table]
             for name in known:
                 _draw_curve(axes, table, name, *looks[name])
-            note_undefined(axes, int(table[known].isna().sum().sum()), table[known].size)
+            defined = np.isfinite(table[known].to_numpy(dtype=np.float64))
+            note_undefined(axes, int((~defined).sum()), defined.size)
             _name_settings(axes, table)
         shown = [name for name in names if any(name in table for table in results.values())]
         handles = [looks[name][0].handle(line=looks[name][1], size=4.5) for name in shown]

@@ -119,10 +119,12 @@ var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
+  const dash = dashes(content.methods);
   for (const curve of content.curves) {
     const points = curve.points.filter(([, value]) => value !== null);
     if (points.length === 0) continue;
     const own = { ...describe(content, curve.name), points };
+    own.dash = dash[own.method];
     panels.set(own.panel, [...panels.get(own.panel) ?? [], own]);
   }
   if (panels.size === 0) return null;
@@ -151,11 +153,20 @@ function describe(content, name) {
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
   return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
 }
+function dashes(methods) {
+  const taken = /* @__PURE__ */ new Set();
+  return methods.map(({ color }, place2) => {
+    const tries = DASHES.map((_, step2) => DASHES[(place2 + step2) % DASHES.length]);
+    const dash = tries.find((one) => !taken.has(`${color} ${one}`)) ?? tries[0];
+    taken.add(`${color} ${dash}`);
+    return dash;
+  });
+}
 var Panel = class {
   constructor(title, curves, range, colors) {
     this.curves = curves.map((curve, place2) => ({
       ...curve,
-      dash: DASHES[(curve.method < 0 ? place2 : curve.method) % DASHES.length],
+      dash: curve.method < 0 ? DASHES[place2 % DASHES.length] : curve.dash,
       color: curve.hue ? standingOut(colors, curve.hue) : colors.ink
     }));
     const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
