@@ -80,7 +80,7 @@ class RowsAtTheEnd(Callback):
 
 @pytest.mark.parametrize(
     ("arguments", "last"),
-    [({}, 5), ({"max_steps": 3}, 2), ({"callbacks": [EarlyStopping("val/acc", 1e9, patience=2)]}, 1)],
+    [({}, 5), ({"max_steps": 3}, 2), ({"callbacks": [EarlyStopping("val/acc", 1e9, patience=2)]}, 2)],
 )
 def test_all_is_on_disk_when_training_ends(arguments: dict[str, Any], last: int, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -49,16 +49,17 @@ class TimedSaves:
         """Save, unless that was done a moment ago; in the hook that ends an epoch, after all others."""
         now = time.monotonic()
         # A module that was copied to another machine brings along a time of that one's clock, which may lie ahead.
-        if not 0 <= now - self._saved < self.every or _is_last_epoch(trainer):
+        if not 0 <= now - self._saved < self.every or _may_be_last_epoch(trainer):
             for logger in trainer.loggers:
                 logger.save()
             self._saved = now
 
 
-def _is_last_epoch(trainer: Trainer) -> bool:
+def _may_be_last_epoch(trainer: Trainer) -> bool:
     steps, epochs = trainer.max_steps, trainer.max_epochs
     is_over = 0 <= steps <= trainer.global_step or (epochs is not None and 0 <= epochs <= trainer.current_epoch + 1)
-    return trainer.should_stop or is_over
+    # Early stopping makes up its mind later than this.
+    return is_over or trainer.should_stop or bool(trainer.early_stopping_callbacks)
 
 
 def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
