@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "LayerRecord",
     "align_layers",
     "capture_attention",
+    "capture_run",
     "check_features",
     "evaluating",
     "record_layers",
@@ -134,10 +135,20 @@ def capture_attention(
         graph = LoopedGraph(edge_index, num_nodes)
     else:
         expect(graph.matches(edge_index, num_nodes), "graph", "the looped graph of `edge_index`", "another graph")
+    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, calls)
 
-    def run() -> Any:
-        return model(x, edge_index, *args, **kwargs)
 
+def capture_run(
+    model: nn.Module, run: Callable[[], Any], graph: LoopedGraph, calls: Sequence[int] | None = None
+) -> Attention:
+    """As `capture_attention`, for a call of any form.
+
+    Args:
+        model: The model.
+        run: Calls it on `graph`.
+        graph: The looped graph.
+        calls: `Attention.calls` of an earlier pass of the model.
+    """
     with evaluating(model), lean_messages(model), torch.no_grad():
         with record_layers(model, follow=calls is None) as records:
             output = run()
