@@ -28,7 +28,7 @@ ORDER = (
         "config_files",
     ),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
-    *("report", "callbacks", "sweep", "paper", "cli", "explain"),
+    *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     expect(len(arguments.protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     share = process_share()
     methods = make_methods(arguments.methods, seed=arguments.seed)
-    run = load_run(arguments.run)
+    run = load_run(arguments.run, allow=arguments.allow)
     named = [] if arguments.protocols == NO_PROTOCOLS else arguments.protocols
     protocols = tuple(dict.fromkeys(resolve_protocol(one, run.net) for one in named))
     explained = explained_of(
@@ -159,6 +159,14 @@ def _parser() -> argparse.ArgumentParser:
         type=words,
         default=["removal"],
         help=f"of {', '.join(protocol_names())}, or none for scores alone (default: removal)",
+    )
+    parser.add_argument(
+        "--allow",
+        type=words,
+        action="extend",
+        default=[],
+        metavar="CLASS,...",
+        help="classes beside attree's own that the run's config may use, by import path: their code is run",
     )
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
     parser.add_argument("--overwrite", action="store_true", help="replace what another call has left in the folder")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
-from lightning.pytorch.cli import LightningArgumentParser
 from torch import nn
 
 from attree.cli.checkpoint import mismatch, read_checkpoint, run_of
-from attree.errors import ArgumentError, MissingDataError
+from attree.errors import ArgumentError, MissingDataError, expect
+from attree.runs.classes import build_run
 from attree.yaml_files import read_yaml
 
 
@@ -38,15 +39,24 @@ class FinishedRun:
         return net if isinstance(net, nn.Module) else self.module
 
 
-def load_run(path: str | Path) -> FinishedRun:
-    """Load a finished run of `attree fit`.
+def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
+    """Load a finished run of `attree fit`, without running code that its files bring.
+
+    A run's config names classes. Attree's own are made; any other class has to be allowed by name, because the run
+    decides what arguments it is called with. The checkpoint is read as tensors and plain values alone.
 
     Args:
         path: Its folder, such as `logs/infection/version_0`, or a checkpoint `.../checkpoints/last.ckpt` in it.
+        allow: Import paths of other classes that the run may use, as its config spells them:
+            `["mypkg.MyModule", "torch_geometric.nn.GAT"]`.
 
     Raises:
+        ArgumentError: The config names a class that is not allowed.
         MissingDataError: There is no such run, or its config or checkpoint is gone.
     """
+    expect(isinstance(path, str | Path), "path", "a run's folder or checkpoint", path)
+    names = not isinstance(allow, str) and all(isinstance(one, str) for one in allow)
+    expect(names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
     path = Path(path)
     checkpoint = path if path.is_file() else path / "checkpoints" / "last.ckpt"
     folder = run_of(checkpoint) or path
@@ -59,18 +69,15 @@ def load_run(path: str | Path) -> FinishedRun:
     config = read_yaml(config_file)
     if not isinstance(config, dict) or not {"model", "data"} <= set(config):
         raise ArgumentError(f"Expected {config_file} to be a run's config, with `model` and `data`, but it is not.")
-    parser = LightningArgumentParser()
-    parser.add_lightning_class_args(LightningDataModule, "data", subclass_mode=True)
-    parser.add_lightning_class_args(LightningModule, "model", subclass_mode=True)
-    for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
-        parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
-    wanted = {"data": config["data"], "model": config["model"]}
-    for target in ("in_channels", "out_channels"):  # what the data gives
-        wanted["model"].get("init_args", {}).get("net", {}).get("init_args", {}).pop(target, None)
-    made = parser.instantiate_classes(parser.parse_object(wanted))
+    data, module = build_run(config, config_file, allow)
+    if not (isinstance(data, LightningDataModule) and isinstance(module, LightningModule)):
+        raise ArgumentError(
+            f"Expected {config_file} to name a LightningDataModule and a LightningModule, but it names "
+            f"{type(data).__name__} and {type(module).__name__}."
+        )
     state = read_checkpoint(checkpoint)["state_dict"]
     try:
-        made.model.load_state_dict(state)
+        module.load_state_dict(state)
     except RuntimeError as error:
         raise mismatch(error, str(checkpoint)) from error
-    return FinishedRun(folder, config, made.model.eval(), made.data)
+    return FinishedRun(folder, config, module.eval(), data)
