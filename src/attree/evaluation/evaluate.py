@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from attree.attribution import AttributionMethod
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, expect
+from attree.errors import expect
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
 from attree.evaluation.targets import named_targets
@@ -17,6 +17,7 @@ from attree.faithfulness import Protocol
 from attree.faithfulness.reduction import Progress
 from attree.subject import Head, Subject
 from attree.subject.head import Mode, ReturnType
+from attree.subject.labels import check_labels
 from attree.subject.readout import Readout
 from attree.subject.subject import Targets
 
@@ -82,15 +83,5 @@ def evaluate(
 def _subject(model: nn.Module, data: Data, readout: Readout, head: Head) -> Subject:
     """The model on the data; labels that are no classes of its outputs are noticed."""
     subject = Subject.of_data(model, data, readout=readout, head=head)
-    y = data.get("y")
-    if isinstance(y, Tensor) and head.mode is None and y.is_floating_point() and not bool((y == y.round()).all()):
-        raise ArgumentError(
-            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers "
-            "(`regression`?), but got None."
-        )
-    resolved = head.resolve(subject.attention.output)
-    if resolved.mode == "multiclass_classification" and isinstance(y, Tensor) and y.numel() and y.dim() == 1:
-        classes = subject.attention.output.shape[1]
-        fits = int(y.max()) < classes
-        expect(fits, "model", f"one whose outputs fit labels up to {int(y.max())}", f"{classes} columns of outputs")
+    check_labels(data.get("y"), subject.attention.output, head)
     return subject

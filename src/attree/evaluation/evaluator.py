@@ -66,7 +66,9 @@ class Evaluator:
         self._columns = {name: _columns(name, method, random_draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if method.is_random]
-        self._comparison = FaithfulnessComparison(columns, fixed).to(subject.device)
+        # Alone, it asks no other process for pairs: those of a script may be elsewhere, or gone.
+        together = shard.world_size > 1
+        self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
         self._reducer: Reducer | None = None
         bypass = bypass_of(subject, self.targets)

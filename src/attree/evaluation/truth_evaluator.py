@@ -28,7 +28,7 @@ class TruthEvaluator:
         self._pairs = subject_pairs(subject, truth.targets.to(subject.device)[positions])
         source, destination = subject.graph.edge_index[:, self._pairs.edges]
         self._labels = truth.labels(positions[self._pairs.owner], source, destination)
-        self._metric = TruthAUROC().to(subject.device)
+        self._metric = TruthAUROC(sync_on_compute=shard.world_size > 1).to(subject.device)
         self._kept: dict[AttributionMethod, Tensor] = {}
 
     def auroc(self, subject: Subject, method: AttributionMethod) -> Tensor:

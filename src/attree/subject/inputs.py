@@ -15,6 +15,15 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import COUNT_NAMES, Kind, argument_kind
 from attree.subject.data_forward import DataForward
 
+HETEROGENEOUS = (
+    "Expected a graph with one kind of node and edge, but got a heterogeneous one. "
+    "`data.to_homogeneous()` makes one of it, for a model of one kind."
+)
+"""What is said of a graph with several kinds of nodes or edges."""
+
+WHOLE = ("batch", "data")
+"""What a `forward` calls its only argument where that is a whole graph or batch, whatever else has that name."""
+
 
 @dataclass(frozen=True)
 class ModelInputs:
@@ -90,7 +99,7 @@ def bind_data(model: nn.Module, data: Data) -> tuple[nn.Module, ModelInputs]:
     required = [
         one for one in parameters if one.default is Parameter.empty and one.kind is not Parameter.VAR_POSITIONAL
     ]
-    if len(required) == 1 and required[0].name not in data:
+    if len(required) == 1 and (required[0].name not in data or required[0].name in WHOLE):
         whole = DataForward(model, data)
         return whole, ModelInputs.of(whole, data.x, data.edge_index, **whole.attributes())
     first = [one.name for one in parameters[:2]]
@@ -126,7 +135,7 @@ def _look_up(data: Data, name: str) -> Any:
 
 def _check_data(data: Any) -> None:
     if isinstance(data, HeteroData):
-        raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
+        raise UnsupportedModelError(HETEROGENEOUS)
     expect(isinstance(data, Data), "data", "a torch_geometric.data.Data or a Batch of them", type(data).__name__)
     for name in ("x", "edge_index"):
         given = data.get(name, None)

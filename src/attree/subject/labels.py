@@ -1,0 +1,61 @@
+"""Whether labels can be those of a model's outputs: one rule for all who explain a model on labelled data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attree.errors import ArgumentError, expect
+from attree.subject.head import Head
+
+
+def check_labels(labels: Any, output: Tensor, head: Head) -> None:
+    """Raise an `ArgumentError` where labels say that outputs are no classes, and the caller has not said what they are.
+
+    Real numbers are no classes. Several columns of labels are none either, unless each row marks exactly one of as many
+    classes as the outputs have. Classes need a column each, two need one column at least.
+
+    Args:
+        labels: The labels `y` of a graph or batch, or None.
+        output: The outputs of the model, [rows] or [rows, columns].
+        head: What the caller said that the outputs mean.
+    """
+    if not isinstance(labels, Tensor) or labels.numel() == 0:
+        return
+    columns = 1 if output.dim() == 1 else output.shape[1]
+    wide = labels.dim() > 1 and labels[0].numel() > 1
+    if head.mode is None and wide and not _is_one_hot(labels, columns):
+        raise ArgumentError(
+            f"Expected argument `mode` to say what is predicted, as the labels `data.y` have {labels[0].numel()} columns "
+            "(`binary_classification` for several labels a row, `regression` for several numbers), but got None."
+        )
+    known = labels[labels.isfinite()] if labels.is_floating_point() else labels
+    if head.mode is None and known.is_floating_point() and bool((known != known.round()).any()):
+        raise ArgumentError(
+            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers (`regression`?), "
+            "but got None."
+        )
+    mode = head.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
+    if wide or known.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):
+        return
+    highest = int(known.max())
+    got = f"{columns} column{'s' if columns > 1 else ''} of outputs"
+    expect(highest < max(columns, 2), "model", f"one whose outputs fit labels up to {highest}", got)
+
+
+def _is_one_hot(labels: Tensor, columns: int) -> bool:
+    is_bit = bool(((labels == 0) | (labels == 1)).all())
+    return is_bit and labels.dim() == 2 and labels.shape[1] == columns and bool((labels.sum(dim=1) == 1).all())
+
+
+def count_classes(labels: Any) -> int | None:
+    """One more than the highest label; None where labels are no classes, or there are none.
+
+    >>> count_classes(torch.tensor([0, 2, 1])), count_classes(torch.tensor([0.5])), count_classes(None)
+    (3, None, None)
+    """
+    if not isinstance(labels, Tensor) or labels.numel() == 0 or labels.is_floating_point():
+        return None
+    return None if labels.dim() > 1 and labels[0].numel() > 1 else int(labels.max()) + 1
