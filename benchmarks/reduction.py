@@ -32,7 +32,7 @@ from torch_geometric.nn import GAT as PyGGAT
 from torch_geometric.nn import TransformerConv
 
 from attree.attention import LoopedGraph
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import Pairs, subgraph_pairs
 from attree.data import Arxiv, Planetoid
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction
@@ -87,7 +87,7 @@ def forward_per_pair(net: nn.Module, x: Tensor, edge_index: Tensor, edges: list[
         def tap(_: nn.Module, scores: Tensor, softmax: Callable[[Tensor], Tensor], at: Tensor = edge) -> Tensor:
             return reduced_softmax(PROTOCOL, scores, at[at < scores.shape[0]], softmax)  # no self-loops in some layers
 
-        with tap_softmax(net, tap):
+        with hook_softmax(net, tap):
             net(x, edge_index)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_geometric.explain import Explainer, GraphMaskExplainer
 from torch_geometric.explain.algorithm.utils import set_masks
 
-from attree.attention.softmax_tap import attention_convs
+from attree.attention.softmax_hook import attention_convs
 from attree.attribution import METHODS, Pairs
 from attree.evaluation.shard import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator

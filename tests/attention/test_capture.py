@@ -19,8 +19,8 @@ from torch_geometric.nn import (
 )
 
 from attree.attention import Attention, LoopedGraph, capture_attention
-from attree.attention.capture import evaluating
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.capture import eval_mode
+from attree.attention.softmax_hook import hook_softmax
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 GRAPHS = pytest.mark.parametrize("edge_index", [CLEAN, MESSY], ids=["clean", "messy"])
@@ -170,7 +170,7 @@ def test_leaves_nothing_behind_when_the_model_raises() -> None:
         capture_attention(model, X, MESSY)
     assert snapshot(model) == before
     assert _get_current_dispatch_mode() is None
-    with pytest.raises(KeyError, match="inside"), evaluating(model):
+    with pytest.raises(KeyError, match="inside"), eval_mode(model):
         raise KeyError("inside")
     assert model.training
 
@@ -186,8 +186,8 @@ def test_taps_nest_and_unwind() -> None:
 
         return record
 
-    with tap_softmax(model, tap("outer")):
-        with tap_softmax(model, tap("inner")):
+    with hook_softmax(model, tap("outer")):
+        with hook_softmax(model, tap("inner")):
             model(X, CLEAN)
         model(X, CLEAN)
     model(X, CLEAN)

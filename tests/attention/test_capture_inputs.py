@@ -13,7 +13,7 @@ from torch_geometric.nn import GAT, GATConv, TransformerConv
 import attree.models
 from attree.attention import Attention, capture_attention
 from attree.attention.bypass import measure_bypass
-from attree.attention.eager import evaluating, uncompiled
+from attree.attention.eager import eval_mode, uncompiled
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, MESSY, Stack, X, snapshot
 
@@ -68,10 +68,10 @@ def test_compiled_again_after_evaluating() -> None:
         return module
 
     compiled = torch.compile(nn.Sequential(nn.Linear(4, 4)), backend=backend)
-    with evaluating(compiled):
+    with eval_mode(compiled):
         compiled(X)
     assert runs == []
-    with pytest.raises(KeyError), evaluating(compiled):
+    with pytest.raises(KeyError), eval_mode(compiled):
         raise KeyError
     compiled(X)
     assert len(runs) == 1

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer, seed_everything
 from torch_geometric.data import Batch
 
 from attree.attention import LoopedGraph
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
@@ -78,7 +78,7 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
         assert float(scores[pair]) == pytest.approx(expected, abs=1e-9)
         assert graphs.batch[graph.source[edge]] == owner
 
-        with torch.no_grad(), tap_softmax(model, removal_of(edge)):
+        with torch.no_grad(), hook_softmax(model, removal_of(edge)):
             after = model(graphs.x, graphs.edge_index, graphs.batch).softmax(-1)
         predicted = int(before[owner].argmax())
         drop = float(before[owner, predicted] - after[owner, predicted])

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.utils import coalesce
 
 from attree.attention import LoopedGraph
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
@@ -100,7 +100,7 @@ def test_the_authors_dpc_is_that_of_the_most_probable_class(shop: Workshop) -> N
                 weights[edge] = 0.0
                 return weights
 
-            with tap_softmax(model, mute):
+            with hook_softmax(model, mute):
                 after = model(graph.x, graph.edge_index).softmax(dim=-1)
             target = int(pairs.targets[owner])
             deltas.append(float(before[target].max() - after[target].max()))

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eager import evaluating, score_tensor
-from attree.attention.lean_messages import lean_messages
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.inplace_messages import inplace_messages
+from attree.attention.softmax_hook import hook_softmax
 
 NEGLIGIBLE = 1e-3
 """Up to this spread, outputs without attention count as the same for all: norms magnify rounding errors to it."""
@@ -93,15 +93,15 @@ def measure_bypass(
     def run(features: Tensor) -> Tensor:
         return score_tensor(model(features, edge_index, *args, **kwargs))
 
-    with evaluating(model), lean_messages(model):
+    with eval_mode(model), inplace_messages(model):
         usual = run(x)
-        with tap_softmax(model, _no_weight):
+        with hook_softmax(model, _no_weight):
             without = run(x)
         outputs = [usual, without]
         if usual.shape[0] == 1:
             # There is no other row to tell it from, so it is told from that of the graph without features.
             outputs[0] = torch.cat([usual, run(torch.zeros_like(x))])
-            with tap_softmax(model, _no_weight):
+            with hook_softmax(model, _no_weight):
                 outputs[1] = torch.cat([without, run(torch.zeros_like(x))])
     apart, apart_without = (_spread(output) for output in outputs)
     if math.isnan(apart) or math.isnan(apart_without):

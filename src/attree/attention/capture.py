@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.alignment import align_layer
-from attree.attention.chain import find_chain
-from attree.attention.chain_check import check_chain
-from attree.attention.eager import evaluating
-from attree.attention.lean_messages import lean_messages
+from attree.attention.chain import check_chain, find_chain
+from attree.attention.eager import eval_mode
+from attree.attention.inplace_messages import inplace_messages
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.errors import UnsupportedModelError, expect
@@ -25,7 +24,7 @@ __all__ = [
     "capture_attention",
     "capture_run",
     "check_features",
-    "evaluating",
+    "eval_mode",
     "record_layers",
 ]
 
@@ -149,7 +148,7 @@ def capture_run(
         graph: The looped graph.
         calls: `Attention.calls` of an earlier pass of the model.
     """
-    with evaluating(model), lean_messages(model), torch.no_grad():
+    with eval_mode(model), inplace_messages(model), torch.no_grad():
         with record_layers(model, follow=calls is None) as records:
             output = run()
         attention = align_layers(records, graph, output, calls)

@@ -14,7 +14,7 @@ from attree.errors import UnsupportedModelError
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode and let compiled modules run eagerly; on exit every submodule has the mode it had.
 
     Compiled code neither calls the hooks of the modules inside it nor sees what is bound to them meanwhile.

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.eager import evaluating, score_tensor
-from attree.attention.lean_messages import lean_messages
+from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.inplace_messages import inplace_messages
 from attree.attention.looped_graph import LoopedGraph
 from attree.errors import expect
 
@@ -84,7 +84,7 @@ def measure_locality(
         compared = graph_of.unique()[: graph_of.unique().numel() // 2]
         near = torch.isin(graph_of, compared)
     far = (~near).nonzero().view(-1)
-    with evaluating(model), lean_messages(model):
+    with eval_mode(model), inplace_messages(model):
         before = score_tensor(model(x, edge_index, *args, **kwargs))
         tolerance = torch.finfo(before.dtype).eps ** 0.5
         if far.numel() == 0 or compared.numel() == 0:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.provenance import NONE, Marks, Provenance
-from attree.attention.softmax_tap import tap_softmax
+from attree.attention.softmax_hook import hook_softmax
 from attree.errors import UnsupportedModelError
 
 
@@ -69,7 +69,7 @@ def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
     recorder = _Recorder(Provenance() if follow else None)
     names = {conv: _path(name) for name, conv in model.named_modules()}
     with ExitStack() as stack:
-        for conv in stack.enter_context(tap_softmax(model, recorder.see_weights)):
+        for conv in stack.enter_context(hook_softmax(model, recorder.see_weights)):
             for handle in (
                 conv.register_forward_pre_hook(recorder.begin(names[conv]), with_kwargs=True),
                 conv.register_propagate_forward_pre_hook(recorder.see_edges),

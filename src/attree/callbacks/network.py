@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from attree.attention.softmax_tap import attention_convs
+from attree.attention.softmax_hook import attention_convs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.subject import Head, Subject
 from attree.subject.data_forward import DataForward

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from attree.attention.softmax_tap import attention_convs
+from attree.attention.softmax_hook import attention_convs
 from attree.errors import ArgumentError, expect
 
 

@@ -16,7 +16,7 @@ from torch_geometric.nn import SuperGATConv
 from torch_geometric.utils import softmax
 
 from attree.attention import LoopedGraph
-from attree.attention.capture import Attention, evaluating
+from attree.attention.capture import Attention, eval_mode
 from attree.faithfulness.exact.algebra.registry import register_algebra
 from attree.faithfulness.exact.algebra.supergat import SuperGATAlgebra
 from attree.models import SuperGAT
@@ -76,7 +76,7 @@ def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: LoopedGraph) -> A
 
     handles = [conv.register_forward_pre_hook(see) for conv in net.convs]
     try:
-        with evaluating(net), torch.no_grad():
+        with eval_mode(net), torch.no_grad():
             net(x, graph.original_edge_index)
             weights = [
                 conv.reported(seen, graph.edge_index)

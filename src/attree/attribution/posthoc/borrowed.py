@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import evaluating
+from attree.attention.capture import eval_mode
 
 
 class _State(NamedTuple):
@@ -54,7 +54,7 @@ def borrowed(model: nn.Module, seed: int = 0) -> Iterator[None]:
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.random.fork_rng(devices),
-            evaluating(model),
+            eval_mode(model),
         ):
             torch.manual_seed(seed)
             for parameter, requires_grad in needed:

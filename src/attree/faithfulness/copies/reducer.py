@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.capture import Attention, capture_attention, evaluating
+from attree.attention.capture import Attention, capture_attention, eval_mode
 from attree.attention.looped_graph import LoopedGraph
-from attree.attention.softmax_tap import attention_convs, tap_softmax
+from attree.attention.softmax_hook import attention_convs, hook_softmax
 from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.attribution.start import Start
@@ -137,7 +137,7 @@ class CopiesReducer:
         self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol
     ) -> Iterator[tuple[int, int, Tensor]]:
         """As `reduce_sets`, for consecutive sets `begin` to `end` that fit into memory together."""
-        with evaluating(self.model), reducing(self.model, protocol) as run:
+        with eval_mode(self.model), reducing(self.model, protocol) as run:
             for begin, end, subgraphs in self._subgraphs(targets):
                 cost = self._cost(subgraphs)
                 self._check(run, subgraphs, cost, targets[begin:end])
@@ -229,8 +229,8 @@ class CopyRun:
         """Hook: note the edges that a convolution is about to score."""
         self._edges[conv] = inputs[0]
 
-    def tap(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        """Tap of the softmax, see `tap_softmax`."""
+    def reduce_softmax(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        """Hook of the softmax, see `hook_softmax`."""
         edges = self._edges.get(conv)
         assert self._copies is not None
         reduced = None if edges is None or edges.shape[1] != scores.shape[0] else self._copies.reduced_in(edges)
@@ -244,10 +244,10 @@ class CopyRun:
 
 @contextmanager
 def reducing(model: nn.Module, protocol: Protocol) -> Iterator[CopyRun]:
-    """While open, the returned run reduces edges in `model`; hooks and taps are gone afterwards."""
+    """While open, the returned run reduces edges in `model`; hooks are gone afterwards."""
     run = CopyRun(model, protocol)
     with ExitStack() as stack:
-        for conv in stack.enter_context(tap_softmax(model, run.tap)):
+        for conv in stack.enter_context(hook_softmax(model, run.reduce_softmax)):
             # Some convolutions score edges in their edge update, others in their messages.
             stack.callback(conv.register_edge_update_forward_pre_hook(run.see_edges).remove)
             stack.callback(conv.register_propagate_forward_pre_hook(run.see_edges).remove)

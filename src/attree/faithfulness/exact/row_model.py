@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eager import evaluating
+from attree.attention.eager import eval_mode
 from attree.subject import ModelInputs
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Tensor]
@@ -63,7 +63,7 @@ class RowModel:
     def opened(self) -> Iterator[None]:
         """While open, the model is in eval mode, its weights are the copies, and its convolutions are replaced."""
         with ExitStack() as stack:
-            stack.enter_context(evaluating(self.model))
+            stack.enter_context(eval_mode(self.model))
             stack.enter_context(torch.no_grad())
             for rnn in self._rnns:
                 stack.callback(_list_weights, rnn)

@@ -17,7 +17,7 @@ from torch_geometric.utils import softmax
 from torch_geometric.utils import softmax as normalise
 
 from attree.attention import capture_attention
-from attree.attention.softmax_tap import attention_convs, tap_softmax
+from attree.attention.softmax_hook import attention_convs, hook_softmax
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 
@@ -160,8 +160,8 @@ def test_every_way_to_softmax_can_be_nested_and_reduced(conv_class: type[OwnConv
         return torch.zeros_like(normalize(scores))
 
     before = model(X, CLEAN)
-    with tap_softmax(model, outer):
-        with tap_softmax(model, zero):
+    with hook_softmax(model, outer):
+        with hook_softmax(model, zero):
             assert not model(X, CLEAN).any()
         assert torch.equal(model(X, CLEAN), before)
     assert seen == ["inner", "outer"]
@@ -211,6 +211,6 @@ def test_convolutions_without_that_softmax_are_told_so(conv: MessagePassing) -> 
 def test_other_models_are_not_touched() -> None:
     tapped, other = Stack(ByHelper()).eval(), Stack(ByHelper()).eval()
     expected = other(X, CLEAN)
-    with tap_softmax(tapped, lambda conv, scores, normalize: torch.zeros_like(scores)):
+    with hook_softmax(tapped, lambda conv, scores, normalize: torch.zeros_like(scores)):
         assert torch.equal(other(X, CLEAN), expected)
         assert helper(X[:, 0], torch.zeros(6, dtype=torch.int64), 1).sum().item() == pytest.approx(1.0)

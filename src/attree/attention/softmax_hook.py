@@ -1,9 +1,9 @@
 """Reach the attention scores of any PyG attention convolution without copying its code.
 
 Every attention convolution of PyG turns scores into weights by calling `torch_geometric.utils.softmax`. Inside
-`tap_softmax` the methods of each such convolution are re-bound, on that one instance, to the same code with that
+`hook_softmax` the methods of each such convolution are re-bound, on that one instance, to the same code with that
 softmax replaced; no class, module or other model is touched, and all is undone on exit, also after an exception.
-Taps may be nested: the innermost one is in force.
+Hooks may be nested: the innermost one is in force.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax as pyg_softmax
 
-from attree.attention.softmax_twin import Twins
+from attree.attention.softmax_patch import SoftmaxPatch
 from attree.errors import UnsupportedModelError
 
-Tap = Callable[[MessagePassing, Tensor, Callable[[Tensor], Tensor]], Tensor]
-"""Called as `tap(conv, scores, softmax)` in place of the softmax; returns the weights that the conv will use."""
+SoftmaxHook = Callable[[MessagePassing, Tensor, Callable[[Tensor], Tensor]], Tensor]
+"""Called as `hook(conv, scores, softmax)` in place of the softmax; returns the weights that the conv will use."""
 
 
 def attention_convs(model: nn.Module) -> list[MessagePassing]:
@@ -30,30 +30,30 @@ def attention_convs(model: nn.Module) -> list[MessagePassing]:
         UnsupportedModelError: If there are none, or if some convolution passes messages without attention: its share
             of the computation tree would have no weights.
     """
-    return list(_tapped_attributes(model, _no_tap))
+    return list(_hooked_attributes(model, _unchanged))
 
 
 @contextmanager
-def tap_softmax(model: nn.Module, tap: Tap) -> Iterator[list[MessagePassing]]:
-    """While open, every attention softmax of `model` goes through `tap`; gives its attention convolutions.
+def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePassing]]:
+    """While open, every attention softmax of `model` goes through `hook`; gives its attention convolutions.
 
     Args:
         model: Any model whose message passing is done by PyG attention convolutions.
-        tap: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
+        hook: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
     """
-    tapped = _tapped_attributes(model, tap)
+    hooked = _hooked_attributes(model, hook)
     with ExitStack() as stack:
-        for conv, attributes in tapped.items():
+        for conv, attributes in hooked.items():
             for name, value in attributes.items():
                 stack.callback(_restore, conv, name, name in vars(conv), vars(conv).get(name))
                 vars(conv)[name] = value
-        yield list(tapped)
+        yield list(hooked)
 
 
-def _tapped_attributes(model: nn.Module, tap: Tap) -> dict[MessagePassing, dict[str, Any]]:
-    """What has to be bound to each convolution of a model for its softmax to go through `tap`."""
+def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassing, dict[str, Any]]:
+    """What has to be bound to each convolution of a model for its softmax to go through `hook`."""
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    found = {conv: Twins(conv, _tapped(conv, tap)).attributes() for conv in convs}
+    found = {conv: SoftmaxPatch(conv, _hooked(conv, hook)).attributes() for conv in convs}
     blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
     if blind:
         raise UnsupportedModelError(
@@ -68,19 +68,19 @@ def _tapped_attributes(model: nn.Module, tap: Tap) -> dict[MessagePassing, dict[
 
 
 def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
-    """Give an instance back what it had under `name`: nothing, its own, or the method of a tap opened before."""
+    """Give an instance back what it had under `name`: nothing, its own, or the method of a hook opened before."""
     if had:
         vars(conv)[name] = value
     else:
         vars(conv).pop(name, None)
 
 
-def _tapped(conv: MessagePassing, tap: Tap) -> Callable[..., Tensor]:
+def _hooked(conv: MessagePassing, hook: SoftmaxHook) -> Callable[..., Tensor]:
     def softmax(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return tap(conv, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
+        return hook(conv, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
 
     return softmax
 
 
-def _no_tap(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+def _unchanged(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
     return softmax(scores)

@@ -19,7 +19,7 @@ _PLAIN = (GATConv.message, GATv2Conv.message)
 
 
 @contextmanager
-def lean_messages(model: nn.Module) -> Iterator[None]:
+def inplace_messages(model: nn.Module) -> Iterator[None]:
     """Let a model's GATConv and GATv2Conv weigh their messages in place while the block runs; the numbers are the same.
 
     Args:

@@ -2,7 +2,7 @@
 
 A convolution may find `torch_geometric.utils.softmax` in many ways: as a global of any name, as an attribute of a
 module (`utils.softmax`), in a helper function, in a method of a base class (by `super()` or by the base's name), in a
-closure, or imported where it is used. A *twin* of a function is the same code, seeing another softmax in all these
+closure, or imported where it is used. A *patched* function is the same code, which finds another softmax in all these
 places. Functions, modules and classes themselves are never touched.
 """
 
@@ -27,7 +27,7 @@ _ORIGINAL = "__attree_original__"
 Names = frozenset[str]
 
 
-class Twins:
+class SoftmaxPatch:
     """What one convolution is shown instead of PyG's softmax and of all that leads to it.
 
     Args:
@@ -39,7 +39,7 @@ class Twins:
         self._conv = conv
         self._softmax = softmax
         self._softmax.__dict__[_ORIGINAL] = pyg_softmax
-        self._twins: dict[FunctionType, FunctionType | None] = {}
+        self._patched_functions: dict[FunctionType, FunctionType | None] = {}
         ancestors = type(conv).__mro__
         self._classes = ancestors[: ancestors.index(MessagePassing)]
 
@@ -63,12 +63,12 @@ class Twins:
         if value is pyg_softmax:
             return self._softmax
         if isinstance(value, FunctionType):
-            return self._twin(value)
+            return self._patched(value)
         if isinstance(value, staticmethod):
             return self.show(value.__func__, names)
         if isinstance(value, MethodType) and value.__self__ is self._conv:
-            twin = self._twin(value.__func__) if isinstance(value.__func__, FunctionType) else None
-            return None if twin is None else MethodType(twin, self._conv)
+            patched = self._patched(value.__func__) if isinstance(value.__func__, FunctionType) else None
+            return None if patched is None else MethodType(patched, self._conv)
         if isinstance(value, partial):
             function = self.show(value.func, names)
             return None if function is None else partial(function, *value.args, **value.keywords)
@@ -83,15 +83,15 @@ class Twins:
         leads = any(self.show(getattr(owner, name, None), names - {name}) is not None for name in names)
         return _View(owner, self, names) if leads else None
 
-    def _twin(self, function: FunctionType) -> FunctionType | None:
+    def _patched(self, function: FunctionType) -> FunctionType | None:
         """The same code, seeing the other softmax; None if it does not reach PyG's."""
-        if function not in self._twins:
-            self._twins[function] = None  # for functions that call each other
+        if function not in self._patched_functions:
+            self._patched_functions[function] = None  # for functions that call each other
             if not _is_library(function):
-                self._twins[function] = self._make_twin(function)
-        return self._twins[function]
+                self._patched_functions[function] = self._make_patched(function)
+        return self._patched_functions[function]
 
-    def _make_twin(self, function: FunctionType) -> FunctionType | None:
+    def _make_patched(self, function: FunctionType) -> FunctionType | None:
         reads, imports, names = _names(function.__code__)
         shown = {}
         for name, attributes in reads.items():
@@ -109,16 +109,16 @@ class Twins:
             shown["super"] = self._super(owner, names)
         elif not leads:
             return None
-        twin = FunctionType(
+        patched = FunctionType(
             function.__code__,
             function.__globals__ | {name: value for name, value in shown.items() if value is not None},
             function.__name__,
             function.__defaults__,
             tuple(cells.get(name) or cell for name, cell in closure.items()),
         )
-        twin.__kwdefaults__ = function.__kwdefaults__
-        twin.__dict__[_ORIGINAL] = function
-        return twin
+        patched.__kwdefaults__ = function.__kwdefaults__
+        patched.__dict__[_ORIGINAL] = function
+        return patched
 
     def _cell(self, cell: CellType, names: Names) -> CellType | None:
         """A closure's cell that holds what to show instead of its content, if anything."""
@@ -145,14 +145,14 @@ class Twins:
 
 
 class _View:
-    """A module, class or `super()` that shows its attributes as `Twins.show` has them."""
+    """A module, class or `super()` that shows its attributes as `SoftmaxPatch.show` has them."""
 
-    def __init__(self, owner: Any, twins: Twins, names: Names) -> None:
-        self._owner, self._twins, self._names = owner, twins, names
+    def __init__(self, owner: Any, patch: SoftmaxPatch, names: Names) -> None:
+        self._owner, self._patch, self._names = owner, patch, names
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._owner, name)
-        shown = self._twins.show(value, self._names - {name})
+        shown = self._patch.show(value, self._names - {name})
         return value if shown is None else shown
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
