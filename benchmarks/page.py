@@ -62,7 +62,7 @@ def make_page(path: Path, root: str, num_layers: int, count: int, max_edges: int
     data = Planetoid(name="Cora", root=root)
     torch.manual_seed(0)
     net = GAT(data.num_features, data.num_classes, num_layers=num_layers).eval()
-    result = evaluate(net, data.graph, count, ("gatt", "avgatt", "random"), ("weight", "removal"))
+    result = evaluate(net, data.graph, num_targets=count)
     attention = capture_attention(net, data.graph.x, data.graph.edge_index)
     targets = result.targets
     predictions = attention.output.softmax(-1)[targets]

@@ -263,8 +263,8 @@ def test_evaluate(make: Any, device: torch.device, tmp_path: Path) -> None:
     entering = graph.edge_index[:, graph.edge_index[1] == 0]
     truth = GroundTruth(torch.tensor([0]), entering[:, :3], torch.tensor([0, 3]))
     methods, protocols = ["gatt", "avgatt", "random"], ["weight", "removal"]
-    expected = attree.evaluate(make(), graph, 6, methods, protocols, truth)
-    found = attree.evaluate(make().to(device), graph.to(device), 6, methods, protocols, truth)
+    expected = attree.evaluate(make(), graph, None, methods, protocols, truth, num_targets=6)
+    found = attree.evaluate(make().to(device), graph.to(device), None, methods, protocols, truth, num_targets=6)
     assert_metrics(found.metrics, expected.metrics, device)
     assert found.scores["gatt"].scores.device == found.reductions["removal"].delta_pc.device == device
     assert len(found.to_pandas()) == len(expected.to_pandas())
@@ -279,7 +279,8 @@ def test_evaluate_graphs(readout: Any, device: torch.device) -> None:
 
     def metrics(where: torch.device | str) -> dict[str, float]:
         model = frozen(randomize(GraphNet(), seed=3)).to(where)
-        return attree.evaluate(model, graphs.clone().to(where), "all", ["gatt", "avgatt"], readout=readout).metrics
+        batch = graphs.clone().to(where)
+        return attree.evaluate(model, batch, "all", ["gatt", "avgatt"], "removal", readout=readout).metrics
 
     assert_metrics(metrics(device), metrics("cpu"), device)
 

@@ -1,10 +1,18 @@
-"""The exceptions attree raises on purpose, and the one helper that words them.
+"""The exceptions attree raises on purpose, and the checks that raise them.
 
 Each message names the argument, what was expected and what came, so that the command line can print it as one
 sentence and a library user can catch it as the built-in exception it also is.
 """
 
 from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 
 class AttreeError(Exception):
@@ -37,3 +45,84 @@ def expect(condition: bool, argument: str, expected: str, got: object) -> None:
     """
     if not condition:
         raise ArgumentError(f"Expected argument `{argument}` to be {expected}, but got {got!r}.")
+
+
+def expect_int(value: Any, argument: str, at_least: int = 0, at_most: int | None = None) -> int:
+    """The value as an `int`; raise unless it is an integer in the range. True and 1.0 are no integers.
+
+    >>> expect_int(3, "heads", at_least=1)
+    3
+    >>> expect_int(1.5, "every_n_epochs")
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `every_n_epochs` to be an integer >= 0, but got 1.5.
+    """
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    fits = is_integer and value >= at_least and (at_most is None or value <= at_most)
+    wanted = f"an integer >= {at_least}" if at_most is None else f"an integer in [{at_least}, {at_most}]"
+    expect(fits, argument, wanted, value)
+    return int(value)
+
+
+def expect_seed(value: Any, argument: str = "seed") -> int:
+    """The value as an `int` that every random generator takes."""
+    return expect_int(value, argument, 0, 2**63 - 1)
+
+
+def expect_number(value: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """The value as a `float`; raise unless it is a finite number in [low, high].
+
+    >>> expect_number(float("nan"), "dropout", 0, 1)
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `dropout` to be a number in [0, 1], but got nan.
+    """
+    fits = isinstance(value, Real) and not isinstance(value, bool)
+    if math.isinf(low) and math.isinf(high):
+        wanted = "a finite number"
+    elif math.isinf(high):
+        wanted = f"a number >= {low}"
+    else:
+        wanted = f"a number in [{low}, {high}]"
+    expect(fits and math.isfinite(value) and low <= value <= high, argument, wanted, value)
+    return float(value)
+
+
+def expect_bool(value: Any, argument: str) -> bool:
+    """The value; raise unless it is True or False."""
+    expect(isinstance(value, bool), argument, "True or False", value)
+    return bool(value)
+
+
+def expect_path(value: Any, argument: str) -> Path:
+    """The value as a `Path`; raise unless it is a string or a path."""
+    expect(isinstance(value, str | PathLike) and str(value) != "", argument, "a path", value)
+    return Path(value)
+
+
+def expect_name(value: Any, argument: str) -> str:
+    """The value; raise unless it can name a metric and a file: letters, digits and any of _ . -, a letter first.
+
+    >>> expect_name("../x", "name")
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `name` to be a name of letters, digits, _, . and -, but got '../x'.
+    """
+    fits = isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
+    expect(fits, argument, "a name of letters, digits, _, . and -", value)
+    return str(value)
+
+
+def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expected: str) -> list[Any]:
+    """The items of a list; raise unless all are of the given kinds. An item alone is a list of one.
+
+    >>> expect_list("gatt", "methods", str, "names")
+    ['gatt']
+    """
+    if isinstance(value, kinds):
+        return [value]
+    expect(isinstance(value, Iterable), argument, expected, value)
+    items = list(value)
+    for item in items:
+        expect(isinstance(item, kinds), argument, expected, item)
+    return items

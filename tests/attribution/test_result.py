@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from attree.attention import Attention, LoopedGraph
 from attree.attribution import Attribution, GAtt
+from attree.errors import ArgumentError
 from helpers.random_attention import Case, cases
 
 
@@ -106,6 +107,13 @@ def test_concat_keeps_every_part(result: Attribution) -> None:
     assert joined.ptr[-1] == joined.scores.numel() == 2 * result.scores.numel()
     with pytest.raises(ValueError, match="at least one"):
         Attribution.concat([])
+    with pytest.raises(ArgumentError, match="`parts` to be results of one method"):
+        Attribution.concat([result, replace(result, method="another")])
+    other = LoopedGraph(result.graph.original_edge_index.flip(0), result.graph.num_nodes)
+    with pytest.raises(ArgumentError, match="`parts` to be results on one graph"):
+        Attribution.concat([result, replace(result, graph=other)])
+    again = LoopedGraph(result.graph.original_edge_index.clone(), result.graph.num_nodes)
+    assert len(Attribution.concat([result, replace(result, graph=again)])) == 4
 
 
 def test_staying_on_a_device_keeps_the_graph(result: Attribution) -> None:

@@ -261,7 +261,7 @@ def test_given_data_and_truth_come_first(tmp_path: Path) -> None:
     seed_everything(0)
     module = PlainNodes()
     run.fit(module, DataLoader([graph]))
-    result = attree.evaluate(module, other, targets=5, truth=truth, protocols=[])
+    result = attree.evaluate(module, other, num_targets=5, truth=truth, protocols=[])
     assert 0 < result.metrics["explain/gatt/truth_auroc"] < 1
     found = curves(run.log_dir)["explain/gatt/truth_auroc"][-1][1]
     assert found == pytest.approx(result.metrics["explain/gatt/truth_auroc"], abs=1e-6)

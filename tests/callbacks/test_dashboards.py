@@ -110,9 +110,10 @@ def test_graphs_are_called_the_same_everywhere(tmp_path: Path, data_root: str) -
 
 
 class Backwards(AttributionMethod):
-    """A user's own method, with a name that Matplotlib could take for something else."""
+    """A user's own method, with a label that Matplotlib could take for something else."""
 
-    name = "_my $method"
+    name = "_my_method"
+    label = "_my $method"
 
     def attribute(self, subject: Any, targets: Any = "all") -> Attribution:
         found = GAtt().attribute(subject, targets)
@@ -133,11 +134,13 @@ def test_histograms_are_titled_with_the_numbers_of_the_table() -> None:
     model = classifier(data).net.eval()
     torch.nn.init.normal_(next(iter(model.parameters())), std=3.0)
     evaluation: Evaluation = attree.evaluate(
-        model, data.graph, 60, ["gatt", "random"], ["removal"], return_type="raw", random_draws=5
+        model, data.graph, None, ["gatt", "random"], "removal", num_targets=60, return_type="raw", random_draws=5
     )
     assert evaluation.num_changed("removal") > 0
     titles = [axes.get_title() for axes in draw_score_histograms(evaluation)["scores_removal"].axes]
     shown = {method: evaluation.metrics[f"explain/{method}/removal/p_auroc"] for method in ("gatt", "random")}
     assert titles == [f"GAtt, AUROC {shown['gatt']:.3f}", f"Random, AUROC {shown['random']:.3f} (mean of draws)"]
-    one = attree.evaluate(model, data.graph, 60, ["random"], ["removal"], return_type="raw", random_draws=1)
+    one = attree.evaluate(
+        model, data.graph, methods="random", protocols="removal", num_targets=60, return_type="raw", random_draws=1
+    )
     assert abs(one.metrics["explain/random/removal/p_auroc"] - shown["random"]) > 5e-4  # one draw is another number

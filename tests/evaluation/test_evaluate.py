@@ -76,7 +76,7 @@ def test_scores_and_reductions_are_there(model: nn.Module, graph: Data) -> None:
 
 
 def test_same_seed_same_numbers_and_drawn_targets(model: nn.Module, graph: Data) -> None:
-    first, second, other = (attree.evaluate(model, graph, targets=4, seed=seed) for seed in (0, 0, 1))
+    first, second, other = (attree.evaluate(model, graph, num_targets=4, seed=seed) for seed in (0, 0, 1))
     assert first.metrics == pytest.approx(second.metrics, nan_ok=True)
     assert first.targets.numel() == 4
     assert first.targets.tolist() != other.targets.tolist()
@@ -228,15 +228,49 @@ def test_self_loops_that_no_layer_has_are_no_pairs(graph: Data) -> None:
     ("change", "sentence"),
     [
         ({"targets": [NODES]}, "`targets` to be node ids in"),
-        ({"targets": 0}, "`targets` to be an integer >= 1"),
+        ({"num_targets": 0}, "`num_targets` to be an integer >= 1"),
+        ({"num_targets": 3, "targets": [1]}, "`num_targets` to be None where `targets`"),
         ({"methods": ["gat"]}, "`methods` to be names among gatt"),
         ({"methods": ["gatt", "gatt"]}, "`methods` to be methods of different names"),
         ({"methods": []}, "`methods` to be at least one"),
-        ({"protocols": ["remove"]}, "`protocol` to be one of coefficient"),
+        ({"protocols": ["remove"]}, "`protocols` to be names among coefficient"),
         ({"readout": "median"}, "`readout` to be 'sum', 'mean'"),
         ({"random_draws": 0}, "`random_draws` to be an integer >= 1"),
+        ({"label": 1}, "`label` to be None where classes are predicted"),
+        ({"protocols": [Protocol("weight", "mine", weight_factor=0.5), "weight"]}, "protocols of different names"),
+        ({"truth": GroundTruth(torch.tensor([0]), torch.tensor([[0], [NODES - 1]]))}, "`truth.edges` to be edges of"),
+        ({"truth": GroundTruth(torch.tensor([NODES]), torch.tensor([[0], [0]]))}, "`truth.targets` to be node ids"),
     ],
 )
 def test_bad_arguments_are_named(model: nn.Module, graph: Data, change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AttreeError, match=sentence):
         attree.evaluate(model, graph, **change)
+
+
+def test_targets_are_ids_and_num_targets_a_number(model: nn.Module, graph: Data) -> None:
+    assert attree.evaluate(model, graph, targets=7).targets.tolist() == [7]
+    assert attree.evaluate(model, graph, 7).targets.tolist() == [7]
+    mask = torch.arange(NODES) == 5
+    assert attree.evaluate(model, graph, targets=mask).targets.tolist() == [5]
+    assert attree.evaluate(model, graph, num_targets=7).targets.numel() == 7
+    assert attree.evaluate(model, graph).targets.numel() == NODES  # fewer than 100
+
+
+def test_one_name_is_a_list_of_one(model: nn.Module, graph: Data) -> None:
+    one = attree.evaluate(model, graph, 3, methods="gatt", protocols="removal")
+    assert one.metrics == attree.evaluate(model, graph, 3, methods=["gatt"], protocols=["removal"]).metrics
+    assert set(attree.evaluate(model, graph, 3, methods=GAtt()).reductions) == {"weight", "removal"}  # the defaults
+
+
+def test_weights_alone_are_no_model(model: nn.Module, graph: Data) -> None:
+    with pytest.raises(AttreeError, match=r"`model` to be a torch.nn.Module \(weights alone: build the model"):
+        attree.evaluate(model.state_dict(), graph)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "../../../x", "two words", ".hidden", None])
+def test_names_that_are_no_names(name: Any, model: nn.Module, graph: Data) -> None:
+    with pytest.raises(AttreeError, match="`name` to be a name of letters"):
+        Protocol(name, "something")
+    method = type("Named", (InDegree,), {"name": name})()
+    with pytest.raises(AttreeError, match="name` to be a name of letters"):
+        attree.evaluate(model, graph, 3, methods=[method])

@@ -123,7 +123,7 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_
     run = next((tmp_path / "mutag").iterdir())
     assert explain(str(run), "--targets=5,17", "--methods=gatt", "--figures=1") == 0
     drawn = {path.stem for path in (run / "explain" / "figures").glob("*.png")}
-    assert drawn == {"case_study_5", "deletion", "dpc_removal", "scores_removal"}
+    assert drawn == {"case_study_5", "deletion", "dpc_removal", "dpc_weight", "scores_removal", "scores_weight"}
     assert len(Evaluation.load(run / "explain").targets) == 2
 
 

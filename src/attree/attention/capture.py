@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,6 +128,7 @@ def capture_attention(
     Raises:
         UnsupportedModelError: If the model's attention is not that of one computation tree on this graph.
     """
+    check_model(model)
     check_features(x, edge_index)
     num_nodes = x.shape[0]
     if graph is None:
@@ -181,6 +182,12 @@ def align_layers(
     aligned = [align_layer(records, call, graph) for call in calls]
     weights, present = zip(*aligned, strict=True)
     return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls))
+
+
+def check_model(model: Any) -> None:
+    """Raise unless `model` is one: weights alone, as in a checkpoint, do not say what is computed with them."""
+    hint = " (weights alone: build the model and call `model.load_state_dict`)" if isinstance(model, Mapping) else ""
+    expect(isinstance(model, nn.Module), "model", f"a torch.nn.Module{hint}", type(model).__name__)
 
 
 def check_features(x: Any, edge_index: Any) -> None:

@@ -15,13 +15,14 @@ from attree.attribution.posthoc import (
     PGExplainer,
     Saliency,
 )
-from attree.attribution.registry import METHODS, make_methods, method_label
+from attree.attribution.registry import DEFAULT_METHODS, METHODS, Methods, make_methods, method_label
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
 from attree.attribution.subject_pairs import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.tree import ComputationTree
 
 __all__ = [
+    "DEFAULT_METHODS",
     "METHODS",
     "Attribution",
     "AttributionMethod",
@@ -40,6 +41,7 @@ __all__ = [
     "GraphMask",
     "GuidedBackprop",
     "IntegratedGradients",
+    "Methods",
     "PGExplainer",
     "Pairs",
     "Random",

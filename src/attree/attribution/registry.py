@@ -16,7 +16,7 @@ from attree.attribution.posthoc import (
     PGExplainer,
     Saliency,
 )
-from attree.errors import expect
+from attree.errors import expect, expect_list, expect_name, expect_seed
 
 METHODS: dict[str, type[AttributionMethod]] = {
     method.name: method
@@ -28,25 +28,29 @@ METHODS: dict[str, type[AttributionMethod]] = {
 }
 """The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 
+DEFAULT_METHODS = ("gatt", "avgatt", "random")
+"""The methods that are compared where the user names none."""
 
-def make_methods(
-    methods: Iterable[str | AttributionMethod], heads: Sequence[int] | None = None, seed: int = 0
-) -> dict[str, AttributionMethod]:
+Methods = str | AttributionMethod | Iterable[str | AttributionMethod]
+"""What users may give as `methods`: names or methods, one or several."""
+
+
+def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int = 0) -> dict[str, AttributionMethod]:
     """Build methods by name; instances are taken as they are.
 
     Args:
-        methods: Names among `METHODS`, or methods.
+        methods: Names among `METHODS`, or methods; one or several.
         heads: The head to read in each layer; None averages all heads.
         seed: Seed of methods that draw.
     """
+    expect_seed(seed)
+    known = f"names among {', '.join(METHODS)}, or methods"
     made: dict[str, AttributionMethod] = {}
-    for given in methods:
+    for given in expect_list(methods, "methods", (str, AttributionMethod), known):
         if isinstance(given, str):
-            expect(given in METHODS, "methods", f"names among {', '.join(METHODS)}, or methods", given)
+            expect(given in METHODS, "methods", known, given)
         method = METHODS[given].make(heads, seed) if isinstance(given, str) else given
-        expect(isinstance(method, AttributionMethod), "methods", "names or methods", type(method).__name__)
-        name = getattr(method, "name", "")
-        expect(isinstance(name, str) and name != "" and "/" not in name, "methods", "methods with a plain `name`", name)
+        name = expect_name(getattr(method, "name", None), "methods[...].name")
         expect(name not in made, "methods", "methods of different names", name)
         made[name] = method
     expect(len(made) > 0, "methods", "at least one method", "none")

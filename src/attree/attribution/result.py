@@ -130,11 +130,17 @@ class Attribution:
     def concat(parts: Sequence[Attribution]) -> Attribution:
         """Join results of the same method and graph, one after the other."""
         expect(len(parts) > 0, "parts", "at least one result", "none")
+        first = parts[0]
+        for part in parts[1:]:
+            expect(part.method == first.method, "parts", f"results of one method, {first.method}", part.method)
+            own, other = first.graph, part.graph
+            same = other is own or other.matches(own.original_edge_index, own.num_nodes)
+            expect(same, "parts", "results on one graph", "results on several")
         sizes = torch.cat([part.ptr.diff() for part in parts])
         ptr = pointers(sizes)
         return Attribution(
-            parts[0].method,
-            parts[0].graph,
+            first.method,
+            first.graph,
             torch.cat([part.targets for part in parts]),
             ptr,
             torch.cat([part.edges for part in parts]),

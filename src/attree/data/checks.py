@@ -62,16 +62,21 @@ def check_graph_labels(graphs: Sequence[Data], num_classes: int, name: str = "gr
     _check_labels(torch.cat([graph.y for graph in graphs]), num_classes, f"{name}[...].y")
 
 
-def check_truth(truth: GroundTruth, graph: Data) -> None:
-    """Raise unless a ground truth is about a graph: its targets are nodes, its edges are edges or self-loops."""
+def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
+    """Raise unless a ground truth is about a graph: its targets are nodes, its edges are edges or self-loops.
+
+    Args:
+        truth: The ground truth.
+        edge_index: The graph's edges, [2, E].
+        num_nodes: The graph's number of nodes.
+    """
     expect(isinstance(truth, GroundTruth), "truth", "an attree.data.GroundTruth", type(truth).__name__)
-    num_nodes = graph.x.size(0)
     highest = int(truth.targets.max()) if truth.num_targets else -1
     expect(highest < num_nodes, "truth.targets", f"node ids in [0, {num_nodes})", highest)
     check_edge_index(truth.edges, num_nodes, "truth.edges")
-    source, destination = truth.edges
+    source, destination = truth.edges.to(edge_index.device)
     asked = (source * num_nodes + destination)[source != destination]
-    own = (graph.edge_index[0] * num_nodes + graph.edge_index[1]).unique()
+    own = (edge_index[0] * num_nodes + edge_index[1]).unique()
     _, known = find(own, asked)
     absent = asked[~known][:1].tolist()
     shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, none of its edges" for key in absent)

@@ -61,7 +61,7 @@ class GivenGraph(NodeDataModule):
         num_classes = highest + 1 if num_classes is None else num_classes
         check_node_labels(graph, num_classes)
         if truth is not None:
-            check_truth(truth, graph)
+            check_truth(truth, graph.edge_index, graph.x.size(0))
         self.name = name
         self.counts = Counts(graph.x.size(0), graph.edge_index.size(1), graph.x.size(1), num_classes)
         self._given = graph, truth

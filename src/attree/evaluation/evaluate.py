@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from torch import nn
 from torch_geometric.data import Data
 
-from attree.attribution import AttributionMethod
+from attree.attention.capture import check_model
+from attree.attribution import DEFAULT_METHODS, Methods
 from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
-from attree.evaluation.targets import named_targets
-from attree.faithfulness import Protocol
+from attree.evaluation.targets import named_or_drawn
+from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.subject import Head, Subject
 from attree.subject.head import Mode, ReturnType
@@ -25,11 +24,12 @@ from attree.subject.subject import Targets
 def evaluate(
     model: nn.Module,
     data: Data | Subject,
-    targets: Targets = 100,
-    methods: Iterable[str | AttributionMethod] = ("gatt", "avgatt", "random"),
-    protocols: Iterable[str | Protocol] = ("removal",),
+    targets: Targets | None = None,
+    methods: Methods = DEFAULT_METHODS,
+    protocols: Protocols = DEFAULT_PROTOCOLS,
     truth: GroundTruth | None = None,
     *,
+    num_targets: int | None = None,
     readout: Readout = "sum",
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
@@ -48,11 +48,12 @@ def evaluate(
         model: A PyG attention model.
         data: The graph that it runs on, or a batch of graphs: `x`, `edge_index`, and whatever else the model's forward
             takes, found by name; or a `Subject` of the model.
-        targets: What is explained: how many nodes (or graphs of a batch), drawn at random; or which: ids, a mask of
-            nodes, or 'all'.
+        targets: Which nodes (or graphs of a batch) are explained: an id, several, a mask of nodes, or 'all'. None
+            draws `num_targets` of them.
         methods: Names (`gatt`, `avgatt`, `random`, ...), or methods of one's own.
         protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
         truth: True edges of the nodes that have some.
+        num_targets: How many nodes or graphs are drawn at random, 100 by default; all where there are fewer.
         readout: Graph-level models: how their nodes become a graph.
         mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
             `binary_classification` (the default for one; several are labels), or `regression`.
@@ -68,14 +69,15 @@ def evaluate(
     >>> import torch
     >>> from torch_geometric.nn import GAT
     >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
-    >>> result = evaluate(GAT(8, 16, 2, out_channels=3), graph, targets=5, methods=["gatt"])
+    >>> result = evaluate(GAT(8, 16, 2, out_channels=3), graph, num_targets=5, methods=["gatt"])
     >>> sorted(result.metrics)[-1]
-    'explain/gatt/removal/pc_spearman'
+    'explain/gatt/weight/pc_spearman'
     """
+    check_model(model)
     if isinstance(data, Subject):
         expect(data.model is model, "data", "a subject of the same model", "that of another")
     subject = data if isinstance(data, Subject) else _subject(model, data, readout, Head(mode, return_type, label))
-    ids = named_targets(subject, targets, seed)
+    ids = named_or_drawn(subject, targets, num_targets, seed)
     evaluator = Evaluator(subject, ids, methods, protocols, truth, random_draws=random_draws, seed=seed)
     return evaluator.evaluate(progress)
 

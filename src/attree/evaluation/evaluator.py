@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from attree.attribution import AttributionMethod, make_methods, subject_pairs
+from attree.attribution import AttributionMethod, Methods, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import expect
+from attree.errors import expect_int
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.shard import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
-from attree.faithfulness import Protocol, Reduction, make_reducer, resolve_protocol
+from attree.faithfulness import Protocols, Reduction, make_reducer, resolve_protocols
 from attree.faithfulness.choose import Reducer
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
@@ -43,8 +42,8 @@ class Evaluator:
         self,
         subject: Subject,
         targets: Targets,
-        methods: Iterable[str | AttributionMethod],
-        protocols: Iterable[str | Protocol],
+        methods: Methods,
+        protocols: Protocols,
         truth: GroundTruth | None = None,
         *,
         random_draws: int = 3,
@@ -52,13 +51,13 @@ class Evaluator:
         shard: Shard | None = None,
         warn: bool = True,
     ) -> None:
-        expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
+        expect_int(random_draws, "random_draws", at_least=1)
         shard = Shard() if shard is None else shard
         subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
         self.methods = make_methods(methods, seed=seed)
-        self.protocols = tuple(dict.fromkeys(resolve_protocol(one, subject.model) for one in protocols))
+        self.protocols = resolve_protocols(protocols, subject.model)
         self.targets = subject.targets(targets)
         self.pairs = subject_pairs(subject, shard.of(self.targets))
         self._truth = None if truth is None else TruthEvaluator(subject, truth, shard)

@@ -1,13 +1,16 @@
-"""Which nodes or graphs are explained where nobody names them."""
+"""Which nodes or graphs are explained: those that the user names, or some drawn at random."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from attree.errors import expect
+from attree.errors import expect, expect_int, expect_seed
 from attree.subject import Subject
 from attree.subject.subject import Targets
+
+NUM_TARGETS = 100
+"""How many targets are drawn where the user says nothing."""
 
 
 def choose_targets(number: int, available: int, seed: int) -> Tensor:
@@ -16,19 +19,22 @@ def choose_targets(number: int, available: int, seed: int) -> Tensor:
     >>> choose_targets(3, 10, seed=0).tolist() == choose_targets(3, 10, seed=0).tolist()
     True
     """
-    expect(number >= 1, "targets", "an integer >= 1, or ids", number)
-    generator = torch.Generator().manual_seed(seed)
+    number = expect_int(number, "num_targets", at_least=1)
+    generator = torch.Generator().manual_seed(expect_seed(seed))
     return torch.randperm(available, generator=generator)[:number].sort().values
 
 
-def named_targets(subject: Subject, targets: Targets, seed: int) -> Tensor:
-    """The ids of what is explained: an integer draws as many at random, anything else names them.
+def named_or_drawn(subject: Subject, targets: Targets | None, num_targets: int | None, seed: int) -> Tensor:
+    """The ids of what is explained.
 
     Args:
         subject: What is explained.
-        targets: How many, or which: ids, a mask of nodes, or 'all'.
+        targets: Which ones: an id, several, a mask of nodes, or 'all'; None draws them.
+        num_targets: How many to draw at random; None draws `NUM_TARGETS`. Given with `targets`, it is refused.
         seed: Seed of the draw.
     """
-    if isinstance(targets, int) and not isinstance(targets, bool):
-        return choose_targets(targets, subject.num_targets, seed).to(subject.device)
+    if targets is None:
+        drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, subject.num_targets, seed)
+        return drawn.to(subject.device)
+    expect(num_targets is None, "num_targets", "None where `targets` names them", num_targets)
     return subject.targets(targets)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attree.attribution import AttributionMethod, subject_pairs
 from attree.data import GroundTruth
+from attree.data.checks import check_truth
 from attree.errors import expect
 from attree.evaluation.shard import Shard
 from attree.metrics import TruthAUROC
@@ -24,6 +25,7 @@ class TruthEvaluator:
 
     def __init__(self, subject: Subject, truth: GroundTruth, shard: Shard) -> None:
         expect(subject.batch is None, "truth", "None where graphs are explained", "ground truth of nodes")
+        check_truth(truth, subject.graph.original_edge_index, subject.graph.num_nodes)
         positions = shard.of(torch.arange(truth.num_targets, device=subject.device))
         self._pairs = subject_pairs(subject, truth.targets.to(subject.device)[positions])
         source, destination = subject.graph.edge_index[:, self._pairs.edges]

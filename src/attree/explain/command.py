@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.console import Console
 
-from attree.attribution import METHODS, make_methods, method_label
+from attree.attribution import DEFAULT_METHODS, METHODS, make_methods, method_label
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.shard import Shard
@@ -21,7 +21,7 @@ from attree.explain.parts import PartFolder
 from attree.explain.share import process_share
 from attree.explain.stream import write_parts
 from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
-from attree.faithfulness import protocol_names, resolve_protocol
+from attree.faithfulness import DEFAULT_PROTOCOLS, protocol_names, resolve_protocols
 from attree.report.style import count
 from attree.subject.beside import bypass_of, what_attention_misses
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     methods = make_methods(arguments.methods, seed=arguments.seed)
     run = load_run(arguments.run, allow=arguments.allow)
     named = [] if arguments.protocols == NO_PROTOCOLS else arguments.protocols
-    protocols = tuple(dict.fromkeys(resolve_protocol(one, run.net) for one in named))
+    protocols = resolve_protocols(named, run.net)
     explained = explained_of(
         run, arguments.targets, arguments.seed, methods, protocols, by_neighbourhood=arguments.by_neighbourhood
     )
@@ -153,12 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         help="ids and ranges (2,44,100-110), random:20, errors (misclassified), truth, or all (default: random:20)",
     )
     methods = ", ".join(f"{name} ({method_label(name)})" for name in METHODS)
-    parser.add_argument("--methods", type=words, default=["gatt", "avgatt", "random"], help=f"of {methods}")
+    parser.add_argument("--methods", type=words, default=list(DEFAULT_METHODS), help=f"of {methods}")
     parser.add_argument(
         "--protocols",
         type=words,
-        default=["removal"],
-        help=f"of {', '.join(protocol_names())}, or none for scores alone (default: removal)",
+        default=list(DEFAULT_PROTOCOLS),
+        help=f"of {', '.join(protocol_names())}, or none for scores alone (default: {','.join(DEFAULT_PROTOCOLS)})",
     )
     parser.add_argument(
         "--allow",

@@ -70,7 +70,8 @@ def draw_figures(explained: Explained, evaluator: Evaluator, evaluation: Evaluat
 def _deletion(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
     """The deletion curve of as many targets as their neighbourhoods allow."""
     pairs, subject = evaluation.pairs, evaluator.subject
-    protocol = evaluator.protocols[0] if evaluator.protocols else PROTOCOLS["removal"]
+    by_name = {one.name: one for one in evaluator.protocols}
+    protocol = by_name.get("removal", next(iter(by_name.values()), PROTOCOLS["removal"]))
     drawn = [name for name, method in evaluator.methods.items() if isinstance(method, Random)]
     scores = {name: values for name, values in evaluation.pair_scores.items() if name not in drawn}
     for draw in Random().draws(DRAWS):

@@ -11,14 +11,14 @@ A new one is one more line in `PROTOCOLS`; nothing else knows the three by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from attree.attention.softmax_hook import attention_convs
-from attree.errors import ArgumentError, expect
+from attree.errors import expect, expect_list, expect_name, expect_number
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,12 @@ class Protocol:
     weight_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        fine = math.isfinite(self.score_factor) and self.score_shift < math.inf and math.isfinite(self.weight_factor)
-        expect(fine, "protocol", "finite factors and a shift below infinity", self)
+        expect_name(self.name, "name")
+        expect(isinstance(self.meaning, str), "meaning", "a sentence", self.meaning)
+        expect_number(self.score_factor, "score_factor")
+        expect_number(self.weight_factor, "weight_factor")
+        if self.score_shift != -math.inf:
+            expect_number(self.score_shift, "score_shift")
 
     def __str__(self) -> str:
         return self.name
@@ -86,17 +90,45 @@ def protocol_names() -> list[str]:
     return [*PROTOCOLS, AUTHORS]
 
 
+DEFAULT_PROTOCOLS = ("weight", "removal")
+"""The protocols that are measured where the user names none."""
+
+Protocols = str | Protocol | Iterable[str | Protocol]
+"""What users may give as `protocols`: names or protocols, one or several; none is fine too."""
+
+
+def check_protocols(protocols: Protocols) -> list[str | Protocol]:
+    """The protocols as a list; raise unless each is a known name or a `Protocol`."""
+    known = f"names among {', '.join(protocol_names())}, or protocols"
+    checked = expect_list(protocols, "protocols", (str, Protocol), known)
+    for one in checked:
+        expect(isinstance(one, Protocol) or one in protocol_names(), "protocols", known, one)
+    return checked
+
+
+def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Protocol, ...]:
+    """The protocols of names; one that is named twice (`weight` and `authors`, say) is taken once.
+
+    Raises:
+        ArgumentError: Two different protocols have one name: results could not tell them apart.
+    """
+    found: dict[str, Protocol] = {}
+    for given in check_protocols(protocols):
+        one = resolve_protocol(given, model)
+        expect(found.get(one.name, one) == one, "protocols", "protocols of different names", one.name)
+        found[one.name] = one
+    return tuple(found.values())
+
+
 def resolve_protocol(protocol: str | Protocol, model: nn.Module) -> Protocol:
     """The protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in the authors' code."""
     if isinstance(protocol, Protocol):
         return protocol
+    known = isinstance(protocol, str) and protocol in protocol_names()
+    expect(known, "protocol", f"one of {', '.join(protocol_names())}", protocol)
     if protocol == AUTHORS:
         is_gat = all(isinstance(conv, GATConv) for conv in attention_convs(model))
         return PROTOCOLS["weight" if is_gat else "coefficient"]
-    if protocol not in PROTOCOLS:
-        raise ArgumentError(
-            f"Expected argument `protocol` to be one of {', '.join(protocol_names())}, but got {protocol!r}."
-        )
     return PROTOCOLS[protocol]
 
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int
 from attree.precision import exact_dtype
 
 Mode = Literal["multiclass_classification", "binary_classification", "regression"]
@@ -53,7 +53,8 @@ class Head:
         expect(self.mode in (None, *MODES), "mode", f"one of {', '.join(MODES)}", self.mode)
         known = (None, *RETURN_TYPES)
         expect(self.return_type in known, "return_type", f"one of {', '.join(RETURN_TYPES)}", self.return_type)
-        expect(self.label is None or self.label >= 0, "label", "a column of the outputs, or None", self.label)
+        if self.label is not None:
+            expect_int(self.label, "label")
 
     @property
     def is_settled(self) -> bool:
@@ -72,6 +73,9 @@ class Head:
         mode = self.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
         if mode == "multiclass_classification" and columns < 2:
             raise ArgumentError(f"Expected argument `mode` to fit outputs of {columns} column, but got {mode!r}.")
+        if mode == "multiclass_classification":
+            expected = "None where classes are predicted, as the predicted class is measured"
+            expect(self.label is None, "label", expected, self.label)
         if mode == "regression":
             expect(columns == 1 or self.label is not None, "label", "the number to measure of several", self.label)
         expect(self.label is None or self.label < columns, "label", f"a column in [0, {columns})", self.label)

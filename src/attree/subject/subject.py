@@ -219,9 +219,13 @@ def as_targets(targets: Targets, count: int, device: torch.device, what: str = "
         what: What they are, in words.
     """
     if isinstance(targets, str):
-        expect(targets == "all", "targets", "'all', an integer or several", targets)
+        expect(targets == "all", "targets", f"'all', {what} ids or a mask of {what}s", targets)
         return torch.arange(count, device=device)
-    ids = torch.as_tensor(targets, device=device)
+    expected = f"'all', {what} ids or a mask of {what}s"
+    try:
+        ids = torch.as_tensor(targets, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"Expected argument `targets` to be {expected}, but got {targets!r}.") from None
     if ids.dtype == torch.bool:
         expect(ids.shape == (count,), "targets", f"a mask of {count} {what}s", tuple(ids.shape))
         return ids.nonzero().view(-1)
