@@ -56,3 +56,28 @@ def test_forked_children_do_not_keep_a_lock(tmp_path: Path) -> None:
             pass
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_what_is_no_lock_file_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    other = tmp_path / "precious"
+    other.write_text("precious")
+    lock = tmp_path / ".run.lock"
+    ways = {
+        "symbolic link": lambda: lock.symlink_to(other),
+        "link to nothing": lambda: lock.symlink_to(tmp_path / "absent"),
+        "hard link": lambda: lock.hardlink_to(other),
+        "other file": lambda: lock.write_text("precious"),
+        "pipe": lambda: os.mkfifo(lock),
+        "folder": lambda: lock.mkdir(),
+    }
+    for name, make in ways.items():
+        make()
+        with pytest.raises(ArgumentError, match="to be a lock file"):
+            FolderLock(tmp_path / "run").acquire()
+        assert other.read_text() == "precious", name
+        assert not (tmp_path / "absent").exists()
+        lock.rmdir() if name == "folder" else lock.unlink()
+    lock.write_text("process 1 on a machine that is gone\n")
+    with FolderLock(tmp_path / "run"):
+        assert lock.read_text().startswith(f"process {os.getpid()} on ")
+    assert not lock.exists()

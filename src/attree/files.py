@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,17 +19,39 @@ from attree.errors import ArgumentError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` to write to; on success it takes the place of `path`, else it goes."""
+    """Give a temporary path beside `path` to write to; on success it takes the place of `path`, else it goes.
+
+    The file has the rights that the umask gives to any new file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = new_file(path)
+    mode = temporary.stat().st_mode
     try:
         yield temporary
-        temporary.chmod(0o644)
+        temporary.chmod(mode)  # whoever wrote it may have replaced it
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def new_file(path: Path) -> Path:
+    """Make an empty hidden file beside `path`, with a name that nothing has and the rights that the umask gives."""
+    while True:
+        file = path.with_name(f".{path.name}.{secrets.token_hex(6)}{path.suffix}")
+        try:
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            continue
+        return file
+
+
+def give_usual_rights(path: Path) -> None:
+    """Give a file that a library has made the rights that the umask gives to any new file."""
+    usual = new_file(path)
+    try:
+        path.chmod(usual.stat().st_mode)
+    finally:
+        usual.unlink(missing_ok=True)
 
 
 def write_npz(path: Path, **arrays: Any) -> Path:

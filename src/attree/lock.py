@@ -6,10 +6,14 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 from pathlib import Path
 from types import TracebackType
 
 from attree.errors import ArgumentError
+
+MARK = b"process "
+"""How the content of every lock file begins, unless it is empty."""
 
 _HELD: set[Path] = set()
 """Folders that this process holds: the system's locks are of processes, and would let it in twice."""
@@ -36,11 +40,10 @@ class FolderLock:
             raise ArgumentError(f"{self.folder} is in use by this process.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         while self._handle is None:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = self._open()
             try:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever held it before may have removed the file meanwhile: a lock on that one keeps nobody out.
-                if self._path.exists() and os.path.samestat(os.fstat(handle), os.stat(self._path)):
+                if self._is_there(handle):
                     self._handle = handle
             except OSError as error:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -53,7 +56,7 @@ class FolderLock:
                 if self._handle is None:
                     os.close(handle)
         os.truncate(self._handle, 0)
-        os.write(self._handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        os.write(self._handle, MARK + f"{os.getpid()} on {socket.gethostname()}\n".encode())
         _HELD.add(self.folder)
         return self
 
@@ -64,6 +67,33 @@ class FolderLock:
             os.close(self._handle)
             self._handle = None
             _HELD.discard(self.folder)
+
+    def _open(self) -> int:
+        """Open the lock file, and refuse what is none: a link would let others choose which file is written to."""
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
+                raise self._no_lock_file() from error
+            raise
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not MARK.startswith(os.pread(handle, len(MARK), 0)):
+            os.close(handle)
+            raise self._no_lock_file()
+        return handle
+
+    def _is_there(self, handle: int) -> bool:
+        """Whether an open file still has its name: whoever held the lock before may have removed it meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(handle), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def _no_lock_file(self) -> ArgumentError:
+        return ArgumentError(
+            f"Expected {self._path} to be a lock file, but it is a link or another file. Nothing was written to it: "
+            f"remove it, and {self.folder} can be used."
+        )
 
     def __enter__(self) -> FolderLock:
         return self.acquire()

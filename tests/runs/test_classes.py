@@ -111,8 +111,9 @@ REFUSED: dict[str, Callable[[Path], Change]] = {
     "attree's command": lambda trace: (
         lambda config: config["model"].update(class_path="attree.cli.command.AttreeCLI", init_args={})
     ),
-    "a class that is none": lambda trace: (
-        lambda config: config["model"].update(class_path={"class_path": "stranger.A"})
+    "no text": lambda trace: lambda config: config["model"].update(class_path={"class_path": "stranger.A"}),
+    "no such class": lambda trace: (
+        lambda config: config["model"]["init_args"]["net"].update(class_path="attree.models.NoSuchClass")
     ),
 }
 

@@ -13,6 +13,7 @@ from attree.callbacks.random_state import RandomState, collect_random_states, re
 from attree.callbacks.run_folder import run_folder
 from attree.callbacks.weights import Weights, any_process, copy_weights, is_same
 from attree.errors import expect
+from attree.files import give_usual_rights
 
 
 class LastCheckpoint(Checkpoint):
@@ -94,5 +95,6 @@ class LastCheckpoint(Checkpoint):
                 logger.save()
                 if isinstance(logger, TensorBoardLogger):
                     logger.experiment.flush()
+            give_usual_rights(self._pending)
             self._pending.replace(self._pending.with_suffix(".ckpt"))
         self._pending = None
