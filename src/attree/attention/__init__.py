@@ -1,8 +1,7 @@
 """What a network attended to: captured from any PyG attention convolution, aligned with one edge list."""
 
-from attree.attention.bypass import Bypass, measure_bypass
 from attree.attention.capture import Attention, capture_attention
-from attree.attention.locality import Locality, measure_locality
+from attree.attention.diagnostics import Bypass, Locality, measure_bypass, measure_locality
 from attree.attention.looped_graph import LoopedGraph
 
 __all__ = [

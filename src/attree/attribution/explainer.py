@@ -21,7 +21,7 @@ from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError
 from attree.precision import exact_dtype
 from attree.subject import Subject
-from attree.subject.beside import bypass_of, what_attention_misses
+from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
 from attree.subject.subject import Level
 

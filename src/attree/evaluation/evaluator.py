@@ -19,7 +19,7 @@ from attree.faithfulness.choose import Reducer
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
-from attree.subject.beside import bypass_of, what_attention_misses
+from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.subject import Targets
 
 
@@ -71,7 +71,7 @@ class Evaluator:
         self._fixed: dict[str, Tensor] = {}
         self._reducer: Reducer | None = None
         bypass = bypass_of(subject, self.targets)
-        self._goes_around = bypass.exists
+        self._around = bypass.around
         if warn and shard.rank == 0:
             for sentence in what_attention_misses(subject, bypass):
                 warnings.warn(sentence, stacklevel=2)
@@ -135,8 +135,10 @@ class Evaluator:
                     value = _mean([values[column][statistic] for column in columns])
                     metrics[str(MetricName(name, statistic, protocol.name))] = value
         numbers = {name: float(value) for name, value in metrics.items()}
-        if self._goes_around:  # a stack of attention layers alone can have nothing beside it, whatever its weights
-            numbers[BYPASS] = bypass_of(self.subject, self.targets).share
+        bypass = bypass_of(self.subject, self.targets, known=self._around)
+        self._around |= bypass.around
+        if bypass.exists:
+            numbers[BYPASS] = bypass.share
         return Evaluation(
             numbers,
             self.pairs,

@@ -81,7 +81,7 @@ class Evaluation:
         changed = ", ".join(f"{self.num_changed(name):,} ({name})" for name in self.reductions)
         about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
         if BYPASS in self.metrics:
-            about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without attention"
+            about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
         table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
         return f"{about}\n{table}"
 

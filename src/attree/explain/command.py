@@ -23,7 +23,7 @@ from attree.explain.stream import write_parts
 from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import DEFAULT_PROTOCOLS, protocol_names, resolve_protocols
 from attree.report.style import count
-from attree.subject.beside import bypass_of, what_attention_misses
+from attree.subject.diagnose import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]
 PART_ROWS = 4_000_000

@@ -93,6 +93,13 @@ class AttentionNet(nn.Module):
                 )
             )
 
+    @property
+    def is_plain_stack(self) -> bool:
+        """Whether each layer works on what the one before it returned and on nothing else, whatever the weights."""
+        known = all(type(conv) in (GATConv, GATv2Conv, SuperGATConv) for conv in self.convs)
+        skips = any(getattr(conv, "residual", False) for conv in self.convs)
+        return known and not skips and type(self).forward is AttentionNet.forward
+
     def conv_options(self) -> dict[str, Any]:
         """What this kind of convolution takes beyond what all of them take."""
         return {}

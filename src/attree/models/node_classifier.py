@@ -26,6 +26,11 @@ class NodeClassifier(Classifier):
     data_class = NodeDataModule
     classified = "nodes"
 
+    @property
+    def is_plain_stack(self) -> bool:
+        """Whether the network is a plain stack of attention layers, and the module adds nothing to it."""
+        return type(self).forward is NodeClassifier.forward and bool(getattr(self.net, "is_plain_stack", False))
+
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
         return self.net(x, edge_index)

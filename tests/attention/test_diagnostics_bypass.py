@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GAT, GATConv, SuperGATConv, TransformerConv, global_add_pool, global_mean_pool
+from torch_geometric.nn import GAT, GATConv, GATv2Conv, SuperGATConv, TransformerConv, global_add_pool, global_mean_pool
 
 import attree.models
-from attree.attention.bypass import Bypass, measure_bypass
+from attree.attention import Bypass, capture_attention
+from attree.attention import measure_bypass as measure
 from helpers.attention_models import MESSY, Stack, X, snapshot
+
+
+def measure_bypass(model: nn.Module, x: Tensor, edge_index: Tensor, *args: Any, **kwargs: Any) -> Bypass:
+    """The bypass of a call, with its layers found."""
+    options = {name: kwargs.pop(name) for name in ("targets", "predict") if name in kwargs}
+    calls = capture_attention(model, x, edge_index, *args, **kwargs).calls
+    assert calls is not None
+    return measure(model, lambda features: model(features, edge_index, *args, **kwargs), x, calls=calls, **options)
 
 
 @pytest.mark.parametrize(
@@ -20,11 +30,11 @@ from helpers.attention_models import MESSY, Stack, X, snapshot
     [
         GAT(4, 6, 2, 3, heads=2),
         GAT(4, 6, 3, 3, v2=True, norm="batch", act="elu"),
-        GAT(4, 6, 3, 3, jk="cat"),  # it adds up layers, but none of them sees a node by itself
+        GAT(4, 6, 3, 3, add_self_loops=False),  # nodes without edges differ from the others, whatever the features
         attree.models.SuperGAT(4, 3, hidden_channels=2, heads=2),
         Stack(TransformerConv(4, 4, root_weight=False), TransformerConv(4, 3, root_weight=False)),
     ],
-    ids=["gat", "gatv2 with norm", "jumping", "supergat", "transformer without root"],
+    ids=["gat", "gatv2 with norm", "no self-loops", "supergat", "transformer without root"],
 )
 def test_nothing_goes_around_a_plain_stack(model: nn.Module) -> None:
     bypass = measure_bypass(model, X, MESSY)
@@ -47,10 +57,14 @@ def test_residuals_by_hand() -> None:
     model.eval()
     usual = model(X, MESSY).argmax(-1)
     h = F.elu(only_skips(model.convs[0], X))
-    skipped = F.elu(only_skips(model.convs[1], h)).argmax(-1)
+    none = F.elu(only_skips(model.convs[1], h))
+    first = F.elu(model.convs[1](h, MESSY))
+    second = F.elu(only_skips(model.convs[1], F.elu(model.convs[0](X, MESSY))))
+    shares = [(usual == cut.argmax(-1))[targets].float().mean().item() for cut in (none, first, second)]
     assert bypass.exists
-    assert bypass.share == pytest.approx((usual == skipped)[targets].float().mean().item())
-    assert f"{bypass.share:.0%} of the targets keep their predicted class" in str(bypass)
+    assert bypass.around == {0, 1}
+    assert bypass.share == pytest.approx(max(shares))
+    assert f"{bypass.share:.0%} of the targets keep their class" in str(bypass)
 
 
 def test_the_root_weight_of_transformers_by_hand() -> None:
@@ -124,14 +138,15 @@ def test_diverged_and_odd_models() -> None:
     bypass = measure_bypass(model, X, MESSY)
     assert math.isnan(bypass.share)
     assert not bypass.exists
-    assert "no numbers" in str(bypass)
+    assert "outputs are NaN" in str(bypass)
 
     class Several(Stack):
         def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, ...]:
             return super().forward(x, edge_index), x
 
+    several = Several(GATConv(4, 3))
     with pytest.raises(TypeError, match="to return a tensor of scores, but got tuple"):
-        measure_bypass(Several(GATConv(4, 3)), X, MESSY)
+        measure(several, lambda features: several(features, MESSY), X, calls=[0])
 
 
 def test_own_classes() -> None:
@@ -140,4 +155,51 @@ def test_own_classes() -> None:
     multi_label = measure_bypass(model, X, MESSY, predict=lambda scores: scores > 0)
     model.eval()
     expected = ((model(X, MESSY) > 0) == (F.elu(model.convs[0].lin_skip(X)) > 0)).all(-1).float().mean()
-    assert multi_label == Bypass(pytest.approx(expected.item()), multi_label.spread)
+    assert multi_label.share == pytest.approx(expected.item())
+
+
+def zeroed_by_hand(model: nn.Module, conv: nn.Module) -> Tensor:
+    """What a model returns with the messages of one convolution 0."""
+    handle = conv.register_message_forward_hook(lambda _, inputs, messages: 0 * messages)
+    try:
+        return model.eval()(X, MESSY)
+    finally:
+        handle.remove()
+
+
+class Late(nn.Module):
+    """A skip around the second of three layers alone: with all weights 0, nothing is left of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GATConv(4, 4), GATConv(4, 4), GATConv(4, 3)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        first, second, third = self.convs
+        h = F.elu(first(x, edge_index))
+        return third(h + F.elu(second(h, edge_index)), edge_index)
+
+
+@pytest.mark.parametrize(
+    ("model", "around"),
+    [
+        (Late(), {1}),
+        (GAT(4, 6, 2, 3, jk="cat"), {1}),
+        (GAT(4, 6, 3, 3, jk="max"), {1, 2}),
+        (Stack(GATConv(4, 4, residual=True), GATConv(4, 3)), {0}),
+        (Stack(GATConv(4, 4), GATv2Conv(4, 3, residual=True)), {1}),
+    ],
+    ids=["late skip", "jumping", "deep jumping", "skip in the first layer", "skip in the last layer"],
+)
+def test_what_goes_around_one_layer(model: nn.Module, around: set[int]) -> None:
+    bypass = measure_bypass(model, X, MESSY)
+    assert bypass.exists
+    assert bypass.spread <= 1e-3
+    assert bypass.around == around
+    usual = model.eval()(X, MESSY).argmax(-1)
+    shares = {
+        layer: (zeroed_by_hand(model, model.convs[layer]).argmax(-1) == usual).float().mean().item() for layer in around
+    }
+    assert bypass.share == pytest.approx(max(shares.values()))
+    assert bypass.layer in around
+    assert f"all attention weights of layer {bypass.layer + 1} 0" in str(bypass)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GAT, GATConv, GPSConv, GraphNorm, LayerNorm, TransformerConv, global_mean_pool
 
 import attree.models
-from attree.attention.locality import Locality, measure_locality
+from attree.attention import Locality, LoopedGraph
+from attree.attention import measure_locality as measure
 from helpers.attention_models import Stack, snapshot
 
 RING = torch.stack([torch.arange(40), (torch.arange(40) + 1) % 40])
 FEATURES = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+
+
+def measure_locality(model: nn.Module, x: Tensor, edge_index: Tensor, *args: Tensor, **options: Any) -> Locality:
+    """The locality of a call."""
+    graph = LoopedGraph(edge_index, x.shape[0])
+    return measure(model, lambda features: model(features, edge_index, *args), x, graph=graph, **options)
 
 
 class Normed(nn.Module):

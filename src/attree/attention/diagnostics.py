@@ -1,0 +1,314 @@
+"""What attention weights do not see of a model: paths around layers, nodes beyond their reach, and randomness.
+
+Each measure runs the model again: `run(features)` returns its outputs, one row per node or per graph, for these
+features of nodes and all its other arguments as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.inplace_messages import inplace_messages
+from attree.attention.looped_graph import LoopedGraph
+from attree.attention.softmax_hook import hook_softmax
+from attree.errors import expect
+
+Run = Callable[[Tensor], Any]
+"""Calls the model with these features of nodes."""
+
+NEGLIGIBLE = 1e-3
+"""Changes up to this share of how far outputs are apart count as none: norms magnify rounding errors to it."""
+
+CANDIDATES = 16
+"""How many nodes are tried for a neighbourhood that leaves much of the graph out."""
+
+
+@dataclass(frozen=True)
+class Bypass:
+    """How much of a model's predictions goes around the attention of its layers.
+
+    Attributes:
+        share: The largest share of targets that keep their predicted class with the attention weights of one layer, or
+            of all layers, set to 0; only layers that something goes around are counted. 0 where nothing does, NaN where
+            outputs are NaN or have no class.
+        layer: The layer that this is the share of, first layer 0; None if it is that of all layers at once.
+        spread: How far outputs of different nodes or graphs are apart with all attention weights 0, as a share of how
+            far they are apart otherwise.
+        around: The layers that something goes around: without the weights of such a layer, outputs still depend on
+            what comes before it.
+    """
+
+    share: float
+    layer: int | None = None
+    spread: float = 0.0
+    around: frozenset[int] = frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything goes around attention."""
+        return self.spread > NEGLIGIBLE or bool(self.around)
+
+    def __str__(self) -> str:
+        if math.isnan(self.spread):
+            return "What goes around attention is undefined: the model's outputs are NaN."
+        if not self.exists:
+            return "Nothing goes around attention: without any one layer's weights the outputs are the same for all."
+        which = "all attention weights" if self.layer is None else f"all attention weights of layer {self.layer + 1}"
+        kept = "" if math.isnan(self.share) else f"With {which} 0, {self.share:.0%} of the targets keep their class: "
+        found = "something goes around attention (a skip, jumping knowledge, a readout)"
+        return f"{kept}{found if kept else found.capitalize()}, which explains only a part of these predictions."
+
+
+def predicted_class(output: Tensor) -> Tensor:
+    """The class of each row: the column of the largest score, or the sign of a single one.
+
+    >>> predicted_class(torch.tensor([[0.1, 0.7], [0.4, 0.2]])).tolist()
+    [1, 0]
+    >>> predicted_class(torch.tensor([0.5, -2.0])).tolist()
+    [True, False]
+    """
+    if output.dim() < 2 or output.shape[-1] == 1:
+        return output.reshape(output.shape[0], -1).squeeze(-1) > 0
+    return output.argmax(dim=-1)
+
+
+@torch.no_grad()
+def measure_bypass(
+    model: nn.Module,
+    run: Run,
+    x: Tensor,
+    *,
+    calls: Sequence[int],
+    usual: Tensor | None = None,
+    targets: Tensor | None = None,
+    predict: Callable[[Tensor], Tensor] | None = predicted_class,
+    known: Collection[int] = (),
+) -> Bypass:
+    """Run a model with the attention weights of all layers 0, then of each layer alone, and compare its outputs.
+
+    With the weights of layer l zero, a plain stack returns the same whatever comes before layer l. So something goes
+    around layer l if the outputs then change with what layers 1 to l - 1 return (layer 1: with the features). This
+    takes one run per layer and one for all, and up to as many again until it is known which layers are passed by.
+
+    Args:
+        model: The model.
+        run: Calls it with other features.
+        x: Its features of nodes.
+        calls: Which calls of convolutions are its layers, see `Attention.calls`.
+        usual: What it returns for `x`, if at hand.
+        targets: Rows of the output to count, as ids; None for all.
+        predict: Gives the predicted class of each row; None if outputs have no classes.
+        known: `Bypass.around` of an earlier measurement, which need not be found again.
+    """
+
+    def cut(layers: Sequence[int], features: Tensor = x) -> Tensor:
+        with _without_weights(model, {calls[layer] for layer in layers}):
+            return score_tensor(run(features))
+
+    every = range(len(calls))
+    with eval_mode(model), inplace_messages(model):
+        usual = score_tensor(run(x)) if usual is None else usual
+        bare = cut(every)
+        rows, rows_bare = usual, bare
+        if usual.shape[0] == 1:
+            # There is no other row to compare with, so the graph without features is taken.
+            rows = torch.cat([usual, score_tensor(run(torch.zeros_like(x)))])
+            rows_bare = torch.cat([bare, cut(every, torch.zeros_like(x))])
+        size, size_bare = _spread(rows), _spread(rows_bare)
+        if math.isnan(size) or math.isnan(size_bare):
+            return Bypass(math.nan, spread=math.nan)
+        spread = size_bare / size if size > 0 else (0.0 if size_bare == 0 else math.inf)
+        kept: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
+        around = set()
+        for layer in every if len(calls) > 1 else ():
+            without = cut([layer])
+            if usual.shape[0] > 1 and not _spread(without) > NEGLIGIBLE * size:
+                continue
+            if layer not in known:
+                if layer == 0:
+                    other = cut([0], _other_features(x, torch.arange(x.shape[0], device=x.device)))
+                else:
+                    other = bare if layer == every[-1] else cut(every[: layer + 1])
+                if not float((without - other).pow(2).mean().sqrt()) > NEGLIGIBLE * size:
+                    continue
+            around.add(layer)
+            kept[layer] = without
+    if not kept or predict is None:
+        return Bypass(math.nan if kept else 0.0, None, spread, frozenset(around))
+    shares = {layer: _kept_share(predict(usual), predict(output), targets) for layer, output in kept.items()}
+    worst = max(shares, key=lambda layer: shares[layer])
+    return Bypass(shares[worst], worst, spread, frozenset(around))
+
+
+@dataclass(frozen=True)
+class Locality:
+    """How much outputs change when all features are changed that no layer should bring there.
+
+    Attributes:
+        change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
+        tolerance: Up to this, the change is that of rounding.
+    """
+
+    change: float
+    tolerance: float
+
+    @property
+    def local(self) -> bool:
+        """Whether the model sees only what its attention layers reach."""
+        return self.change <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.local:
+            return "The model sees only what its attention layers reach."
+        return (
+            f"Outputs change by {self.change:.2g} of their size with features that no attention layer reaches: the "
+            "model has paths beside attention, such as norms or pooling over all nodes, and edges there get no score."
+        )
+
+
+@torch.no_grad()
+def measure_locality(
+    model: nn.Module,
+    run: Run,
+    x: Tensor,
+    *,
+    num_layers: int,
+    graph: LoopedGraph,
+    graph_of: Tensor | None = None,
+    usual: Tensor | None = None,
+    seed: int = 0,
+) -> Locality:
+    """Run the model with other features where no layer reaches, and compare what it returns.
+
+    Nodes are compared if other features lie more than `num_layers` hops away; graphs, if they lie in other graphs.
+
+    Args:
+        model: The model.
+        run: Calls it with other features.
+        x: Its features or ids of nodes; learned features that the model takes from elsewhere are not changed.
+        num_layers: Number of attention layers, as `Attention.num_layers` has it.
+        graph: The looped graph of the model's edges.
+        graph_of: The graph of each node, if the model returns one row per graph.
+        usual: What it returns for `x`, if at hand.
+        seed: Seed of the nodes that are compared and of the features that are put elsewhere.
+    """
+    expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)
+    if graph_of is None:
+        compared, near = _neighbourhoods(graph, num_layers, torch.Generator().manual_seed(seed))
+    else:
+        compared = graph_of.unique()[: graph_of.unique().numel() // 2]
+        near = torch.isin(graph_of, compared)
+    far = (~near).nonzero().view(-1)
+    with eval_mode(model), inplace_messages(model):
+        before = score_tensor(run(x)) if usual is None else usual
+        tolerance = torch.finfo(before.dtype).eps ** 0.5
+        if far.numel() == 0 or compared.numel() == 0:
+            return Locality(0.0, tolerance)
+        after = score_tensor(run(_other_features(x, far, seed)))
+    expect(
+        before.shape[0] > int(compared.max()),
+        "graph_of",
+        "the graph of each node where the model returns one row per graph",
+        graph_of,
+    )
+    size = float(before[compared].abs().max())
+    change = float((after[compared] - before[compared]).abs().max())
+    return Locality(change / size if size > 0 else change, tolerance)
+
+
+@torch.no_grad()
+def odd_outputs(model: nn.Module, run: Run, x: Tensor, usual: Tensor) -> str | None:
+    """What makes outputs unfit to be explained, in one sentence: NaN, or randomness; None if nothing does.
+
+    Args:
+        model: The model.
+        run: Calls it with other features.
+        x: Its features of nodes.
+        usual: What it returned for `x` before.
+    """
+    bad = int((~usual.isfinite()).reshape(usual.shape[0], -1).any(dim=1).sum())
+    if bad:
+        return (
+            f"The model's outputs are NaN or infinite in {bad} of {usual.shape[0]} rows: what is measured of these is "
+            "undefined."
+        )
+    with eval_mode(model), inplace_messages(model):
+        again = score_tensor(run(x))
+    largest = float(usual.abs().max()) if usual.numel() else 0.0
+    change = float((again - usual).abs().max()) / (largest or 1.0) if usual.numel() else 0.0
+    if not change > torch.finfo(usual.dtype).eps ** 0.5:
+        return None
+    return (
+        f"The model is random: two runs on the same inputs return outputs that differ by {change:.2g} of their size "
+        "(dropout called without `training=self.training`, or noise). What is measured of it is partly chance."
+    )
+
+
+@contextmanager
+def _without_weights(model: nn.Module, cut: Collection[int]) -> Iterator[None]:
+    """While open, the attention weights are 0 in these calls of convolutions, counted in the order of one run."""
+    begun: list[int] = []
+    count = 0
+
+    def begin(conv: nn.Module, args: Any) -> None:
+        nonlocal count
+        begun.append(count)
+        count += 1
+
+    def end(conv: nn.Module, args: Any, output: Any) -> None:
+        begun.pop()
+
+    def zero(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        weights = softmax(scores)
+        return torch.zeros_like(weights) if begun and begun[-1] in cut else weights
+
+    with ExitStack() as stack:
+        for conv in stack.enter_context(hook_softmax(model, zero)):
+            stack.callback(conv.register_forward_pre_hook(begin).remove)
+            stack.callback(conv.register_forward_hook(end).remove)
+        yield
+
+
+def _kept_share(usual: Tensor, without: Tensor, targets: Tensor | None) -> float:
+    kept = (usual == without).reshape(usual.shape[0], -1).all(dim=1).float()
+    return float((kept if targets is None else kept[targets]).mean())
+
+
+def _spread(output: Tensor) -> float:
+    """How far rows are apart: the root mean square of their distance from the mean row."""
+    return float((output - output.mean(dim=0)).pow(2).mean().sqrt())
+
+
+def _neighbourhoods(graph: LoopedGraph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Some nodes, and which nodes lie within `hops` of them: at most half of all where that is possible."""
+    some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
+    reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
+    reached[torch.arange(some.numel(), device=graph.device), some] = True
+    for row in reached:
+        for _ in range(hops):
+            row[graph.source[row[graph.destination]]] = True
+    order = reached.sum(dim=1).argsort()
+    together = reached[order].cumsum(dim=0).bool()
+    fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, some.numel()))
+    near = together[fits - 1] if fits else torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    return some[order[:fits]], near
+
+
+def _other_features(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
+    """The features with those of some nodes changed: those of any nodes, and noise where they are real numbers."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    drawn = torch.randint(x.shape[0], (nodes.numel(),), generator=generator).to(x.device)
+    other = x[drawn]
+    if x.is_floating_point():
+        noise = torch.randn(other.shape, generator=generator).to(x)
+        other = other + noise * (1 + x.abs().max())
+    return x.index_copy(0, nodes, other)

@@ -1,0 +1,75 @@
+"""What attention does not see of a subject: paths around layers, nodes beyond the layers' reach, odd outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from torch import Tensor
+
+from attree.attention.diagnostics import Bypass, measure_bypass, measure_locality, odd_outputs, predicted_class
+from attree.errors import AttreeError
+from attree.subject.subject import Subject
+
+
+def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection[int] = ()) -> Bypass:
+    """How many of the targets' predictions stay without the attention of one layer or of all, see `Bypass`.
+
+    Args:
+        subject: What is explained.
+        targets: Ids of nodes or graphs; None for all.
+        known: `Bypass.around` of an earlier measurement of the same model.
+    """
+    if getattr(subject.model, "is_plain_stack", False):
+        return Bypass(0.0)
+    attention = subject.attention
+    calls = range(attention.num_layers) if attention.calls is None else attention.calls
+    return measure_bypass(
+        subject.model,
+        _run(subject),
+        subject.inputs.x,
+        calls=calls,
+        usual=attention.output,
+        targets=targets,
+        predict=_predict(subject),
+        known=known,
+    )
+
+
+def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
+    """Sentences to say once of a model whose predictions attention explains only in part; none for most."""
+    run, inputs, output = _run(subject), subject.inputs, subject.attention.output
+    if (odd := odd_outputs(subject.model, run, inputs.x, output)) is not None:
+        return [odd]
+    said = [str(bypass)] if bypass.exists else []
+    if inputs.x.is_floating_point():
+        locality = measure_locality(
+            subject.model,
+            run,
+            inputs.x,
+            num_layers=subject.num_layers,
+            graph=subject.graph,
+            graph_of=subject.batch,
+            usual=output,
+        )
+        if not locality.local:
+            said.append(str(locality))
+    return said
+
+
+def _run(subject: Subject) -> Callable[[Tensor], Any]:
+    inputs = subject.inputs
+    return lambda features: subject.model(features, inputs.edge_index, *inputs.args, **inputs.kwargs)
+
+
+def _predict(subject: Subject) -> Callable[[Tensor], Tensor] | None:
+    """What gives the predicted classes of outputs; None if these are numbers."""
+    output = subject.attention.output
+    try:
+        head = subject.head.resolve(output)
+    except AttreeError:  # attention can be explained without knowing what outputs mean
+        return predicted_class
+    if head.mode == "regression":
+        return None
+    measured = head.measured(output)
+    return lambda scores: head.logits(scores, measured).argmax(dim=1)
