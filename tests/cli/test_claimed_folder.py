@@ -87,7 +87,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     before = files(first)
     with FolderLock(first):
         resume = f"--ckpt_path={first / 'checkpoints' / 'last.ckpt'}"
-        assert f"{first} is in use by" in refusal(tiny("fit", tmp_path, resume), capsys)
+        assert f"{first} is in use by" in refusal(tiny("fit", tmp_path, resume, "--trainer.max_epochs=4"), capsys)
     with FolderLock(tmp_path / "infection" / "mine"):
         line = refusal(tiny("fit", tmp_path, "--trainer.logger.version=mine"), capsys)
         assert f"{tmp_path / 'infection' / 'mine'} is in use by" in line

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from attree.cli import main
 from attree.data import Infection
 from attree.models import GAT
-from helpers.cli import CONFIGS, fit, refusal, run, tiny
+from helpers.cli import CONFIGS, files, fit, refusal, run, tiny
 
 
 def test_fit_leaves_curves_config_checkpoint_and_explanations(tmp_path: Path) -> None:
@@ -79,6 +79,32 @@ def test_same_seed_and_config_give_the_same_numbers(tmp_path: Path) -> None:
         {name: value for name, value in yaml.safe_load(text).items() if name != "explain/seconds"} for text in metrics
     )
     assert str(first) == str(second)
+
+
+def test_a_finished_fit_says_so_and_how_to_train_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = fit(tmp_path)
+    before = files(tmp_path)
+    resume = f"--ckpt_path={fitted / 'checkpoints' / 'last.ckpt'}"
+    for limit in ([], ["--trainer.max_epochs=-1", "--trainer.max_steps=2"]):
+        capsys.readouterr()
+        run("fit", tmp_path, resume, *limit)
+        assert "Nothing to do: this run has trained 2 " in capsys.readouterr().out
+        assert files(tmp_path) == before
+    run("fit", tmp_path, resume, "--trainer.max_epochs=4")
+    assert "Nothing to do" not in capsys.readouterr().out
+    assert torch.load(fitted / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_an_optimizer_and_a_schedule_can_be_chosen_as_in_lightning(tmp_path: Path) -> None:
+    chosen = ["--optimizer=SGD", "--optimizer.lr=0.5", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
+    fitted = fit(tmp_path, *chosen, "--lr_scheduler.gamma=0.1", "--explain.methods=gatt,random")
+    saved = torch.load(fitted / "checkpoints" / "last.ckpt", weights_only=True)
+    (group,) = saved["optimizer_states"][0]["param_groups"]
+    assert "momentum" in group
+    assert group["lr"] == pytest.approx(0.5 * 0.1**2)
+    config = yaml.safe_load((fitted / "config.yaml").read_text())
+    assert config["optimizer"]["class_path"] == "torch.optim.SGD"
+    assert config["explain"]["methods"] == ["gatt", "random"]
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)

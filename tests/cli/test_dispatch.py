@@ -67,7 +67,7 @@ def test_help_of_fit_begins_with_what_is_attrees(capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     lines = text.splitlines()
     headings = [line.partition(":")[0] for line in lines if line and not line.startswith(" ")][2:]
-    assert headings == ["data", "model", "explain", "checkpoint", "the run", "trainer"]
+    assert headings == ["data", "model", "explain", "checkpoint", "optimizer", "lr_scheduler", "the run", "trainer"]
     first = "\n".join(lines[:15])
     for name in ("Infection", "MUTAG", "NodeClassifier", "GATv2"):
         assert name in first

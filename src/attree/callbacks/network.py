@@ -78,7 +78,7 @@ def find_subject(
             subject = Subject.of_data(candidate, data, readout=chosen, head=head)
             reason = _misfit(subject, num_classes)
         except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
-            reason = " ".join(str(error).split())[:160] or type(error).__name__
+            reason = " ".join(str(error).split()) or type(error).__name__
         if reason is None:
             return subject
         tried.append(f"{name}: {reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +29,13 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
 }
 """For the keys that take a class: what it is, and attree's own by name."""
 
+PREFIXES = {"data": "data", "model": "model", "net": "model.net"}
+"""Under which options the arguments of these classes are."""
+
+
+LISTS = ("--explain.methods", "--explain.protocols", "--data.num_neighbors")
+"""Options that take a list, which may be written `a,b` or `[a,b]`, as everywhere in attree."""
+
 
 def names(key: str) -> str:
     """The names to choose from under a key, as they are listed in a sentence."""
@@ -49,6 +56,8 @@ def expand_arguments(arguments: list[str]) -> list[str]:
 
     >>> expand_arguments(["--model.net", "GAT", "--data=Infection", "--model.net.heads=2"])
     ['--model.net', 'attree.models.GAT', '--data=attree.data.Infection', '--model.net.heads=2']
+    >>> expand_arguments(["--explain.methods=gatt,random", "--explain.protocols", "[weight]"])
+    ['--explain.methods=[gatt,random]', '--explain.protocols', '[weight]']
     """
     expanded: list[str] = []
     for argument in arguments:
@@ -62,7 +71,11 @@ def expand_arguments(arguments: list[str]) -> list[str]:
 
 
 def _expand_value(option: str, value: str) -> str:
-    return find_config(value) if option in ("--config", "-c") else str(full_name(_key(option), value))
+    if option in ("--config", "-c"):
+        return find_config(value)
+    if option.removesuffix("+") in LISTS and not value.startswith(("[", "-")):
+        return f"[{value}]"
+    return str(full_name(_key(option), value))
 
 
 def _key(option: str) -> str:
@@ -82,12 +95,40 @@ def expand_config(content: Any, key: str = "") -> Any:
     return full_name(key, content)
 
 
-def known_arguments(*keys: str) -> Iterator[str]:
-    """Names of the arguments of attree's own classes: those under these keys, or all."""
+def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
+    """The options that set arguments of attree's own classes, each with the classes that have it.
+
+    Args:
+        keys: Keys of `CHOICES`; all if none is given.
+
+    >>> class_options()["model.net.heads"], class_options()["model.readout"]
+    (('GAT', 'GATv2', 'SuperGAT'), ('GraphClassifier',))
+    """
+    found: dict[str, list[str]] = {}
     for key in keys or CHOICES:
-        for path in CHOICES[key][1].values():
-            module, _, name = path.rpartition(".")
-            one = getattr({"attree.data": attree.data, "attree.models": attree.models}[module], name)
-            for base in inspect.getmro(one):
-                if base.__module__.startswith("attree.") and "__init__" in vars(base):
-                    yield from list(inspect.signature(base).parameters)
+        for class_name, path in CHOICES[key][1].items():
+            for argument in _arguments(import_object(path)):
+                owners = found.setdefault(f"{PREFIXES[key]}.{argument}", [])
+                owners.append(class_name)
+    return {option: tuple(owners) for option, owners in found.items()}
+
+
+def import_object(path: str) -> Any:
+    """The class or function of an import path.
+
+    >>> import_object("attree.models.GAT").__name__
+    'GAT'
+    """
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def _arguments(one: type) -> list[str]:
+    """Names of the arguments of a class of attree's and of its base classes, without those that are classes."""
+    named = [
+        argument
+        for base in inspect.getmro(one)
+        if base.__module__.startswith("attree.") and "__init__" in vars(base)
+        for argument in inspect.signature(base).parameters
+    ]
+    return [name for name in dict.fromkeys(named) if name not in CHOICES]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -15,14 +20,14 @@ from rich.console import Console
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.cli.checkpoint import mismatch, read_checkpoint
-from attree.cli.choices import expand_arguments
 from attree.cli.claimed_folder import ClaimedFolder
 from attree.cli.failure import raised_on_purpose, sentence_of
+from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
 from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
 from attree.cli.save_config import SaveConfig
-from attree.cli.stop import StopBetweenBatches, StopSignal, end_by, is_first_process, was_interrupted
+from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
 from attree.errors import ArgumentError, expect
 from attree.report.table import metrics_table
 
@@ -34,7 +39,7 @@ DESCRIPTIONS = {
 }
 
 
-class AttreeCLI(LightningCLI):
+class AttreeCLI(HookedCLI):
     """LightningCLI with attree's links, callbacks and logger, a folder for each run, and checks of checkpoints.
 
     Args:
@@ -47,12 +52,12 @@ class AttreeCLI(LightningCLI):
         self.stop = stop
         self.config_text = ""
         self.resumed = False
+        self.checkpoint: dict[str, Any] | None = None
         super().__init__(
             LightningModule,
             LightningDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,
-            auto_configure_optimizers=False,
             parser_class=AttreeParser,
             parser_kwargs={
                 "prog": "attree",
@@ -70,47 +75,51 @@ class AttreeCLI(LightningCLI):
         """The commands, and the arguments of the trainer's methods that are no options."""
         commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
         commands["predict"].add("return_predictions")
+        commands["validate"].add("verbose")
+        commands["test"].add("verbose")
         return commands
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ExplainCallback, "explain")
-        parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
+        parser.add_class_arguments(LastCheckpoint, "checkpoint")
         for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
             parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
 
-    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
-        """Leave out Lightning's table of results for one by method."""
-        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
-        if subcommand in ("validate", "test"):
-            parser.set_defaults(verbose=False)
-        return parser
-
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        self.config = parser.parse_args(expand_arguments(self.arguments))
+        assert isinstance(parser, AttreeParser)
+        self.config = parser.parse_typed(self.arguments)
+        seed = self.own_config.seed_everything
+        expect(isinstance(seed, bool) or 0 <= seed < 2**32, "seed_everything", "an integer in [0, 2**32) or true", seed)
+        scheduled = self.own_config.lr_scheduler is not None and self.own_config.optimizer is None
+        expect(not scheduled, "optimizer", "given where `lr_scheduler` is (--optimizer Adam, say)", None)
 
-    def _parse_ckpt_path(self) -> None:
+    @property
+    def own_config(self) -> Namespace:
+        """The config of the command that is run."""
+        config: Namespace = self.config[self.config.subcommand]
+        return config
+
+    def read_checkpoint_argument(self) -> None:
         """Check a checkpoint before anything is built. Nothing of it goes into the config, class names least of all."""
-        command = self.config.subcommand
-        config = self.config[command]
+        command, config = self.config.subcommand, self.own_config
         if config.ckpt_path is None:
             what = f"the trained network to {command} (--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
             expect(command == "fit", "ckpt_path", what, None)
             return
-        checkpoint = read_checkpoint(config.ckpt_path)
+        self.checkpoint = read_checkpoint(config.ckpt_path)
         if command == "fit":
             path = Path(config.ckpt_path)
-            check_same_run(config.as_dict(), path, checkpoint)
-            self.config_text = self._parser(command).dump(config, skip_none=False)
-            self.resumed = resume_logger(config.trainer.logger, path, int(checkpoint["global_step"]))
-
-    def _set_seed(self) -> None:
-        seed = self._get(self.config, "seed_everything")
-        expect(isinstance(seed, bool) or 0 <= seed < 2**32, "seed_everything", "an integer in [0, 2**32) or true", seed)
-        super()._set_seed()
+            check_same_run(config.as_dict(), path, self.checkpoint)
+            self.config_text = self._dumped_config()
+            self.resumed = resume_logger(config.trainer.logger, path, int(self.checkpoint["global_step"]))
 
     def before_instantiate_classes(self) -> None:
         if not self.resumed:
-            self.config_text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
+            self.config_text = self._dumped_config()
+
+    def _dumped_config(self) -> str:
+        whole = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        return str(yaml.safe_dump(whole[self.config.subcommand], sort_keys=False))
 
     def instantiate_classes(self) -> None:
         """Whatever a class refuses of its arguments is said as its own words."""
@@ -122,7 +131,8 @@ class AttreeCLI(LightningCLI):
             raise
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        config = self._get(self.config_init, "trainer")
+        made = self.config_init[self.config.subcommand]
+        config = made.trainer
         given = config.get("callbacks") or []
         callbacks: list[Callback] = list(given) if isinstance(given, list) else [given]
         if config.get("enable_progress_bar") is not False and not any(
@@ -132,6 +142,8 @@ class AttreeCLI(LightningCLI):
         callbacks.append(StopBetweenBatches(self.stop))
         if not config.get("fast_dev_run"):
             callbacks.append(SaveConfig(self.config_text))
+        if config.get("enable_checkpointing") is not False:  # Lightning refuses both at once
+            callbacks.append(made.checkpoint)
         try:
             return super().instantiate_trainer(callbacks=callbacks, **kwargs)
         except Exception as error:
@@ -140,58 +152,88 @@ class AttreeCLI(LightningCLI):
             asked = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
             raise ArgumentError(f"The trainer cannot be set up ({asked}): {sentence_of(error)}") from error
 
-    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
-        """Leave out `LastCheckpoint` where checkpoints are switched off: Lightning refuses both at once."""
-        if config.get("enable_checkpointing") is False:
-            callbacks = [one for one in callbacks if not isinstance(one, LastCheckpoint)]
-        return super()._instantiate_trainer(config, callbacks)
+    def fit(self, **kwargs: Any) -> None:
+        """Train; a run that has trained as long as it is asked to says so instead."""
+        if self.checkpoint is not None and (sentence := nothing_left(self.checkpoint, self.trainer)):
+            if is_first_process():
+                print(sentence)
+            return
+        with self._in_own_folder():
+            self.trainer.fit(**kwargs)
 
-    def _run_subcommand(self, subcommand: str) -> None:
+    def validate(self, **kwargs: Any) -> None:
+        """Measure on the validation data, without Lightning's table."""
+        with self._in_own_folder():
+            self.trainer.validate(**kwargs, verbose=False)
+        self._show_metrics()
+
+    def test(self, **kwargs: Any) -> None:
+        """Measure on the test data, without Lightning's table."""
+        with self._in_own_folder():
+            self.trainer.test(**kwargs, verbose=False)
+        self._show_metrics()
+
+    def predict(self, **kwargs: Any) -> None:
+        """Predict all nodes or graphs, and save what was predicted; what could not be saved is not computed."""
+        expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
+        expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
+        with self._in_own_folder():
+            predictions = self.trainer.predict(**kwargs)
+            log_dir = self.trainer.log_dir
+            assert predictions is not None
+            assert log_dir is not None
+            print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
+
+    @contextmanager
+    def _in_own_folder(self) -> Iterator[None]:
         """Run a command in a folder of its own; only the first of several processes claims it."""
         if not is_first_process():
-            super()._run_subcommand(subcommand)
+            yield
             return
-        folder = ClaimedFolder(self.trainer.loggers, subcommand, self.resumed)
+        folder = ClaimedFolder(self.trainer.loggers, str(self.subcommand), self.resumed)
         refused = False
         try:
-            super()._run_subcommand(subcommand)
+            yield
         except Exception as error:
             does_not_fit = "Error(s) in loading state_dict" in str(error)
             refused = self.trainer.global_step == 0 and (does_not_fit or sentence_of(error) is not None)
             if does_not_fit:
-                raise mismatch(error, str(self._get(self.config, "ckpt_path"))) from error
+                raise mismatch(error, str(self.own_config.ckpt_path)) from error
             raise
         except BaseException as error:
             if not was_interrupted(error):
                 raise
             last = None if folder.path is None else folder.path / "checkpoints" / "last.ckpt"
-            end_by(self.stop.received, self.arguments, last)
+            exit_with_signal(self.stop.received, self.arguments, last)
         finally:
             folder.release(discard=refused)
 
-    def after_validate(self) -> None:
+    def _show_metrics(self) -> None:
         """Show what was measured; after a fit `ExplainCallback` does."""
         if self.trainer.is_global_zero:
             measured = self.trainer.callback_metrics.items()
             prefix = f"{self.subcommand}/explain/"
             Console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
 
-    def after_test(self) -> None:
-        """Show what was measured."""
-        self.after_validate()
 
-    def before_predict(self) -> None:
-        """Refuse what could not be saved before it is computed."""
-        expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
-        expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
+def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
+    """Say that a checkpoint's run has trained as long as the trainer would, and how to train on; None if it has not.
 
-    def predict(self, **kwargs: Any) -> None:
-        """Predict all nodes or graphs, and save what was predicted."""
-        predictions = self.trainer.predict(**kwargs)
-        assert predictions is not None
-        log_dir = self.trainer.log_dir
-        assert log_dir is not None
-        print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
+    Args:
+        checkpoint: The content of the checkpoint.
+        trainer: The trainer that would go on.
+    """
+    progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
+    done = {"max_epochs": int(progress.get("processed", 0)), "max_steps": int(checkpoint["global_step"])}
+    for limit, reached in done.items():
+        asked = getattr(trainer, limit)
+        if asked is not None and 0 <= asked <= reached:
+            unit = limit.removeprefix("max_")
+            return (
+                f"Nothing to do: this run has trained {reached} {unit}, and {asked} are asked for. "
+                f"To train on, ask for more: --trainer.{limit} {2 * reached}"
+            )
+    return None
 
 
 def default_logger() -> dict[str, Any]:
@@ -200,7 +242,7 @@ def default_logger() -> dict[str, Any]:
     return {"class_path": path, "init_args": {"save_dir": "logs", "name": "runs", "default_hp_metric": False}}
 
 
-def hush() -> None:
+def silence_warnings() -> None:
     """Keep advertisements, what attree says itself, and libraries' internal deprecations out of a user's terminal."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
@@ -212,11 +254,13 @@ def hush() -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """Run fit, validate, test or predict."""
-    hush()
+    """Run fit, validate, test or predict. Classes of the user's are also looked for in the working folder."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # last: no file there may stand in for a package's
+    silence_warnings()
     stop = StopSignal()
     with stop.listening():
         try:
             AttreeCLI(arguments, stop)
         except KeyboardInterrupt:
-            end_by(stop.received, arguments, None)
+            exit_with_signal(stop.received, arguments, None)

@@ -15,10 +15,11 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from attree.cli.choices import CHOICES, known_arguments
+from attree.cli import internals
+from attree.cli.choices import CHOICES, PREFIXES, class_options
 from attree.cli.command import DESCRIPTIONS, AttreeCLI
 from attree.cli.dispatch import COMMANDS, MODULES
-from attree.cli.parser import AttreeParser
+from attree.cli.internals import actions_of, type_of
 from attree.cli.stop import StopSignal
 from attree.config_files import config_names, sweep_names
 from attree.errors import expect
@@ -91,7 +92,7 @@ def script() -> str:
     options: dict[str, list[str]] = {}
     values: dict[str, list[str]] = {}
     for command, parser in command_parsers().items():
-        own = {option: found for action in parser._actions for option, found in _words(action)}
+        own = {option: found for action in actions_of(parser) for option, found in _words(action)}
         if command in DESCRIPTIONS:
             own.update(_class_options())
         options[command] = [option for option in own if option.startswith("--")]
@@ -122,12 +123,12 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
     return parsers
 
 
-def training_parsers() -> dict[str, AttreeParser]:
+def training_parsers() -> dict[str, argparse.ArgumentParser]:
     """The parsers of fit, validate, test and predict."""
     try:
         _ParserOnly([], StopSignal())
     except _Built as built:
-        return {name: built.parser._subcommands_action._name_parser_map[name] for name in DESCRIPTIONS}
+        return {name: one for name, one in internals.command_parsers(built.parser).items() if name in DESCRIPTIONS}
     raise AssertionError("LightningCLI parses its arguments")
 
 
@@ -151,7 +152,7 @@ def _words(action: argparse.Action) -> Iterator[tuple[str, list[str]]]:
         elif action.choices is not None:
             yield option, [str(choice) for choice in action.choices]
         else:
-            yield option, list(_values(getattr(action, "_typehint", None)))
+            yield option, list(_values(type_of(action)))
 
 
 def _values(kind: Any) -> Iterator[str]:
@@ -166,9 +167,9 @@ def _values(kind: Any) -> Iterator[str]:
 
 def _class_options() -> Iterator[tuple[str, list[str]]]:
     """The options that take a class, and those of attree's own classes."""
-    for key, option in {"data": "--data", "model": "--model", "net": "--model.net"}.items():
-        yield option, list(CHOICES[key][1])
-        yield from ((f"{option}.{name}", []) for name in known_arguments(key) if name not in ("self", "net"))
+    for key, option in PREFIXES.items():
+        yield f"--{option}", list(CHOICES[key][1])
+        yield from ((f"--{name}", []) for name in class_options(key))
 
 
 def _quoted(words: Sequence[str]) -> str:

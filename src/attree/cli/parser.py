@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import yaml
 from jsonargparse import DefaultHelpFormatter, Namespace, get_loader, set_loader
-from jsonargparse._link_arguments import ActionLink
 from lightning.pytorch.cli import LightningArgumentParser
 
-from attree.cli.choices import expand_config, names
+from attree.cli.choices import expand_arguments, expand_config, names
 from attree.cli.failure import fail, own_error
+from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.cli.parse_errors import one_sentence
 from attree.errors import expect
 from attree.yaml_files import check_yaml, read_yaml
@@ -28,6 +25,8 @@ TITLES = {
     "model": f"model: {names('model')}, or your own LightningModule; its net: {names('net')}, or your own",
     "explain": "explain: what is measured of the explanations, and how often",
     "checkpoint": "checkpoint: when the run's state is saved",
+    "optimizer": "optimizer: one of PyTorch's, instead of the model's own with its --model.lr and --model.weight_decay",
+    "lr_scheduler": "lr_scheduler: how that optimizer's learning rate changes",
     "": "the run",
     "trainer": "trainer: Lightning's own options",
 }
@@ -39,6 +38,10 @@ HELP = {
     "--data.help Infection).",
     "model": "A class, by name or import path, and its arguments: --model.lr 0.01 --model.net GATv2 "
     "--model.net.heads 4 (all of them: --model.help NodeClassifier).",
+    "optimizer": "A class, by name or import path, and its arguments: --optimizer SGD --optimizer.lr 0.1 (all of them: "
+    "--optimizer.help SGD).",
+    "lr_scheduler": "A class, by name or import path, and its arguments: --lr_scheduler StepLR "
+    "--lr_scheduler.step_size 50; needs --optimizer.",
     "seed_everything": "Seed of all random generators; true draws one.",
     "ckpt_path": "A checkpoint file: the run to go on with, or the trained network.",
     "weights_only": "Nothing but tensors and plain values is ever read from a checkpoint.",
@@ -55,20 +58,17 @@ def load_yaml(text: str) -> Any:
 set_loader(MODE, load_yaml, exceptions=(yaml.YAMLError,))
 
 
-class HelpFormatter(DefaultHelpFormatter):
-    """Keeps the line breaks of descriptions, and says of some options no more than `HELP`."""
+class HelpFormatter(HelpFormatterMixin, DefaultHelpFormatter):
+    """jsonargparse's, with the texts of `HELP`."""
 
-    def _get_help_string(self, action: argparse.Action) -> str:
-        return HELP.get(action.dest) or super()._get_help_string(action)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(indent + line for line in text.splitlines())
+    texts = HELP
 
 
 class AttreeParser(LightningArgumentParser):
     """A parser whose errors are one sentence, whose options are written out, and whose help begins with attree's."""
 
-    _action_groups: list[argparse._ArgumentGroup]
+    _typed: ClassVar[tuple[list[str], list[str]]] = ([], [])
+    """What the user typed, and the options of all commands: parsers that jsonargparse makes of classes know neither."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # An abbreviation that fits today may fit two options tomorrow, and hides that `max_epoch` is a slip.
@@ -77,9 +77,15 @@ class AttreeParser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong, then exit with status 2."""
         ours = None if ex is None else own_error(ex)
-        parser = getattr(ex, "subcommand_parser", None) or self
-        options = [action.dest for one in (parser, *_commands(parser)) for action in one._actions]
-        fail(str(ours) if ours is not None else one_sentence(message, dict.fromkeys(options)))
+        given, options = self._typed
+        fail(str(ours) if ours is not None else one_sentence(message, options, given))
+
+    def parse_typed(self, arguments: list[str]) -> Namespace:
+        """Parse what a user typed, with attree's own class names written out; messages speak of what was typed."""
+        parsers = [self, *command_parsers(self).values()]
+        options = [action.dest for parser in parsers for action in actions_of(parser)]
+        AttreeParser._typed = list(arguments), list(dict.fromkeys(options))
+        return self.parse_args(expand_arguments(arguments))
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Read a config file; what is wrong with the file as a whole is said with its name."""
@@ -90,31 +96,5 @@ class AttreeParser(LightningArgumentParser):
 
     def format_help(self) -> str:
         """The help with one group of options for each of `TITLES`, in their order."""
-        with self._in_order():
+        with grouped_actions(self, TITLES):
             return super().format_help()
-
-    @contextmanager
-    def _in_order(self) -> Iterator[None]:
-        before = self._action_groups
-        titled = {title: argparse._ArgumentGroup(self, title) for title in TITLES.values()}
-        for action in [action for group in before for action in group._group_actions]:
-            if isinstance(action, ActionLink):
-                continue
-            first = action.dest.partition(".")[0] if action.dest != argparse.SUPPRESS else _option(action)
-            titled[TITLES[first if first in TITLES else ""]]._group_actions.append(action)
-        self._action_groups = [group for group in titled.values() if group._group_actions]
-        try:
-            yield
-        finally:
-            self._action_groups = before
-
-
-def _option(action: argparse.Action) -> str:
-    """The first word of an option that stores nothing, such as `--model.help`."""
-    return action.option_strings[0].removeprefix("--").partition(".")[0] if action.option_strings else ""
-
-
-def _commands(parser: LightningArgumentParser) -> list[LightningArgumentParser]:
-    """The parsers of a parser's subcommands."""
-    action = parser._subcommands_action
-    return [] if action is None else list(action._name_parser_map.values())

@@ -10,6 +10,9 @@ from attree.cli.checkpoint import run_of
 from attree.errors import ArgumentError
 from attree.yaml_files import read_yaml
 
+PARTS = ("data", "model", "optimizer", "lr_scheduler")
+"""What a run's numbers depend on, beside its seed."""
+
 MAY_DIFFER = ("data.root", "data.num_workers")
 """Arguments of data and model that have no say in what is computed."""
 
@@ -55,7 +58,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> settings({"seed_everything": True, "model": {"class_path": "A", "init_args": {"lr": 0.1}}, "explain": {}})
     {'model': 'A', 'model.lr': 0.1}
     """
-    found = {f"{part}{key}": value for part in ("data", "model") for key, value in _flat(config.get(part))}
+    found = {f"{part}{key}": value for part in PARTS for key, value in _flat(config.get(part))}
     seed = config.get("seed_everything")
     return found if seed is None or isinstance(seed, bool) else {**found, "seed_everything": seed}
 

@@ -16,6 +16,8 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_utilities.core.rank_zero import rank_zero_only
 
+from attree.cli.internals import cluster_environment
+
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -89,7 +91,7 @@ class StopBetweenBatches(Callback):
         self.stop.check()
 
     def _begin(self, trainer: Trainer) -> None:
-        environment = trainer._accelerator_connector.cluster_environment
+        environment = cluster_environment(trainer)
         if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
             return
         if is_first_process() or environment.creates_processes_externally:
@@ -109,7 +111,7 @@ def was_interrupted(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
 
 
-def end_by(received: signal.Signals | None, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
+def exit_with_signal(received: signal.Signals | None, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
     """Say how to go on, and exit with the status that shells report for the signal."""
     number = received or signal.SIGINT
     if arguments[:1] != ["fit"]:

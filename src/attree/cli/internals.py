@@ -1,0 +1,112 @@
+"""All that the command line uses of Lightning's and jsonargparse's private members, in one place.
+
+Neither package offers a public way to do these things. `tests/cli/test_internals.py` names the member that is gone
+when a new version of either changes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jsonargparse import ArgumentParser
+from jsonargparse._link_arguments import ActionLink
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningCLI, _InstantiatorFn
+
+
+class HookedCLI(LightningCLI):
+    """LightningCLI whose checkpoints are read by a method of the subclass, and whose links may lead nowhere."""
+
+    def read_checkpoint_argument(self) -> None:
+        """Look at `--ckpt_path`; called after the arguments are parsed, before anything is built."""
+
+    def _parse_ckpt_path(self) -> None:
+        """Keep a checkpoint's content out of the config: Lightning would take class names from it."""
+        self.read_checkpoint_argument()
+
+    def _add_instantiators(self) -> None:
+        for key, base in (("model", LightningModule), ("data", LightningDataModule)):
+            self.parser.add_instantiator(_Instantiator(cli=self, key=key), base, subclasses=True)
+
+
+class _Instantiator(_InstantiatorFn):
+    """Lightning's, which records the arguments for `load_from_checkpoint`, without links that nothing takes.
+
+    jsonargparse ignores a link whose target does not exist, such as the width of a module's `net` where the module
+    has none. Lightning fails on it.
+    """
+
+    def __call__(self, class_type: type, *args: Any, applied_instantiation_links: dict[str, Any], **kwargs: Any) -> Any:
+        self.cli._dump_config()
+        links = {key: value for key, value in applied_instantiation_links.items() if _has(self.cli.config_dump, key)}
+        return super().__call__(class_type, *args, applied_instantiation_links=links, **kwargs)
+
+
+def _has(content: Any, path: str) -> bool:
+    """Whether nested mappings have a dotted name."""
+    for word in path.split("."):
+        if not isinstance(content, dict) or word not in content:
+            return False
+        content = content[word]
+    return True
+
+
+def cluster_environment(trainer: Trainer) -> ClusterEnvironment:
+    """Who has started the processes of a run."""
+    return trainer._accelerator_connector.cluster_environment
+
+
+def command_parsers(parser: ArgumentParser) -> dict[str, ArgumentParser]:
+    """The parsers of a parser's commands, by name."""
+    action = parser._subcommands_action
+    return {} if action is None else dict(action._name_parser_map)
+
+
+def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What a parser takes; not what links fill in."""
+    return [action for action in parser._actions if not isinstance(action, ActionLink)]
+
+
+def type_of(action: argparse.Action) -> Any:
+    """The type of an option's value, where jsonargparse knows it."""
+    return getattr(action, "_typehint", None)
+
+
+@contextmanager
+def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> Iterator[None]:
+    """Inside the block the help of a parser has one group of options for each title, in their order.
+
+    Args:
+        parser: The parser.
+        titles: Headings by the first word of the options under them; `""` has all others.
+    """
+    before = parser._action_groups
+    titled = {title: argparse._ArgumentGroup(parser, title) for title in titles.values()}
+    for action in [action for group in before for action in group._group_actions]:
+        if isinstance(action, ActionLink):
+            continue
+        stores = action.dest != argparse.SUPPRESS or not action.option_strings
+        first = (action.dest if stores else action.option_strings[0].removeprefix("--")).partition(".")[0]
+        titled[titles[first if first in titles else ""]]._group_actions.append(action)
+    parser._action_groups = [group for group in titled.values() if group._group_actions]
+    try:
+        yield
+    finally:
+        parser._action_groups = before
+
+
+class HelpFormatterMixin:
+    """Keeps the line breaks of descriptions, and lets a mapping have the last word on an option's help."""
+
+    texts: dict[str, str]
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        inherited: str = super()._get_help_string(action)  # type: ignore[misc]
+        return self.texts.get(action.dest) or inherited
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in text.splitlines())
