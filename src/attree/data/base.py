@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from lightning.pytorch import LightningDataModule
 
 from attree.data.counts import Counts
+
+
+def data_folder() -> Path:
+    """Where datasets are unless something else is said: the folder that `$ATTREE_DATA` names, or `data`."""
+    return Path(os.environ.get("ATTREE_DATA") or "data")
 
 
 class DatasetModule(LightningDataModule):
@@ -32,6 +39,12 @@ class DatasetModule(LightningDataModule):
         # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
         # Lightning refuses two different values under one name.
         self.save_hyperparameters(ignore=self.unrecorded, logger=False)
+
+    @property
+    def root(self) -> Path:
+        """The data folder: the argument `root` if it is given, else `data_folder()`."""
+        given = self.hparams.get("root")
+        return data_folder() if given is None else Path(given)
 
     @property
     def num_features(self) -> int:

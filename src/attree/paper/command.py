@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from attree.data.base import data_folder
 from attree.errors import ArgumentError, AttreeError
 from attree.interrupt import terminate_as_interrupt
 from attree.paper.cells import Cell, Result, Workshop
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="cells at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("logs/paper"), help="where all goes (default: logs/paper)")
-    parser.add_argument("--root", default="data", help="data folder (default: data)")
+    parser.add_argument("--root", default=str(data_folder()), help="data folder (default: $ATTREE_DATA, or data)")
     parser.add_argument("--targets", type=int, default=100, help="nodes explained for faithfulness (default: 100)")
     parser.add_argument("--epochs", type=int, help="train as many epochs, not the recipe's: for trying things out")
     return parser

@@ -65,11 +65,11 @@ def load_tensors(
 
 
 def load_authors(
-    root: str, filename: str, layout: Layout, check: Callable[[dict[str, Tensor]], None]
+    root: Path, filename: str, layout: Layout, check: Callable[[dict[str, Tensor]], None]
 ) -> dict[str, Tensor]:
     """Return the arrays of a file that the paper's authors' own graphs were re-packed into: see `load_tensors`."""
     remedy = (
-        "It holds what the paper's authors used, as plain arrays, and cannot be downloaded: set `root` to "
-        "the folder that holds `gatt_paper`, or use `source: generated`."
+        "It holds what the paper's authors used, as plain arrays, and cannot be downloaded: set `root`, or the "
+        "variable ATTREE_DATA, to the folder that holds `gatt_paper`, or use `source: generated`."
     )
-    return load_tensors(Path(root) / "gatt_paper" / filename, remedy, layout, check)
+    return load_tensors(root / "gatt_paper" / filename, remedy, layout, check)

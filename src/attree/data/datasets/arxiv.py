@@ -33,7 +33,7 @@ class Arxiv(NodeDataModule):
             paper to the cited one.
         seed: Seed of the `paper` split.
         num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
-        root: Data folder; the files are in `<root>/ogb/ogbn_arxiv`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/ogb/ogbn_arxiv`.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
@@ -45,7 +45,7 @@ class Arxiv(NodeDataModule):
         symmetrize: bool = True,
         seed: int = 0,
         num_val: int = 500,
-        root: str = "data",
+        root: str | None = None,
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
@@ -55,7 +55,7 @@ class Arxiv(NodeDataModule):
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with OGB and set the masks of the split."""
-        root = Path(self.hparams["root"]) / "ogb"
+        root = self.root / "ogb"
         files = "the contents of OGB's arxiv.zip (RELEASE_v1.txt and the folders raw, split and mapping)"
         dataset = open_dataset(self.name, root / "ogbn_arxiv", files, lambda: _read(root), show_progress=False)
         stored = dataset[0]

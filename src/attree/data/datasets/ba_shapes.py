@@ -46,7 +46,7 @@ class BAShapes(NodeDataModule):
         source: `generated`, or `authors` for the graph and the split of the paper's authors; the seed then
             only draws the validation nodes.
         num_val: Number of test nodes monitored as validation nodes, at most all.
-        root: Data folder; the authors' file is `<root>/gatt_paper/ba_shapes.npz`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the authors' file is `<root>/gatt_paper/ba_shapes.npz`.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
@@ -61,7 +61,7 @@ class BAShapes(NodeDataModule):
         seed: int = 0,
         source: Literal["generated", "authors"] = "generated",
         num_val: int = 500,
-        root: str = "data",
+        root: str | None = None,
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
@@ -86,7 +86,7 @@ class BAShapes(NodeDataModule):
         """Generate the graph, or read the authors' with their split."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            arrays = load_authors(self.hparams["root"], "ba_shapes.npz", LAYOUT, _check)
+            arrays = load_authors(self.root, "ba_shapes.npz", LAYOUT, _check)
             edge_index, x, y = arrays["edge_index"], arrays["x"], arrays["y"]
             train = arrays["idx_train"].numpy()
         else:

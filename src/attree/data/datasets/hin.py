@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data
@@ -36,8 +34,9 @@ class HIN(GraphDataModule):
         test_fraction: Share of the graphs that test; the others train.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
-        root: Data folder; `<root>/hin/hin.npz` holds the arrays `x` [N, 5], `node_ptr` [G + 1], `edge_index`
-            [2, E] (node ids local to each graph), `edge_ptr` [G + 1] and `y` [G] of G = 1,760 graphs.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); `<root>/hin/hin.npz` holds the arrays
+            `x` [N, 5], `node_ptr` [G + 1], `edge_index` [2, E] (node ids local to each graph), `edge_ptr` [G + 1]
+            and `y` [G] of G = 1,760 graphs.
     """
 
     name = "HIN"
@@ -49,16 +48,16 @@ class HIN(GraphDataModule):
         test_fraction: float = 0.2,
         batch_size: int = 64,
         seed: int = 0,
-        root: str = "data",
+        root: str | None = None,
     ) -> None:
         super().__init__(val_fraction, test_fraction, batch_size, seed)
 
     def load(self) -> list[Data]:
         """Read the graphs from plain arrays."""
-        path = Path(self.hparams["root"]) / "hin" / "hin.npz"
+        path = self.root / "hin" / "hin.npz"
         remedy = (
             f"Store the graphs published with GLGExplainer there as plain arrays ({', '.join(LAYOUT)}: see "
-            "the documentation of `HIN`), or set `root` to a data folder that has them."
+            "the documentation of `HIN`), or set `root`, or the variable ATTREE_DATA, to a data folder that has them."
         )
         arrays = load_tensors(path, remedy, LAYOUT, _check)
         nodes = arrays["x"].split(arrays["node_ptr"].diff().tolist())

@@ -43,7 +43,8 @@ class Infection(NodeDataModule):
         source: `generated`, or `authors` for the graph of the paper's authors (2 or 3 layers); the seed then
             only draws the split.
         num_val: Number of test nodes monitored as validation nodes, at most all.
-        root: Data folder; the authors' files are `<root>/gatt_paper/infection_<L>hop.npz`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the authors' files are
+            `<root>/gatt_paper/infection_<L>hop.npz`.
         any_depth: Train networks of other depths on these labels, on purpose.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
@@ -59,7 +60,7 @@ class Infection(NodeDataModule):
         seed: int = 0,
         source: Literal["generated", "authors"] = "generated",
         num_val: int = 500,
-        root: str = "data",
+        root: str | None = None,
         any_depth: bool = False,
         **sampling: Any,
     ) -> None:
@@ -104,7 +105,7 @@ class Infection(NodeDataModule):
         """Generate the graph, or read the authors', then derive labels and paths from it."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
-            arrays = load_authors(self.hparams["root"], f"infection_{self.num_layers}hop.npz", LAYOUT, _check)
+            arrays = load_authors(self.root, f"infection_{self.num_layers}hop.npz", LAYOUT, _check)
             edge_index, infected = arrays["edge_index"], arrays["infected"]
         else:
             size = self.hparams["num_nodes"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
@@ -24,7 +22,7 @@ class MUTAG(GraphDataModule):
         test_fraction: Share of the graphs that test; the others train.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
-        root: Data folder; the files are in `<root>/tu/MUTAG/raw`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/tu/MUTAG/raw`.
     """
 
     name = "MUTAG"
@@ -38,13 +36,13 @@ class MUTAG(GraphDataModule):
         test_fraction: float = 0.2,
         batch_size: int = 32,
         seed: int = 0,
-        root: str = "data",
+        root: str | None = None,
     ) -> None:
         super().__init__(val_fraction, test_fraction, batch_size, seed)
 
     def load(self) -> list[Data]:
         """Read the graphs with PyG."""
-        root = Path(self.hparams["root"]) / "tu"
+        root = self.root / "tu"
         files = "raw/MUTAG_{A,edge_labels,graph_indicator,graph_labels,node_labels}.txt"
         dataset = open_dataset(self.name, root / "MUTAG", files, lambda: datasets.TUDataset(str(root), "MUTAG"))
         return [Data(x=graph.x, edge_index=graph.edge_index, y=graph.y) for graph in dataset]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -49,7 +48,7 @@ class Planetoid(NodeDataModule):
         num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
         normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`, as the paper's
             authors do; otherwise they are as stored.
-        root: Data folder; the files are in `<root>/planetoid/<name>/raw`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/planetoid/<name>/raw`.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
@@ -60,7 +59,7 @@ class Planetoid(NodeDataModule):
         seed: int = 0,
         num_val: int = 500,
         normalize_features: bool = True,
-        root: str = "data",
+        root: str | None = None,
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
@@ -73,7 +72,7 @@ class Planetoid(NodeDataModule):
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with PyG and set the masks of the split."""
-        root = Path(self.hparams["root"]) / "planetoid"
+        root = self.root / "planetoid"
         files = f"raw/ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
         dataset = open_dataset(self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name))
         graph = dataset[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 from torch_geometric import datasets
@@ -34,7 +33,8 @@ class WebKB(NodeDataModule):
     Args:
         name: `Cornell`, `Texas` or `Wisconsin`.
         split: Which of the ten splits, 0 .. 9; `paper` is the first (37, 37 and 51 test nodes).
-        root: Data folder; the files are in `<root>/webkb/<name in lower case>/raw`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in
+            `<root>/webkb/<name in lower case>/raw`.
         **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
     """
 
@@ -42,7 +42,7 @@ class WebKB(NodeDataModule):
         self,
         name: Literal["Cornell", "Texas", "Wisconsin"] = "Cornell",
         split: Literal["paper"] | int = "paper",
-        root: str = "data",
+        root: str | None = None,
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
@@ -59,7 +59,7 @@ class WebKB(NodeDataModule):
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with PyG and keep the masks of one split."""
-        root = Path(self.hparams["root"]) / "webkb"
+        root = self.root / "webkb"
         folder = root / self.name.lower()
         files = (
             "raw/out1_node_feature_label.txt, raw/out1_graph_edges.txt and "
