@@ -20,7 +20,7 @@ ORDER = (
         "edges",
         "memory",
         "precision",
-        "interrupt",
+        "processes",
         "files",
         "metrics_file",
         "lock",

@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +20,10 @@ _HELD: set[Path] = set()
 """Folders that this process holds: the system's locks are of processes, and would let it in twice."""
 
 
+class InUseError(ArgumentError):
+    """Another process, or another part of this one, holds a folder."""
+
+
 class FolderLock:
     """Keeps a folder for one process, from `acquire` to `release` or to the process's end, however that comes.
 
@@ -27,17 +32,29 @@ class FolderLock:
 
     Args:
         folder: The folder; it need not exist.
+        patience: Seconds to wait for another process that holds it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = 0.0) -> None:
+        self.patience = patience
         self.folder = folder.absolute()
         self._path = self.folder.with_name(f".{self.folder.name}.lock")
         self._handle: int | None = None
 
     def acquire(self) -> FolderLock:
         """Take the lock, or raise an `ArgumentError` that names the process which has it."""
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._acquire()
+            except InUseError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.05)
+
+    def _acquire(self) -> FolderLock:
         if self.folder in _HELD:
-            raise ArgumentError(f"{self.folder} is in use by this process.")
+            raise InUseError(f"{self.folder} is in use by this process.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         while self._handle is None:
             handle = self._open()
@@ -48,7 +65,7 @@ class FolderLock:
             except OSError as error:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
-                    raise ArgumentError(f"{self.folder} is in use by {holder}.") from error
+                    raise InUseError(f"{self.folder} is in use by {holder}.") from error
                 if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                     raise
                 self._handle = handle

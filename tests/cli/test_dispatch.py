@@ -81,3 +81,16 @@ def test_help_of_a_class_by_its_name(capsys: pytest.CaptureFixture[str]) -> None
         main(["fit", "--data.help", "Infection"])
     assert stop.value.code == 0
     assert "--data.edge_probability" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_a_command_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attree.cli.dispatch.import_module", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", "run"])
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "attree: stopped by Ctrl-C.\n"

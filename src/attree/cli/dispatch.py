@@ -12,6 +12,7 @@ from attree import __version__
 from attree.cli.failure import fail, failing_in_sentences
 from attree.cli.text_cache import show
 from attree.hints import did_you_mean
+from attree.processes import end_with_parent
 
 COMMANDS = {
     "fit": "train a network, and follow how well its attention explains it",
@@ -60,6 +61,7 @@ def main(args: list[str] | None = None) -> None:
     Args:
         args: What follows `attree`; the arguments of the process if None.
     """
+    end_with_parent()
     given = sys.argv[1:] if args is None else list(args)
     first = given[0] if given else ""
     if first in ("-h", "--help", "help"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import traceback
@@ -28,7 +29,10 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def failing_in_sentences() -> Iterator[None]:
-    """Turn exceptions whose cause is what the user gave into one line and status 2; let all others through."""
+    """Turn exceptions whose cause is what the user gave into one line and status 2; let all others through.
+
+    Ctrl-C where no command handles it itself, as while libraries are imported, is one line and status 130.
+    """
     before = threading.excepthook
     threading.excepthook = _ignore_writer
     try:
@@ -38,6 +42,9 @@ def failing_in_sentences() -> Iterator[None]:
         if sentence is None:
             raise
         fail(sentence)
+    except KeyboardInterrupt:
+        print("attree: stopped by Ctrl-C.", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
     finally:
         threading.excepthook = before
 

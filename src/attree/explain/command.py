@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from attree.explain.share import process_share
 from attree.explain.stream import write_parts
 from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import DEFAULT_PROTOCOLS, protocol_names, resolve_protocols
+from attree.processes import terminate_as_interrupt
 from attree.report.style import count
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
@@ -46,6 +49,15 @@ figures and page.html, which opens in any browser; the strongest edges are print
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `attree explain` with the arguments that follow it, and return its exit status."""
     arguments = _parser().parse_args(argv)
+    try:
+        with terminate_as_interrupt():
+            return _explain(arguments)
+    except KeyboardInterrupt:
+        print("attree: stopped; the same command goes on where it was.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _explain(arguments: argparse.Namespace) -> int:
     expect(arguments.part_rows is None or arguments.part_rows >= 1, "part_rows", "an integer >= 1", arguments.part_rows)
     for argument in ("figures", "show"):
         expect(getattr(arguments, argument) >= 0, argument, "an integer >= 0", getattr(arguments, argument))

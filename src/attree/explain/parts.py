@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ class PartFolder:
         Returns:
             Whether what another call left was removed.
         """
-        with _waiting_for(FolderLock(self._unfinished)):
+        with FolderLock(self._unfinished, patience=PATIENCE):
             try:
                 self._lock.acquire()
             except ArgumentError as error:
@@ -81,7 +80,7 @@ class PartFolder:
 
     def close(self) -> None:
         """Let another process have this share."""
-        with _waiting_for(FolderLock(self._unfinished)):
+        with FolderLock(self._unfinished, patience=PATIENCE):
             self._lock.release()
             with suppress(ArgumentError, OSError):  # others are at work
                 self._refuse_others()
@@ -178,21 +177,3 @@ class PartFolder:
         if len(names) > 1 and "parts" in names:  # which follows from the others
             names.remove("parts")
         return f"another call (other {', '.join(names)})" if names else ""
-
-
-@contextmanager
-def _waiting_for(lock: FolderLock) -> Iterator[None]:
-    """Hold a lock, and wait for it a while if another process does."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            lock.acquire()
-            break
-        except ArgumentError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.release()

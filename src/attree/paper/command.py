@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attree.data.base import data_folder
 from attree.errors import ArgumentError, AttreeError
-from attree.interrupt import terminate_as_interrupt
 from attree.paper.cells import Cell, Result, Workshop
 from attree.paper.item import Item, Made
 from attree.paper.net import DATASETS, MODELS
@@ -24,6 +23,7 @@ from attree.paper.run import measure, usable
 from attree.paper.sections import Report
 from attree.paper.summary import write_summary
 from attree.paper.tables import ITEMS
+from attree.processes import terminate_as_interrupt
 
 DESCRIPTION = """Make the paper's tables and figures, beside the numbers that it prints.
 

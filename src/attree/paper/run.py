@@ -10,6 +10,7 @@ from pathlib import Path
 from attree.errors import AttreeError, MissingDataError
 from attree.paper.cells import Cell, Result, Workshop
 from attree.paper.options import Options
+from attree.processes import end_worker_with_parent
 
 STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
 """A file that says that Arxiv's features at hand are not the real ones."""
@@ -65,7 +66,9 @@ def measure(cells: Sequence[Cell], options: Options, shop: Workshop) -> Iterator
         return
     # Fresh processes: a forked one may inherit a lock that a thread of this one held.
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(min(options.jobs, max(len(waiting), 1)), mp_context=context)
+    executor = ProcessPoolExecutor(
+        min(options.jobs, max(len(waiting), 1)), mp_context=context, initializer=end_worker_with_parent
+    )
     try:
         futures: dict[Future[Result | AttreeError], Cell] = {
             executor.submit(_measure_in_process, cell, shop.root, shop.cache.folder): cell for cell in waiting

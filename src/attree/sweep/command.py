@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attree.errors import ArgumentError, AttreeError
 from attree.hints import did_you_mean
-from attree.interrupt import terminate_as_interrupt
 from attree.lock import FolderLock
+from attree.processes import terminate_as_interrupt
 from attree.report.style import count
 from attree.sweep.plan import Plan, Run, load_plan
 from attree.sweep.run import (

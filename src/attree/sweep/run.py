@@ -19,6 +19,7 @@ from attree import metrics_file
 from attree.errors import ArgumentError
 from attree.files import write_text
 from attree.lock import FolderLock
+from attree.processes import start_child
 from attree.sweep.names import value_text
 from attree.sweep.plan import Plan, Run
 
@@ -30,6 +31,9 @@ FINGERPRINT_FILE = "fingerprint.txt"
 
 LOG_FILE = "output.log"
 """Everything that a run printed."""
+
+PATIENCE = 20.0
+"""Seconds to wait for a folder that another process is using."""
 
 Launch = Callable[[Sequence[str], Path, Mapping[str, str]], int]
 """Runs `attree` with arguments, a file for its output and its environment; returns the exit status."""
@@ -59,14 +63,12 @@ class Processes:
             with self._lock:
                 if self._stopped:
                     return 1
-                # In a session of its own: Ctrl-C then reaches the sweep alone, which ends its runs itself.
-                process = subprocess.Popen(
+                process = start_child(
                     [sys.executable, "-m", "attree.cli", *arguments],
+                    environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=dict(environment),
-                    start_new_session=True,
                 )
                 self._running.add(process)
             try:
@@ -153,12 +155,13 @@ def _do_run(plan: Plan, run: Run, folder: Path, environment: Mapping[str, str], 
         return Outcome(run, "skipped", 0.0)
     began = perf_counter()
     try:
-        with FolderLock(own):
+        # A fit of a sweep that was killed a moment ago may need that moment to end.
+        with FolderLock(own, patience=PATIENCE):
             if own.exists():
                 shutil.rmtree(own)
             own.mkdir(parents=True)
     except ArgumentError as error:  # someone else's fit is at work there
-        return Outcome(run, "failed", 0.0, str(error))
+        return Outcome(run, "failed", perf_counter() - began, str(error))
     status = launch(fit_arguments(plan, run, folder), log, environment)
     succeeded = status == 0 and read_metrics(own) is not None
     if succeeded:

@@ -1,0 +1,132 @@
+"""Children end with their parent, however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from attree.sweep.command import main as sweep
+from helpers.cli import CONFIGS, TINY, fit, start
+
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from attree.processes import PARENT_PIPE, end_with_parent
+end_with_parent()
+assert PARENT_PIPE not in os.environ
+if os.fork() == 0:
+    Path(sys.argv[1], f"grandchild-{os.getpid()}").touch()
+Path(sys.argv[1], f"child-{os.getpid()}").touch()
+time.sleep(600)
+"""
+PARENT = """
+import os, sys, time
+from attree.processes import start_child
+for _ in range(2):
+    start_child([sys.executable, "-c", sys.argv[1], sys.argv[2]], os.environ)
+time.sleep(600)
+"""
+PAPER = """
+import os, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+from attree.paper.cells import Cell, Workshop
+from attree.paper.options import Options
+from attree.paper.run import measure
+
+@dataclass(frozen=True)
+class Sleep(Cell):
+    number: int
+    kind = "sleep"
+    dataset = "Infection"
+    def measure(self, shop):
+        Path(shop.root, f"child-{os.getpid()}").touch()
+        time.sleep(600)
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    list(measure([Sleep(0), Sleep(1)], Options(jobs=2, root=str(folder)), Workshop(str(folder), folder / "cells")))
+"""
+
+
+def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return not state.strip() or state.strip().startswith("Z")
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(path.name.partition("-")[2]) for path in folder.glob("*child-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_children_and_their_children_end_when_the_parent_is_killed(number: signal.Signals, tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
+    try:
+        wait(lambda: len(pids(tmp_path)) == 6, "the children have not started")  # grandchildren say both
+        assert not any(is_gone(pid) for pid in pids(tmp_path))
+    finally:
+        os.kill(parent.pid, number)
+        parent.wait(timeout=30)
+    wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "children go on without their parent")
+
+
+def test_workers_of_the_paper_end_when_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(PAPER)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path)])
+    try:
+        wait(lambda: len(pids(tmp_path)) == 2, "the workers have not started")
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait(timeout=30)
+    wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "workers go on without their parent")
+
+
+def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = dict(option.removeprefix("--").split("=") for option in TINY)
+    settings = {key: yaml.safe_load(value) for key, value in options.items()}
+    settings = {re.sub(r"^data\.", "data.init_args.", key): value for key, value in settings.items()}
+    settings |= {"trainer.max_epochs": 150, "explain.every_n_epochs": 50}
+    content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings}
+    Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [4]}))
+    first = start(["sweep", "mini.yaml", "--folder", "out"])
+    try:
+        wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun")
+        (lock,) = Path("out/mini").glob(".*.lock")
+        pid = int(lock.read_text().split()[1])
+    finally:
+        first.kill()
+        first.communicate(timeout=30)
+    assert sweep(["mini.yaml", "--folder", "out"]) == 0
+    assert re.search(r"done +\S*seed=4", capsys.readouterr().out)
+    assert is_gone(pid)
+
+
+def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:
+    run = fit(tmp_path)
+    process = start(["explain", str(run), "--targets=all", "--part_rows=1"])
+    wait(lambda: any((run / "explain").glob("scores/part-*")), "nothing is explained")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    said = [line for line in errors.splitlines() if "Warning" not in line and not line.startswith(" ")]
+    assert said == ["attree: stopped; the same command goes on where it was."]
+    assert process.returncode == 130
