@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attree.attention.chain import describe
 from attree.attention.looped_graph import LoopedGraph, plain
+from attree.attention.message_weights import say_once
 from attree.attention.provenance import tensors_in
 from attree.attention.recording import LayerRecord
 from attree.errors import UnsupportedModelError
@@ -72,11 +73,15 @@ def _weights(layer: LayerRecord, where: str, graph: LoopedGraph) -> tuple[Tensor
         raise UnsupportedModelError(
             f"Expected {where} to weigh its messages by torch_geometric.utils.softmax, but it did not call it."
         )
-    if layer.softmaxes > 1 or weights.shape[0] != edge_index.shape[1]:
+    if weights.shape[0] != edge_index.shape[1] or (layer.softmaxes > 1 and layer.factors is None):
         # RGATConv "within-relation" does this: one softmax for each relation, over its edges alone.
         raise UnsupportedModelError(
             f"Expected {where} to call softmax once, with a score for each of its {edge_index.shape[1]} edges, but "
             f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."
         )
+    if layer.unclear is not None:
+        say_once(layer.conv, where, layer.unclear)
+    if layer.factors is not None:
+        return edge_index, layer.factors.detach()
     weights = weights.detach()
     return edge_index, weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)

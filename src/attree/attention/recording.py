@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.message_weights import WeightReader, is_known, read_weights
 from attree.attention.provenance import NONE, Marks, Provenance
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import UnsupportedModelError
@@ -28,6 +29,8 @@ class LayerRecord:
         softmaxes: How often it called softmax.
         scores: What the softmax was applied to.
         weights: What the softmax returned.
+        factors: The weights that reached the messages, [edges, heads]; None if they are `weights`, or `unclear`.
+        unclear: Why the weights that reached the messages could not be read, if so.
         propagations: How often it passed messages.
         edge_index: The edges it passed them along.
         output: What it returned for the nodes.
@@ -43,6 +46,8 @@ class LayerRecord:
     softmaxes: int = 0
     scores: Tensor | None = None
     weights: Tensor | None = None
+    factors: Tensor | None = None
+    unclear: str | None = None
     propagations: int = 0
     edge_index: Tensor | None = None
     output: Any = None
@@ -76,6 +81,8 @@ def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
                 conv.register_forward_hook(recorder.end),
             ):
                 stack.callback(handle.remove)
+            if not is_known(conv):
+                recorder.readers[conv] = stack.enter_context(read_weights(conv))
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
         yield recorder.records
@@ -87,6 +94,7 @@ class _Recorder:
     def __init__(self, provenance: Provenance | None) -> None:
         self.provenance = provenance
         self.records = Records(provenance)
+        self.readers: dict[MessagePassing, WeightReader] = {}
         self._open: list[int] = []
 
     def begin(self, name: str) -> Callable[..., None]:
@@ -100,6 +108,8 @@ class _Recorder:
                 record.fed_by = self.provenance.marks(features)
                 record.uses |= self.provenance.marks((args, kwargs))
                 self.provenance.pause()
+            if conv in self.readers:
+                self.readers[conv].begin()
             self.records.append(record)
             self._open.append(number)
 
@@ -120,7 +130,10 @@ class _Recorder:
         record.propagations += 1
 
     def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        weights = softmax(scores)
+        reader = self.readers.get(conv)
+        weights = softmax(scores) if reader is None else reader.softmax(scores, softmax)
+        if reader is not None and reader.is_probing:
+            return weights
         record = self._now(conv)
         record.scores, record.weights = scores, weights
         record.softmaxes += 1
@@ -128,7 +141,10 @@ class _Recorder:
 
     def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
         # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
-        self._now(conv).output = output[0] if isinstance(output, tuple) else output
+        record = self._now(conv)
+        record.output = output[0] if isinstance(output, tuple) else output
+        if conv in self.readers:
+            record.factors, record.unclear = self.readers[conv].result()
         number = self._open.pop()
         if self.provenance is not None:
             self.provenance.mark(output, number)

@@ -1,0 +1,236 @@
+"""The weights that reach a convolution's messages, where these are not known to be what the softmax returned.
+
+A flow passes an edge with the factor that the layer gives to the source's features: c in `message = c * x_j + ...`,
+times k where the aggregation of messages is k times their sum (1 for a sum, 1 / n for a mean of n). In GATConv and its
+like c is the softmax's weight and k is 1. A subclass or a convolution of one's own may multiply by edge weights, mix
+two softmaxes or take the mean. So c and k are read from the convolution's own methods: `message` is called with other
+features x_j and `aggregate` with other messages, while all weights stay as they are. What was read is checked against
+the real call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv, TransformerConv
+from torch_geometric.nn.aggr import SumAggregation
+
+KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv)
+"""Convolutions whose messages are known to be weighed by what their softmax returned; subclasses are not."""
+
+_SAID: WeakSet[MessagePassing] = WeakSet()
+
+
+def is_known(conv: MessagePassing) -> bool:
+    """Whether a convolution is known to add up messages that are weighed by what its softmax returned."""
+    return type(conv) in KNOWN and type(conv.aggr_module) is SumAggregation
+
+
+class WeightReader:
+    """Reads the weights that reach the messages of one convolution, call by call.
+
+    Args:
+        conv: The convolution.
+    """
+
+    def __init__(self, conv: MessagePassing) -> None:
+        self._conv = conv
+        self._heads = int(getattr(conv, "heads", 1))
+        self._message, self._aggregate = conv.message, conv.aggregate
+        self._replayed: Iterator[Tensor] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the call before."""
+        self._softmaxes: list[Tensor] = []
+        self._factors: Tensor | None = None
+        self._unclear: str | None = "it calls no `message`"
+
+    def result(self) -> tuple[Tensor | None, str | None]:
+        """The weights that reached the messages of this call, [edges, heads]; or why they could not be read."""
+        return (None, self._unclear) if self._unclear else (self._factors, None)
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether the softmax is called to read weights, not for the model."""
+        return self._replayed is not None
+
+    def softmax(self, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the softmax returns: the weights of before where messages are computed again."""
+        if self._replayed is not None:
+            return next(self._replayed)
+        weights = softmax(scores)
+        self._softmaxes.append(weights)
+        return weights
+
+    def see_message(self, **arguments: Any) -> Tensor:
+        """In place of `conv.message`."""
+        before = len(self._softmaxes)
+        kept = {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
+        returned: Tensor = self._message(**arguments)
+        inside = self._softmaxes[before:]
+
+        def again(replaced: dict[str, Any]) -> Tensor:
+            self._replayed = iter(inside)
+            try:
+                messages: Tensor = self._message(**(kept | replaced))
+                return messages
+            finally:
+                self._replayed = None
+
+        weights = self._softmaxes[0].detach() if len(self._softmaxes) == 1 else None
+        if weights is not None:
+            weights = (weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)).to(returned.dtype)
+            self._heads = weights.shape[1]
+            weights = weights if weights.shape[0] == returned.shape[0] else None
+        self._factors = factors_of_messages(again, kept, returned, weights, self._heads)
+        self._unclear = None if self._factors is not None else "its messages are no multiples of neighbours' features"
+        return returned
+
+    def see_aggregate(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """In place of `conv.aggregate`."""
+        returned: Tensor = self._aggregate(inputs, *args, **kwargs)
+        plain = type(self._conv).aggregate is MessagePassing.aggregate and "aggregate" not in vars(type(self._conv))
+        if self._unclear or (plain and type(self._conv.aggr_module) is SumAggregation):
+            return returned
+        index: Tensor = kwargs["index"] if "index" in kwargs else args[0]
+        assert self._factors is not None
+        factors = factors_of_sums(
+            lambda messages: self._aggregate(messages, *args, **kwargs), inputs, returned, index, self._factors.shape[1]
+        )
+        if factors is None:
+            self._unclear = "it does not add up its messages"
+        else:
+            self._factors = self._factors * factors.index_select(0, index)
+        return returned
+
+
+@contextmanager
+def read_weights(conv: MessagePassing) -> Iterator[WeightReader]:
+    """While open, the returned reader sees the messages of a convolution; on exit its methods are what they were."""
+    own = {name: vars(conv)[name] for name in ("message", "aggregate") if name in vars(conv)}
+    reader = WeightReader(conv)
+    vars(conv).update(message=reader.see_message, aggregate=reader.see_aggregate)
+    try:
+        yield reader
+    finally:
+        for name in ("message", "aggregate"):
+            vars(conv).pop(name, None)
+        vars(conv).update(own)
+
+
+def factors_of_messages(
+    message: Callable[[dict[str, Any]], Tensor],
+    arguments: dict[str, Any],
+    returned: Tensor,
+    softmax: Tensor | None,
+    heads: int,
+) -> Tensor | None:
+    """The factor of each edge's source features in its message, [edges, heads]; None if there is no such factor.
+
+    Args:
+        message: Calls the convolution's `message` with some arguments replaced, and the softmax's weights as they were.
+        arguments: The arguments it was called with.
+        returned: What it returned, [edges, ...].
+        softmax: What the softmax returned, [edges, heads]; None if it was not one weight per edge and head.
+        heads: Number of heads.
+    """
+    edges = returned.shape[0]
+    if edges == 0:
+        return returned.new_zeros(0, heads)
+    if returned.numel() % (edges * heads):
+        return None
+    messages = returned.reshape(edges, heads, -1)
+    sources = {
+        name: value
+        for name, value in arguments.items()
+        if name.endswith("_j") and isinstance(value, Tensor) and value.is_floating_point() and value.shape[0] == edges
+    }
+    for name, value in sources.items():
+        values = _by_head(value, messages)
+        if values is None:
+            continue
+        signs = _signs(value)
+        base = message({name: torch.zeros_like(value)}).reshape(messages.shape)
+        slope = message({name: signs}).reshape(messages.shape) - base
+        signs_by_head = _by_head(signs, messages)
+        assert signs_by_head is not None
+        factor = (slope * signs_by_head).mean(dim=-1)
+        expected = base + factor.unsqueeze(-1) * values
+        if bool(factor.any()) and _close(expected, messages):
+            # The softmax's own numbers carry no rounding errors.
+            return softmax if softmax is not None and _close(factor, softmax) else factor
+    if softmax is not None and sources and _is_common_function(message, sources, softmax, messages.shape):
+        return softmax
+    return None
+
+
+def factors_of_sums(
+    aggregate: Callable[[Tensor], Tensor], messages: Tensor, returned: Tensor, index: Tensor, heads: int
+) -> Tensor | None:
+    """What each node's aggregation multiplies the sum of its messages by, [nodes, heads]; None if it is no multiple.
+
+    Args:
+        aggregate: Aggregates other messages of the same edges.
+        messages: The messages, [edges, ...].
+        returned: What they were aggregated to, [nodes, ...].
+        index: The node that each edge enters.
+        heads: Number of heads.
+    """
+    if returned.shape[1:] != messages.shape[1:] or returned[:1].numel() % heads:
+        return None
+    nodes = returned.shape[0]
+    count = torch.zeros(nodes, dtype=messages.dtype, device=index.device)
+    count.index_add_(0, index, torch.ones_like(index, dtype=count.dtype))
+    ones = aggregate(torch.ones_like(messages)).reshape(nodes, heads, -1)
+    factor = ones.mean(dim=-1) / count.clamp(min=1).unsqueeze(1)
+    sums = messages.new_zeros(nodes, *messages.shape[1:]).index_add_(0, index, messages).reshape(nodes, heads, -1)
+    return factor if _close(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape)) else None
+
+
+def say_once(conv: MessagePassing, where: str, what: str) -> None:
+    """Warn that the softmax's weights are read where others may be used; once for each convolution."""
+    if conv not in _SAID:
+        _SAID.add(conv)
+        warnings.warn(
+            f"The weights that {where} gives to its neighbours cannot be told exactly: {what}. Attention is read from "
+            "its softmax.",
+            stacklevel=2,
+        )
+
+
+def _by_head(value: Tensor, messages: Tensor) -> Tensor | None:
+    """Features of each edge as [edges, heads or 1, channels]; None if they do not fit the messages."""
+    edges, _, channels = messages.shape
+    if value.numel() == messages.numel():
+        return value.reshape(messages.shape)
+    return value.reshape(edges, 1, channels) if value.numel() == edges * channels else None
+
+
+def _signs(value: Tensor) -> Tensor:
+    """Features of 1 and -1, of the same shape: multiplying by them rounds nothing."""
+    generator = torch.Generator().manual_seed(0)
+    return (torch.randint(0, 2, value.shape, generator=generator) * 2 - 1).to(value)
+
+
+def _is_common_function(
+    message: Callable[[dict[str, Any]], Tensor], sources: dict[str, Tensor], softmax: Tensor, shape: torch.Size
+) -> bool:
+    """Whether messages are the softmax's weights times one function of the source, the same for all edges."""
+    same = {name: _signs(value[:1]).expand_as(value).clone() for name, value in sources.items()}
+    messages = message(same).reshape(shape)
+    weights = softmax.unsqueeze(-1)
+    common = (weights * messages).sum(dim=0) / weights.square().sum(dim=0)
+    return bool(messages.any()) and _close(weights * common, messages)
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Whether numbers are equal but for rounding, against the largest of them."""
+    tolerance = torch.finfo(other.dtype).eps ** 0.5 if other.is_floating_point() else 0.0
+    return bool((one - other).abs().max() <= tolerance * other.abs().max())
