@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -133,7 +134,10 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_
         ("all", list(range(10))),
         ("3", [3]),
         ("1, 4-6,4", [1, 4, 5, 6]),
+        ("[1,4-6]", [1, 4, 5, 6]),
         ("errors", [2, 9]),
+        ("errors:5", [2, 9]),
+        ("truth:1", [7]),
         ("truth", [7]),
     ],
 )
@@ -145,12 +149,46 @@ def test_random_targets_are_seeded() -> None:
     first, second, other = (parse_targets("random:4", 100, seed=seed).tolist() for seed in (0, 0, 1))
     assert first == second != other
     assert len(np.unique(first)) == 4
+    wrong = torch.arange(50) * 2
+    errors = [parse_targets("errors:5", 100, wrong, seed=seed).tolist() for seed in (0, 0, 1)]
+    assert errors[0] == errors[1] != errors[2]
+    assert len(set(errors[0])) == 5
+    assert set(errors[0]) <= set(wrong.tolist())
 
 
-@pytest.mark.parametrize("text", ["", "x", "3-", "10", "5-2", "random:0", "truth", "errors"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "3-", "10", "5-2", "random", "random:0", "random:x", "truth", "errors", "errors:0", "errors:-1", "all:3"],
+)
 def test_targets_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ArgumentError, match="targets"):
         parse_targets(text, 10)
+
+
+def test_more_targets_than_a_page_shows_give_a_page_of_some_and_scores_of_all(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = attree.load_run(run)
+    graph = loaded.data.graph
+    wrong = (loaded.net(graph.x, graph.edge_index).argmax(dim=-1) != graph.y).nonzero().view(-1).tolist()
+    assert len(wrong) > 4
+    monkeypatch.setattr("attree.explain.command.MOST_TARGETS", 4)
+    options = ("--methods=gatt,random", "--figures=1", "--show=1", f"--out={tmp_path}")
+    assert explain(str(run), "--targets=errors", *options) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Metrics, figures and page are of 4 of the {len(wrong)} targets, drawn at random" in said
+    rows = pd.read_parquet(tmp_path / "scores")
+    assert rows.target.drop_duplicates().tolist() == wrong
+    result = Evaluation.load(tmp_path)
+    assert len(result.targets) == 4
+    assert set(result.targets.tolist()) <= set(wrong)
+    shown = page_data(tmp_path / "page.html")
+    assert [target["id"] for target in shown["targets"]] == result.targets.tolist()
+    for target in result.targets.tolist():  # the page and the dataset say the same, random scores included
+        for method in ("gatt", "random"):
+            expected = rows[rows.target == target][method].to_numpy()
+            pairs = result.pairs.owner == result.targets.tolist().index(target)
+            np.testing.assert_allclose(result.pair_scores[method][pairs].numpy(), expected, atol=1e-6)
 
 
 def test_what_is_no_run_is_refused_in_a_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

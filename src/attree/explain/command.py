@@ -16,6 +16,7 @@ from attree.attribution import DEFAULT_METHODS, METHODS, make_methods, method_la
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.shard import Shard
+from attree.evaluation.targets import choose_targets
 from attree.explain.call_fingerprint import call_fingerprint
 from attree.explain.explained import Explained, explained_of
 from attree.explain.load_run import FinishedRun, load_run
@@ -42,8 +43,9 @@ attention is reduced. With protocols, a target's rows are all edges of its neigh
 that carry a flow to it. Any number of targets takes bounded memory; a call that was stopped goes on where it was when
 it is given again. Under torchrun or SLURM every process writes its share of the files.
 
-Up to {MOST_TARGETS} targets in one process are also summed up: scores_<method>.npz, metrics.json, evaluation.npz,
-figures and page.html, which opens in any browser; the strongest edges are printed."""
+In one process the targets are also summed up, or {MOST_TARGETS} of them, drawn at random, if there are more:
+scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html, which opens in any browser; the strongest
+edges are printed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,10 +88,12 @@ def _explain(arguments: argparse.Namespace) -> int:
         clear_summary(out)
     console = Console(soft_wrap=True, highlight=False)
     try:
-        summed_up = _is_summed_up(explained, share, arguments.by_neighbourhood)
+        summed_up = share.world_size == 1 and not arguments.by_neighbourhood
         if summed_up:
-            summary = _evaluate(run, explained, arguments.seed)
-            written = write_parts(parts, bounds, _reader(explained, summary.evaluation))
+            few = _few(explained, arguments.seed)
+            summary = _evaluate(run, few, arguments.seed)
+            rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
+            written = write_parts(parts, bounds, rows)
             summary.write(out, arguments.figures)
             summary.show(console, arguments.show)
         else:
@@ -97,12 +101,23 @@ def _explain(arguments: argparse.Namespace) -> int:
             written = write_parts(parts, bounds, explained.table)
     finally:
         parts.close()
+    if summed_up and few is not explained:
+        console.print(
+            f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn at "
+            "random; the scores are of all."
+        )
     _say(console, parts, written, out, summed_up)
     return 0
 
 
-def _is_summed_up(explained: Explained, share: Shard, by_neighbourhood: bool) -> bool:
-    return explained.ids.numel() <= MOST_TARGETS and share.world_size == 1 and not by_neighbourhood
+def _few(explained: Explained, seed: int) -> Explained:
+    """The targets that are summed up: all, or as many as a page shows and a part holds, drawn at random."""
+    number = explained.ids.numel()
+    if number <= MOST_TARGETS:
+        return explained
+    drawn = choose_targets(MOST_TARGETS, number, seed)
+    fitting = int((explained.sizes()[drawn].cumsum(0) <= PART_ROWS).sum())
+    return explained.only(drawn[: max(fitting, 1)])
 
 
 def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
@@ -145,10 +160,7 @@ def _say(console: Console, parts: PartFolder, written: int, out: Path, summed_up
     if summed_up:
         console.print(f"Metrics and figures: {out}\nPage: {out / 'page.html'}")
     elif share.rank == 0:
-        console.print(
-            f"Metrics, figures and page are left out: they are for up to {MOST_TARGETS} targets, one process and one "
-            "pass over the graph."
-        )
+        console.print("Metrics, figures and page are left out: they are for one process and one pass over the graph.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -162,7 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--targets",
         default="random:20",
-        help="ids and ranges (2,44,100-110), random:20, errors (misclassified), truth, or all (default: random:20)",
+        help="ids and ranges (2,44,100-110), random:20, errors (misclassified; errors:20 draws some), truth, or all "
+        "(default: random:20)",
     )
     methods = ", ".join(f"{name} ({method_label(name)})" for name in METHODS)
     parser.add_argument("--methods", type=words, default=list(DEFAULT_METHODS), help=f"of {methods}")

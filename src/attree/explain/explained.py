@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from attree.data import GraphDataModule, GroundTruth, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
 from attree.explain.load_run import FinishedRun
-from attree.explain.parse_targets import parse_targets
+from attree.explain.parse_targets import asks_for_errors, parse_targets
 from attree.explain.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import Protocol
 from attree.memory import chunk_bounds
@@ -74,6 +75,16 @@ class Explained(ABC):
     def first_nodes(self) -> Tensor | None:
         """Where targets are graphs of a batch: the number that the nodes of each count from."""
         return None
+
+    def only(self, part: Tensor) -> Explained:
+        """Some of the targets.
+
+        Args:
+            part: Their positions among all.
+        """
+        some = copy(self)
+        some.ids, some.labels = self.ids[part], self.labels[part]
+        return some
 
     @abstractmethod
     def sizes(self) -> Tensor:
@@ -130,7 +141,7 @@ class ExplainedNodes(Explained):
         self._subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
         self._by_neighbourhood = by_neighbourhood
         wrong = None
-        if text.strip() == "errors":
+        if asks_for_errors(text):
             expect(not by_neighbourhood, "targets", "named or random ones with --by_neighbourhood", text)
             wrong = (self._subject.attention.output.argmax(dim=-1) != graph.y).nonzero().view(-1)
         true = None if data.truth is None else data.truth.targets
@@ -211,7 +222,7 @@ class ExplainedGraphs(Explained):
         super().__init__(methods, protocols)
         self._module = module
         self.class_names, self.node_types = data.class_names, data.node_types
-        wrong = _misclassified(module, data.graphs) if text.strip() == "errors" else None
+        wrong = _misclassified(module, data.graphs) if asks_for_errors(text) else None
         self.ids = parse_targets(text, len(data.graphs), wrong, None, seed)
         self.graphs = [data.graphs[position] for position in self.ids.tolist()]
         self.labels = torch.cat([graph.y.view(-1)[:1] for graph in self.graphs])
@@ -222,6 +233,12 @@ class ExplainedGraphs(Explained):
 
     def sample(self) -> Subject:
         return self._subject_of(self.graphs[:GRAPHS_AT_ONCE])
+
+    def only(self, part: Tensor) -> Explained:
+        some = super().only(part)
+        vars(some).pop("subject", None)  # it has all graphs
+        some.graphs = [self.graphs[position] for position in part.tolist()]
+        return some
 
     @property
     def positions(self) -> Tensor:

@@ -10,7 +10,17 @@ from torch import Tensor
 from attree.errors import ArgumentError, expect
 from attree.evaluation.targets import choose_targets
 
-SPECIAL = ("all", "errors", "truth")
+FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
+"""What targets look like."""
+
+
+def asks_for_errors(text: str) -> bool:
+    """Whether a text names targets by what the model gets wrong, so that its predictions are needed to read it.
+
+    >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
+    (True, False)
+    """
+    return text.strip().partition(":")[0] == "errors"
 
 
 def parse_targets(
@@ -20,36 +30,33 @@ def parse_targets(
 
     Args:
         text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified ones), `truth` (those with a true
-            explanation) or `all`.
+            explanation) or `all`. `errors:20` and `truth:20` draw as many of them at random. Brackets around a list
+            of ids may be left out.
         count: How many nodes or graphs there are.
         wrong: Ids of those that are misclassified.
         true: Ids of those that have a true explanation; None if none has.
         seed: Seed of a random choice.
 
-    >>> parse_targets("2, 7-9", count=10).tolist()
-    [2, 7, 8, 9]
+    >>> parse_targets("2, 7-9", count=10).tolist(), parse_targets("[2,7]", count=10).tolist()
+    ([2, 7, 8, 9], [2, 7])
     """
     text = text.strip()
     if text == "all":
         return torch.arange(count)
-    if text == "errors":
-        expect(wrong is not None and wrong.numel() > 0, "targets", "others, as no prediction is wrong", text)
-        assert wrong is not None
-        return wrong
-    if text == "truth":
-        expect(true is not None, "targets", "others, as this data has no ground truth", text)
-        assert true is not None
-        return true
-    if found := re.fullmatch(r"random:(\d+)", text):
-        return choose_targets(int(found[1]), count, seed)
+    if found := re.fullmatch(r"(random|errors|truth)(?::(\d+))?", text):
+        kind, number = found.groups()
+        if kind == "errors":
+            expect(wrong is not None and wrong.numel() > 0, "targets", "others, as no prediction is wrong", text)
+        if kind == "truth":
+            expect(true is not None, "targets", "others, as this data has no ground truth", text)
+        known = {"random": torch.arange(count), "errors": wrong, "truth": true}[kind]
+        if known is not None and (number is not None or kind != "random"):
+            return known if number is None else known[choose_targets(int(number), known.numel(), seed)]
     ids: list[int] = []
-    for part in text.split(","):
+    for part in text.removeprefix("[").removesuffix("]").split(","):
         found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if found is None:
-            raise ArgumentError(
-                "Expected argument `targets` to be ids and ranges (2,44,100-110), random:20, errors, truth or all, but "
-                f"got {text!r}."
-            )
+            raise ArgumentError(f"Expected argument `targets` to be {FORMS}, but got {text!r}.")
         first, last = int(found[1]), int(found[2] or found[1])
         inside = first <= last < count
         expect(inside, "targets", f"ids in [0, {count}), ranges from low to high", part.strip())
