@@ -20,6 +20,7 @@ def test_a_fit_writes_a_page_with_its_curves(tmp_path: Path) -> None:
     content = json.loads(found)
     assert len(content["targets"]) == 4
     assert all("predicted" in target for target in content["targets"])
+    assert content["title"] == "Infection \N{MIDDLE DOT} GAT, 2 layers"
     curves = {curve["name"]: curve["points"] for curve in content["curves"]}
     assert len(curves["val/acc"]) == len(curves["explain/gatt/weight/pc_pearson"]) == 4  # the last epoch's too
 

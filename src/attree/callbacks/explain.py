@@ -33,7 +33,6 @@ from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS
 from attree.faithfulness import Protocol, protocol_names
-from attree.report.facts import Facts
 from attree.subject import Head
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
@@ -155,7 +154,6 @@ class ExplainCallback(Callback):
         self._evaluated_weights: Weights | None = None
         self._validated_weights: Weights | None = None
         self._evaluator: Evaluator | None = None
-        self._facts = Facts()
         self._latest: Evaluation | None = None
         self._board: Board | None = None
         self._pictures = Pictures(figures, every_n_epochs, name)
@@ -251,7 +249,7 @@ class ExplainCallback(Callback):
             self._draw(trainer, evaluator, latest, step)
 
     def _draw(self, trainer: Trainer, evaluator: Evaluator, evaluation: Evaluation, step: int) -> None:
-        self._pictures.draw(trainer, self._board, evaluator, evaluation, self._ids, self._facts, step)
+        self._pictures.draw(trainer, self._board, evaluator, evaluation, step)
 
     def _say_diverged(self) -> None:
         if not self._said_diverged:
@@ -277,15 +275,8 @@ class ExplainCallback(Callback):
 
     def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
         if self._evaluator is None:
-            made = make_evaluator(trainer, pl_module, self.settings, self.targets)
-            self._evaluator, self.targets, self._facts = made
+            self._evaluator, self.targets = make_evaluator(trainer, pl_module, self.settings, self.targets)
         return self._evaluator
-
-    @property
-    def _ids(self) -> Tensor | None:
-        """What graphs are called in their dataset, where targets are positions in a batch."""
-        graphs = self._evaluator is not None and self._evaluator.subject.batch is not None
-        return self.targets if graphs else None
 
     def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
@@ -302,10 +293,10 @@ class ExplainCallback(Callback):
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
         evaluator = self._evaluator_of(trainer, pl_module)
-        report = FinalReport(evaluator, self._latest, metrics, folder, self._ids, self._facts)
+        report = FinalReport(evaluator, self._latest, metrics, folder)
         report.save(explanations=self.save)
         if self.save and self.figures > 0 and not self._has_diverged:
             report.draw(self.figures)
-            report.write_page(f"{type(pl_module).__name__}: explanations", trainer.loggers)
+            report.write_page(trainer.loggers)
         # Lightning prints a table of its own after `validate` and `test`.
         report.show(trainer, pl_module, self._board, table=trainer.state.fn == TrainerFn.FITTING)

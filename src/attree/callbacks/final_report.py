@@ -9,7 +9,6 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from rich.console import Console
-from torch import Tensor
 
 from attree.attribution import GAtt
 from attree.callbacks.board import Board
@@ -19,7 +18,6 @@ from attree.files import replacing
 from attree.metrics_file import write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.curves import read_curves
-from attree.report.facts import Facts
 from attree.report.page import write_page
 from attree.report.table import metrics_table
 
@@ -33,16 +31,12 @@ class FinalReport:
         evaluation: What it said last.
         metrics: The last metrics, by name.
         folder: Where to save; None saves nothing.
-        ids: Where targets are graphs: their positions in the dataset.
-        facts: What is known of the data, for captions.
     """
 
     evaluator: Evaluator
     evaluation: Evaluation
     metrics: dict[str, float]
     folder: Path | None
-    ids: Tensor | None = None
-    facts: Facts | None = None
 
     def __post_init__(self) -> None:
         self._written: list[str] = []
@@ -54,8 +48,9 @@ class FinalReport:
         write_metrics(self.folder / "metrics.json", self.metrics)
         if explanations:
             scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
-            if self.ids is not None:  # targets are called as in the figures
-                scores = replace(scores, targets=self.ids.to(scores.targets))
+            ids = self.evaluator.labels.ids
+            if ids is not None:  # targets are called as in the figures
+                scores = replace(scores, targets=ids.to(scores.targets))
             saved = scores.save(self.folder / "explanations" / "gatt.npz")
             self._written.append(f"GAtt of all targets: {saved}")
 
@@ -64,14 +59,14 @@ class FinalReport:
         if self.folder is None or count == 0:
             return
         with warn_only("Figures"):
-            figures = draw_case_studies(self.evaluator, count, self.ids, facts=self.facts)
+            figures = draw_case_studies(self.evaluator, count)
             figures |= draw_score_histograms(self.evaluation)
             for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
             self._written.append(f"Figures: {self.folder / 'figures'}")
 
-    def write_page(self, title: str, loggers: Sequence[Logger]) -> None:
+    def write_page(self, loggers: Sequence[Logger]) -> None:
         """Write the page of the run's targets, with its curves so far; one that cannot be written is a warning."""
         if self.folder is None:
             return
@@ -81,24 +76,8 @@ class FinalReport:
                     logger.experiment.flush()
                 elif isinstance(logger, CSVLogger):
                     logger.save()
-            subject, evaluation = self.evaluator.subject, self.evaluation
-            head = subject.head.resolve(subject.attention.output)
-            is_class = head.mode == "multiclass_classification"
-            facts = Facts() if self.facts is None else self.facts
-            labels = facts.labels
-            output = subject.attention.output.cpu()
-            logits = head.logits(output.double(), head.measured(output))
             path = write_page(
-                self.folder / "page.html",
-                evaluation,
-                title=title,
-                attention=subject.attention,
-                predictions=logits.softmax(-1)[evaluation.targets.cpu()] if is_class else None,
-                true_classes=labels[evaluation.targets.cpu()] if is_class and labels is not None else None,
-                class_names=facts.class_names,
-                truth=self.evaluator.truth,
-                curves=read_curves(self.folder),
-                summary=self._facts(),
+                self.folder / "page.html", self.evaluation, curves=read_curves(self.folder), summary=self._facts()
             )
             self._written.append(f"Page: {path}")
 

@@ -16,10 +16,10 @@ from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation import Evaluator
 from attree.evaluation.shard import Shard
+from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import choose_targets
 from attree.faithfulness import Protocol
 from attree.models import Classifier
-from attree.report.facts import Facts
 from attree.subject import Head
 from attree.subject.readout import Readout
 
@@ -65,7 +65,7 @@ def make_evaluator(
     settings: ExplainSettings,
     targets: Tensor | None = None,
     warn: bool = True,
-) -> tuple[Evaluator, Tensor, Facts]:
+) -> tuple[Evaluator, Tensor]:
     """Set up the evaluation of a trainer's model on a trainer's data.
 
     Args:
@@ -76,8 +76,7 @@ def make_evaluator(
         warn: Look for what attention does not see of the model, and warn of it.
 
     Returns:
-        The evaluator; what its targets are called in the dataset: node ids, or positions of graphs; what is known of
-        the data beside.
+        The evaluator, and what its targets are called in the dataset: node ids, or positions of graphs.
     """
     data = find_data(trainer, settings.data, settings.subset)
     targets = _choose(data, settings) if targets is None else targets
@@ -102,6 +101,11 @@ def make_evaluator(
     elif subject.batch is not None:
         chosen = torch.zeros(1, dtype=torch.int64)
     truth = settings.truth if settings.truth is not None else data.truth
+    ids = None if data.is_one_graph else targets
+    dataset = None if settings.data is not None else getattr(getattr(trainer, "datamodule", None), "name", None)
+    labels = TargetLabels.of(
+        graph, subject, data.class_names, data.node_types, ids, dataset if isinstance(dataset, str) else None
+    )
     evaluator = Evaluator(
         subject,
         chosen,
@@ -110,10 +114,11 @@ def make_evaluator(
         truth if settings.ground_truth else None,
         random_draws=settings.random_draws,
         seed=settings.seed,
+        labels=labels,
         shard=Shard(trainer.global_rank, trainer.world_size),
         warn=warn,
     )
-    return evaluator, targets.cpu(), Facts.of(graph, subject, data.class_names, data.node_types)
+    return evaluator, targets.cpu()
 
 
 def _choose(data: ExplainedData, settings: ExplainSettings) -> Tensor:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from lightning.pytorch import Trainer
-from torch import Tensor
 
 from attree.callbacks.board import Board
 from attree.callbacks.figure_sinks import figure_sinks, write_figures
 from attree.callbacks.warn_only import warn_only
 from attree.evaluation import Evaluation, Evaluator
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.facts import Facts
 
 
 class Pictures:
@@ -49,8 +47,6 @@ class Pictures:
         board: Board | None,
         evaluator: Evaluator,
         evaluation: Evaluation,
-        ids: Tensor | None,
-        facts: Facts,
         step: int,
     ) -> None:
         """Draw what an evaluation found, for TensorBoard and for every other logger that takes figures."""
@@ -59,7 +55,7 @@ class Pictures:
         if board is None and not sinks:
             return
         with warn_only("Pictures in dashboards"):
-            figures = draw_case_studies(evaluator, self.count, ids, facts=facts)
+            figures = draw_case_studies(evaluator, self.count)
             figures |= draw_score_histograms(evaluation)
             if board is not None:
                 board.write_scores(evaluation, step)

@@ -8,5 +8,6 @@ from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
+from attree.evaluation.target_labels import TargetLabels
 
-__all__ = ["Evaluation", "Evaluator", "MetricName", "evaluate"]
+__all__ = ["Evaluation", "Evaluator", "MetricName", "TargetLabels", "evaluate"]

@@ -11,6 +11,7 @@ from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
+from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import named_or_drawn
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
@@ -78,7 +79,8 @@ def evaluate(
         expect(data.model is model, "data", "a subject of the same model", "that of another")
     subject = data if isinstance(data, Subject) else _subject(model, data, readout, Head(mode, return_type, label))
     ids = named_or_drawn(subject, targets, num_targets, seed)
-    evaluator = Evaluator(subject, ids, methods, protocols, truth, random_draws=random_draws, seed=seed)
+    labels = None if isinstance(data, Subject) else TargetLabels.of(data, subject)
+    evaluator = Evaluator(subject, ids, methods, protocols, truth, labels=labels, random_draws=random_draws, seed=seed)
     return evaluator.evaluate(progress)
 
 

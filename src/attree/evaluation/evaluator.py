@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attree.attribution import AttributionMethod, Methods, make_methods, subject_pairs
 from attree.data import GroundTruth
@@ -13,11 +13,13 @@ from attree.errors import expect_int
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.shard import Shard
+from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.truth_evaluator import TruthEvaluator
 from attree.faithfulness import Protocols, Reduction, make_reducer, resolve_protocols
 from attree.faithfulness.choose import Reducer
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
+from attree.precision import exact_dtype
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.subject import Targets
@@ -32,6 +34,7 @@ class Evaluator:
         methods: Attribution methods: names, or methods of one's own.
         protocols: Reduction protocols: names, or protocols of one's own; none measures against ground truth alone.
         truth: True edges of the nodes that have some, or None.
+        labels: True classes and names, which results pass on to tables, figures and the page.
         random_draws: Draws that the statistics of random methods are averaged over.
         seed: Seed of methods that draw.
         shard: This process's share of the targets.
@@ -46,6 +49,7 @@ class Evaluator:
         protocols: Protocols,
         truth: GroundTruth | None = None,
         *,
+        labels: TargetLabels | None = None,
         random_draws: int = 3,
         seed: int = 0,
         shard: Shard | None = None,
@@ -56,6 +60,7 @@ class Evaluator:
         subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
+        self.labels = TargetLabels() if labels is None else labels
         self.methods = make_methods(methods, seed=seed)
         self.protocols = resolve_protocols(protocols, subject.model)
         self.targets = subject.targets(targets)
@@ -146,7 +151,20 @@ class Evaluator:
             reductions,
             {name: method.label for name, method in self.methods.items()},
             {name: method.settings() for name, method in self.methods.items()},
+            {protocol.name: protocol.meaning for protocol in self.protocols},
+            self._predictions(),
+            self.labels.at(self.pairs.targets),
+            _network(self.subject),
+            self.subject.attention,
+            self.truth,
         )
+
+    def _predictions(self) -> Tensor | None:
+        """Class probabilities of the targets; None where labels or numbers are predicted."""
+        output, head = self.subject.attention.output[self.pairs.targets], self.subject.head
+        if head.mode == "regression" or head.measured(output) is not None:
+            return None
+        return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)
 
     def _scores(self, column: str, method: AttributionMethod) -> Tensor:
         """A column's score of every pair; that of a random draw is made once."""
@@ -155,6 +173,13 @@ class Evaluator:
         if column not in self._fixed:
             self._fixed[column] = method.score_pairs(self.subject, self.pairs)
         return self._fixed[column]
+
+
+def _network(subject: Subject) -> str:
+    """The network in a few words: its class, inside a LightningModule's `net`, and its depth."""
+    inner = getattr(subject.model, "net", None)
+    name = type(inner if isinstance(inner, nn.Module) else subject.model).__name__
+    return f"{name}, {subject.num_layers} layer{'' if subject.num_layers == 1 else 's'}"
 
 
 def _columns(name: str, method: AttributionMethod, count: int) -> dict[str, AttributionMethod]:

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from attree.attention import Attention
 from attree.attribution import Attribution, Pairs
+from attree.data import GroundTruth
+from attree.errors import expect_path
 from attree.evaluation.names import BYPASS, MetricName
-from attree.evaluation.result_files import read_arrays, write_arrays
+from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
+from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.files import write_text
 from attree.metrics_file import read_metrics, write_metrics
@@ -35,6 +39,12 @@ class Evaluation:
         reductions: By protocol, what reducing each pair's edge does to the prediction.
         labels: What tables call each method.
         settings: What each method was made with.
+        meanings: What each protocol does to an edge, in words.
+        predictions: Class probabilities of the targets, [targets, classes]; None where no classes are predicted.
+        about: True classes and names of the targets.
+        network: The model in a few words.
+        attention: What the model attended to; not saved to files.
+        truth: True edges of the nodes that have some; not saved to files.
     """
 
     metrics: dict[str, float]
@@ -43,6 +53,12 @@ class Evaluation:
     reductions: dict[str, Reduction]
     labels: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    meanings: dict[str, str] = field(default_factory=dict)
+    predictions: Tensor | None = None
+    about: TargetLabels = field(default_factory=TargetLabels)
+    network: str = ""
+    attention: Attention | None = None
+    truth: GroundTruth | None = None
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -57,6 +73,11 @@ class Evaluation:
     def targets(self) -> Tensor:
         """Ids of the explained nodes or graphs."""
         return self.pairs.targets
+
+    @property
+    def title(self) -> str:
+        """Dataset and network, as far as they are known."""
+        return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
 
     def num_changed(self, protocol: str) -> int:
         """How many reductions change the predicted class: `p_auroc` rests on these."""
@@ -83,7 +104,8 @@ class Evaluation:
         if BYPASS in self.metrics:
             about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
         table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
-        return f"{about}\n{table}"
+        meanings = [f"{name}: {self.meanings[name]}" for name in self.reductions if name in self.meanings]
+        return "\n".join([about, table, *meanings])
 
     def _repr_html_(self) -> str:
         return self.to_pandas().to_html(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
@@ -97,8 +119,8 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> Path:
         """Write `metrics.json`, `methods.json` and `evaluation.npz` (no pickle) to a folder; returns the folder."""
-        folder = Path(folder)
-        write_arrays(folder / ARRAYS_FILE, self.pairs, self.pair_scores, self.reductions, self.labels)
+        folder = expect_path(folder, "folder")
+        write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
         write_metrics(folder / METRICS_FILE, self.metrics)
         return folder
@@ -106,7 +128,8 @@ class Evaluation:
     @classmethod
     def load(cls, folder: str | Path) -> Evaluation:
         """Read what `save` wrote."""
-        pairs, scores, reductions, labels = read_arrays(Path(folder) / ARRAYS_FILE)
-        methods = Path(folder) / METHODS_FILE
+        folder = expect_path(folder, "folder")
+        arrays = read_arrays(folder / ARRAYS_FILE)
+        methods = folder / METHODS_FILE
         settings = json.loads(methods.read_text(encoding="utf-8")) if methods.is_file() else {}
-        return cls(read_metrics(Path(folder) / METRICS_FILE), pairs, scores, reductions, labels, settings)
+        return cls(read_metrics(folder / METRICS_FILE), settings=settings, **arrays._asdict())

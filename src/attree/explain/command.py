@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
+from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, METHODS, make_methods, method_label
 from attree.errors import expect
-from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.evaluation.shard import Shard
 from attree.evaluation.targets import choose_targets
 from attree.explain.call_fingerprint import call_fingerprint
@@ -121,12 +122,22 @@ def _few(explained: Explained, seed: int) -> Explained:
 
 
 def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
+    subject, graphs = explained.subject, list(explained.graphs)
+    labels = TargetLabels.of(
+        graphs[0] if explained.first_nodes is None else Batch.from_data_list(graphs),
+        subject,
+        explained.class_names,
+        explained.node_types,
+        explained.ids,
+        run.data.name,
+    )
     evaluator = Evaluator(
-        explained.subject,
+        subject,
         explained.positions,
         explained.methods.values(),
         explained.protocols,
         None if explained.truth is None else explained.truth.of_targets(explained.ids),
+        labels=labels,
         seed=seed,
     )
     return Summary(run, explained, evaluator.evaluate(), evaluator)

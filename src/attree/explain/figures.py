@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from torch_geometric.data import Batch
 
 from attree.attribution import ComputationTree, Random
 from attree.callbacks.warn_only import warn_only
@@ -16,7 +15,6 @@ from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.computation_tree import computation_tree
 from attree.report.deletion_curve import deletion_curve
 from attree.report.dpc_scatter import dpc_scatter
-from attree.report.facts import Facts
 
 COUNTS = (0, 1, 2, 3, 5, 10, 20, 50)
 """How many edges are dropped at once."""
@@ -44,10 +42,7 @@ def draw_figures(explained: Explained, evaluator: Evaluator, evaluation: Evaluat
         return figures
     are_nodes = explained.first_nodes is None
     with warn_only("Case studies"):
-        data = explained.graphs[0] if are_nodes else Batch.from_data_list(list(explained.graphs))
-        facts = Facts.of(data, evaluator.subject, explained.class_names, explained.node_types)
-        ids = None if are_nodes else explained.ids
-        figures |= draw_case_studies(evaluator, count, ids, evaluator.targets, facts)
+        figures |= draw_case_studies(evaluator, count, evaluator.targets)
     if are_nodes:
         with warn_only("Computation trees"):
             attention = evaluator.subject.attention

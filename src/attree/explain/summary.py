@@ -92,12 +92,6 @@ class Summary:
         write_page(
             path,
             replace(self.evaluation, reductions=reductions),
-            title=f"{getattr(self.run.data, 'name', 'Run')}: explanations",
-            attention=subject.attention,
-            predictions=subject.attention.output.cpu().double().softmax(-1)[self.evaluation.targets.cpu()],
-            true_classes=self.explained.labels,
-            class_names=self.explained.class_names,
-            truth=self.explained.truth,
             curves=read_curves(self.run.folder),
             summary={"run": str(self.run.folder)} | accuracy,
         )

@@ -9,7 +9,7 @@ from rich.text import Text
 from torch import Tensor
 
 from attree.evaluation import Evaluation
-from attree.report.facts import Facts
+from attree.evaluation.target_labels import TargetLabels
 
 MOST_EDGES = 8
 CHANGED = "*: the predicted class changes"
@@ -38,7 +38,7 @@ def top_edges_table(
     for position, name in enumerate(ids[:count].tolist()):
         part = slice(bounds[position], bounds[position + 1])
         strongest = evaluation.pair_scores[first][part].argsort(descending=True)[:MOST_EDGES] + part.start
-        true = Facts(class_names=class_names).class_name(int(labels[position]))
+        true = TargetLabels(class_names=class_names).class_name(int(labels[position]))
         title = Text(f"Target {name}, true class {true}", style="bold")
         table = Table(title=title, caption=CHANGED if evaluation.reductions else None, padding=(0, 1, 0, 0))
         first_node = 0 if first_nodes is None else int(first_nodes[position])

@@ -74,9 +74,13 @@ class Protocol:
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol("coefficient", "its score before softmax becomes 0; softmax renormalises", score_factor=0.0),
-        Protocol("weight", "its weight after softmax becomes 0; nothing renormalises", weight_factor=0.0),
-        Protocol("removal", "it leaves the softmax: true edge removal", score_shift=-math.inf),
+        Protocol(
+            "coefficient",
+            "its score before softmax becomes 0; the weights sum to 1 again",
+            score_factor=0.0,
+        ),
+        Protocol("weight", "the edge's weight becomes 0; the other weights stay as they are", weight_factor=0.0),
+        Protocol("removal", "the edge is deleted; the other weights grow to sum to 1", score_shift=-math.inf),
     )
 }
 """The protocols by name: the paper's text, the authors' code for GAT, and true edge removal."""

@@ -13,7 +13,6 @@ from attree.attribution import AttributionMethod, subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
 from attree.report.case_study import case_study
-from attree.report.facts import Facts
 from attree.report.histogram import score_histogram
 from attree.subject import Subject
 
@@ -21,35 +20,30 @@ from attree.subject import Subject
 def draw_case_studies(
     evaluator: Evaluator,
     count: int,
-    ids: Tensor | None = None,
     targets: Tensor | None = None,
-    facts: Facts | None = None,
 ) -> dict[str, Figure]:
     """One figure each for the first few targets of the model as it is now, by name.
 
     Args:
         evaluator: Says what is explained and by which methods.
         count: How many targets are drawn.
-        ids: Where targets are positions in a batch: what they are called elsewhere, [targets].
         targets: Which targets; None draws those that have ground truth, or the chosen ones where none has.
-        facts: What is known of the data: true classes, and what classes and nodes are called.
     """
-    subject, truth = evaluator.subject, evaluator.truth
-    facts = Facts() if facts is None else facts
+    subject, truth, labels = evaluator.subject, evaluator.truth, evaluator.labels
     known = set() if truth is None else set(truth.targets.tolist())
     figures = {}
-    for position, target in enumerate((evaluator.explained if targets is None else targets)[:count].tolist()):
+    for target in (evaluator.explained if targets is None else targets)[:count].tolist():
         scores = {name: _judged(method, subject, target) for name, method in evaluator.methods.items()}
-        number = target if ids is None else int(ids[position])
-        caption = facts.prediction(subject, target)
+        number = labels.id_of(target)
+        caption = labels.prediction(subject, target)
         if subject.batch is None:
             edges = truth.edges_of(target) if truth is not None and target in known else None
             drawn = case_study(
-                subject.graph, target, subject.num_layers, scores, edges, caption=caption, node_names=facts.node_names
+                subject.graph, target, subject.num_layers, scores, edges, caption=caption, node_names=labels.node_names
             )
         else:
             nodes = subject.batch == target
-            drawn = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, facts.node_names)
+            drawn = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, labels.node_names)
         figures[f"case_study_{number}"] = drawn
     return figures
 

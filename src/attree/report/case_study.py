@@ -17,8 +17,8 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect
+from attree.evaluation.target_labels import one_line
 from attree.report.drawn_part import DrawnPart, left_out, strength_of
-from attree.report.facts import plain
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.style import (
     BLUE,
@@ -154,7 +154,7 @@ def contrast(strength: NDArray[np.float64]) -> float:
 
 
 def _short(name: str) -> str:
-    name = plain(name)
+    name = one_line(name)
     return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -39,7 +40,8 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
     for column, (protocol, statistics) in enumerate(panels.items()):
         axes = figure.add_subplot(grid[0, column])
         title = "ground truth" if protocol is None else f"protocol {protocol}"
-        plain_axes(axes, ylabel="AUROC or correlation" if column == 0 else "", title=title)
+        meaning = "" if protocol is None else fill(evaluation.meanings.get(protocol, ""), 44)
+        plain_axes(axes, xlabel=meaning, ylabel="AUROC or correlation" if column == 0 else "", title=title)
         axes.axhline(0.0, color=MUTED, linewidth=0.8)
         width = 0.8 / len(methods)
         for number, method in enumerate(methods):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from attree.attribution import method_label
 from attree.evaluation.names import MetricName
+from attree.faithfulness import PROTOCOLS
 
 METRIC_LABELS = {
     "truth_auroc": "ground truth, AUROC",
@@ -39,14 +40,18 @@ def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[MetricName
 
 
 def metrics_table(metrics: Mapping[str, Any], title: str = "How well attention explains the network") -> Table:
-    """One column per attribution method, one row per explanation metric; other scalars stand in the caption.
+    """One column per attribution method, one row per explanation metric.
+
+    The caption says what the protocols do, and shows the other scalars.
 
     Args:
         metrics: Scalars under the names they are logged with.
         title: Heading of the table.
     """
     by_method, others = split_metrics(metrics)
-    caption = "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))
+    protocols = dict.fromkeys(metric.protocol for values in by_method.values() for metric in values)
+    meanings = [f"{name}: {PROTOCOLS[name].meaning}" for name in protocols if name in PROTOCOLS]
+    caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     table = Table(title=title, caption=caption, title_style="bold", caption_justify="left")
     table.add_column("metric")
     for method in by_method:

@@ -27,14 +27,15 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
     wide = labels.dim() > 1 and labels[0].numel() > 1
     if head.mode is None and wide and not _is_one_hot(labels, columns):
         raise ArgumentError(
-            f"Expected argument `mode` to say what is predicted, as the labels `data.y` have {labels[0].numel()} columns "
-            "(`binary_classification` for several labels a row, `regression` for several numbers), but got None."
+            "Expected argument `mode` to say what is predicted, as the labels `data.y` have "
+            f"{labels[0].numel()} columns (`binary_classification` for several labels a row, "
+            "`regression` for several numbers), but got None."
         )
     known = labels[labels.isfinite()] if labels.is_floating_point() else labels
     if head.mode is None and known.is_floating_point() and bool((known != known.round()).any()):
         raise ArgumentError(
-            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers (`regression`?), "
-            "but got None."
+            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers "
+            "(`regression`?), but got None."
         )
     mode = head.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
     if wide or known.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):

@@ -19,9 +19,10 @@ from torch_geometric.nn import global_add_pool
 
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
-from attree.evaluation import evaluate
+from attree.evaluation import Evaluation, Evaluator, TargetLabels, evaluate
 from attree.report.page import write_page
 from attree.report.page.content import page_content
+from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
 
 KINDS = {"f4": np.float32, "u1": np.uint8, "u2": np.uint16, "i4": np.int32}
@@ -92,12 +93,45 @@ def test_trees_have_the_size_that_they_are_said_to_have(model: ExplainedModel, e
 
 
 def test_without_attention_or_predictions_the_page_does_not_know_them(model: ExplainedModel) -> None:
-    target = page_content(model.evaluation)["targets"][0]
+    unknown = replace(model.evaluation, attention=None, predictions=None, truth=None, about=TargetLabels())
+    target = page_content(unknown)["targets"][0]
     assert target["layers"] is None
     assert target["treeSize"] is None
     assert target["truth"] is None
     assert "predicted" not in target
     assert "true" not in target
+
+
+def test_an_evaluation_alone_tells_predictions_classes_names_and_trees(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    names = [f"paper {node}" for node in range(30)]
+    graph = Data(
+        x=torch.randn(30, 4, generator=generator),
+        edge_index=torch.randint(0, 30, (2, 80), generator=generator),
+        y=torch.arange(30) % 3 - (torch.arange(30) == 4).long() * 9,  # one node has no class
+        node_names=names,
+        class_names=["red", "green", "blue"],
+    )
+    net = PyGGAT(4, 8, 2, out_channels=3).eval()
+    evaluation = evaluate(net, graph, [4, 7], "gatt")
+    shares = net(graph.x, graph.edge_index).detach().double().softmax(-1)
+    evaluation.save(tmp_path)
+    for result, has_tree in ((evaluation, True), (Evaluation.load(tmp_path), False)):
+        content = page_content(result)
+        first, second = content["targets"]
+        assert "true" not in first
+        assert second["true"] == 1
+        for target, node in ((first, 4), (second, 7)):
+            assert target["predicted"] == int(shares[node].argmax())
+            assert target["confidence"] == pytest.approx(float(shares[node].max()), abs=1e-6)
+            assert (target["layers"] is not None) == has_tree
+        assert content["nodeNames"]["7"] == "paper 7"
+        assert content["classNames"] == ["red", "green", "blue"]
+    assert page_content(evaluation)["title"] == "GAT, 2 layers"
+    assert page_content(evaluation, title="Mine")["title"] == "Mine"
+    meanings = {one["name"]: one["meaning"] for one in page_content(evaluation)["protocols"]}
+    assert "stay as they are" in meanings["weight"]
+    assert "deleted" in meanings["removal"]
 
 
 def test_large_neighbourhoods_keep_true_and_high_scores_and_say_so(model: ExplainedModel) -> None:
@@ -155,6 +189,15 @@ def test_graphs_are_drawn_whole_and_have_no_tree() -> None:
     assert [len(unpack(target["nodes"])) for target in content["targets"]] == [4, 6]
     assert [target["layers"] for target in content["targets"]] == [None, None]
     assert [target["target"] for target in content["targets"]] == [-1, -1]
+    # Each graph numbers its own nodes from 0, and graphs are called by their ids in the dataset.
+    assert [unpack(target["nodes"]).tolist() for target in content["targets"]] == [[*range(4)], [*range(6)]]
+    batch, names = Batch.from_data_list(graphs), [f"C{number}" for number in (*range(4), *range(6))]
+    batch.node_names = [names[:4], names[4:]]
+    subject = Subject.of_data(Net(), batch)
+    labels = TargetLabels.of(batch, subject, ids=torch.tensor([28, 43]))
+    content = page_content(Evaluator(subject, [1], "gatt", "removal", labels=labels).evaluate())
+    assert content["targets"][0]["id"] == 43
+    assert content["targets"][0]["names"] == names[4:]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import torch
 
 from attree.attribution import ComputationTree, make_methods
 from attree.evaluation import evaluate
+from attree.evaluation.target_labels import TargetLabels
 from attree.paper.cells import Cell, Trained
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.item import Item, Made
@@ -15,7 +16,6 @@ from attree.paper.sections import Picture, Section
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.computation_tree import computation_tree
-from attree.report.facts import Facts
 from attree.report.histogram import score_histogram
 from attree.subject import Subject
 
@@ -83,7 +83,7 @@ def _studies(made: Made, supergat: bool) -> list[Section]:
         model, _ = made.shop.model(net)
         data = made.shop.node_data(net.dataset, net.layers, net.seed)
         subject = Subject.of_data(model, data.graph)
-        facts = Facts.of(data.graph, subject, data.class_names)
+        facts = TargetLabels.of(data.graph, subject, data.class_names)
         for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
             scores = {
                 name: method.attribute(subject, [target]).dense(target)

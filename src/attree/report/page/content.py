@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attree.attention import Attention
 from attree.data import GroundTruth
-from attree.errors import expect
+from attree.errors import expect, expect_int
 from attree.evaluation import Evaluation
 from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
@@ -32,7 +32,7 @@ Curves = Mapping[str, Sequence[tuple[int, float]]]
 def page_content(
     evaluation: Evaluation,
     *,
-    title: str = TITLE,
+    title: str | None = None,
     attention: Attention | None = None,
     predictions: Tensor | None = None,
     true_classes: Tensor | None = None,
@@ -45,11 +45,17 @@ def page_content(
     max_edges: int = MAX_EDGES,
 ) -> dict[str, Any]:
     """Gather what a page shows; `attree.report.page.write_page` says what the arguments are."""
-    pairs, count = evaluation.pairs, evaluation.targets.numel()
+    pairs, count, about = evaluation.pairs, evaluation.targets.numel(), evaluation.about
+    attention = evaluation.attention if attention is None else attention
+    predictions = evaluation.predictions if predictions is None else predictions
+    truth = evaluation.truth if truth is None else truth
+    node_names = about.node_names if node_names is None else node_names
+    if true_classes is None and predictions is not None:
+        true_classes = about.labels
     expect(count > 0, "evaluation", "one of at least one target", "none")
     expect(len(evaluation.pair_scores) > 0, "evaluation", "one with scores of at least one method", "none")
-    expect(max_targets >= 1, "max_targets", "an integer >= 1", max_targets)
-    expect(1 <= max_edges <= 20_000, "max_edges", "an integer in [1, 20000]", max_edges)
+    expect_int(max_targets, "max_targets", 1)
+    expect_int(max_edges, "max_edges", 1, 20_000)
     if attention is not None:
         pairs.check(attention.graph, attention.num_layers)
     if predictions is not None:
@@ -61,9 +67,18 @@ def page_content(
         number = pairs.graph.num_nodes
         expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
     highest = _highest_class(evaluation, predictions, true_classes)
+    if class_names is None and about.class_names is not None and len(about.class_names) > highest:
+        class_names = about.class_names
     if class_names is not None:
         expect(len(class_names) > highest, "class_names", f"at least {highest + 1} names", len(class_names))
-    explained = Explained(evaluation, attention, None if truth is None else _is_true(evaluation, truth), max_edges)
+    is_graph = pairs.num_layers is None
+    explained = Explained(
+        evaluation,
+        attention,
+        None if truth is None else _is_true(evaluation, truth),
+        max_edges,
+        node_names if is_graph else None,
+    )
     # Layouts multiply many small matrices, which threads only slow down: four times the work on two cores.
     with threadpool_limits(limits=1, user_api="blas"):
         targets = [explained.target(position) for position in range(min(count, max_targets))]
@@ -71,17 +86,17 @@ def page_content(
         if predictions is not None:
             row = predictions[position]
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
-        if true_classes is not None:
+        if true_classes is not None and int(true_classes[position]) >= 0:  # a negative one says that it is unknown
             target["true"] = int(true_classes[position])
     looks = method_looks(evaluation.pair_scores)
     return {
-        "title": title,
-        "kind": "graph" if pairs.num_layers is None else "node",
+        "title": title or evaluation.title or TITLE,
+        "kind": "graph" if is_graph else "node",
         "methods": [
             {"name": name, "label": evaluation.labels.get(name, name), "color": looks[name].color}
             for name in evaluation.pair_scores
         ],
-        "protocols": [{"name": name, "meaning": _meaning(name)} for name in evaluation.reductions],
+        "protocols": [{"name": name, "meaning": _meaning(evaluation, name)} for name in evaluation.reductions],
         "statistics": METRIC_LABELS,
         "metrics": _metrics(evaluation),
         "summary": [list(entry) for entry in (summary or {}).items()],
@@ -90,7 +105,7 @@ def page_content(
             for name, points in (curves or {}).items()
         ],
         "classNames": None if class_names is None else [str(name) for name in class_names],
-        "nodeNames": None if node_names is None else _names_in_use(evaluation, node_names, len(targets)),
+        "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, len(targets)),
         "numTargets": count,
         "numPairs": len(pairs),
         "targets": targets,
@@ -107,8 +122,9 @@ def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     return content
 
 
-def _meaning(protocol: str) -> str:
-    return PROTOCOLS[protocol].meaning if protocol in PROTOCOLS else ""
+def _meaning(evaluation: Evaluation, protocol: str) -> str:
+    known = PROTOCOLS[protocol].meaning if protocol in PROTOCOLS else ""
+    return evaluation.meanings.get(protocol, known)
 
 
 def _highest_class(evaluation: Evaluation, predictions: Tensor | None, true_classes: Tensor | None) -> int:
@@ -139,7 +155,5 @@ def _names_in_use(evaluation: Evaluation, names: Sequence[str], count: int) -> d
     """The names of the nodes that some target's pairs touch, by node id."""
     pairs = evaluation.pairs
     edges = pairs.edges[: int(pairs.ptr[count])]
-    nodes = [pairs.graph.edge_index[:, edges].flatten()]
-    if pairs.num_layers is not None:
-        nodes.append(pairs.targets[:count])
+    nodes = [pairs.graph.edge_index[:, edges].flatten(), pairs.targets[:count]]
     return {str(node): str(names[node]) for node in torch.cat(nodes).unique().tolist()}

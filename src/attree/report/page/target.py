@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,12 +30,14 @@ class Explained:
         attention: What the model attended to, for the computation tree; None leaves the tree out.
         is_true: Whether each pair's edge truly explains its target, [P]; None if unknown.
         max_edges: Most edges to draw.
+        node_names: Names of the nodes, where each graph of a batch numbers its own from 0.
     """
 
     evaluation: Evaluation
     attention: Attention | None
     is_true: Bools | None
     max_edges: int
+    node_names: Sequence[str] | None = None
 
     def target(self, position: int) -> dict[str, Any]:
         """The target at a position of `evaluation.targets`."""
@@ -50,9 +53,12 @@ class Explained:
         part = whole.only(kept)
         places = kept + begin
         positions = place(part)
+        about = self.evaluation.about
+        first = 0 if is_node or about.first_nodes is None else int(about.first_nodes[position])
         return {
-            "id": node,
-            "nodes": packed(part.nodes, "i4"),
+            "id": node if about.ids is None else int(about.ids[position]),
+            "nodes": packed(part.nodes - first, "i4"),
+            "names": None if self.node_names is None else [str(self.node_names[one]) for one in part.nodes.tolist()],
             "x": packed(np.rint((positions[:, 0] + 1) / 2 * GRID), "u2"),
             "y": packed(np.rint((positions[:, 1] + 1) / 2 * GRID), "u2"),
             "spacing": round(spacing(positions), 5),

@@ -16,7 +16,7 @@ from attree.attention import Attention
 from attree.data import GroundTruth
 from attree.evaluation import Evaluation
 from attree.files import write_text
-from attree.report.page.content import MAX_EDGES, MAX_TARGETS, TITLE, Curves, page_content
+from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
 from attree.report.page.encode import safe_json
 
 # Nothing is loaded from anywhere, and no script runs but the explorer itself: the policy names it by its checksum.
@@ -45,7 +45,7 @@ def write_page(
     path: str | Path,
     evaluation: Evaluation,
     *,
-    title: str = TITLE,
+    title: str | None = None,
     attention: Attention | None = None,
     predictions: Tensor | None = None,
     true_classes: Tensor | None = None,
@@ -59,13 +59,14 @@ def write_page(
 ) -> Path:
     """Write one self-contained HTML file: a summary, training curves, and an explorer of every target's explanation.
 
-    It is written whole or not at all. Names are shown as the text they are, whatever they hold.
+    It is written whole or not at all. Names are shown as the text they are, whatever they hold. What is not given is
+    taken from the evaluation, which knows predictions, true classes, names, attention and ground truth.
 
     Args:
         path: Where to write.
         evaluation: The result to look at. Where its reductions hold class probabilities, the page says which class is
             predicted after a reduction; without them, whether it is another.
-        title: Heading of the page.
+        title: Heading of the page; by default the dataset and the network.
         attention: What the model attended to; with it the page draws computation trees of nodes.
         predictions: Class probabilities before any reduction, a row each of `evaluation.targets`, [T, classes].
         true_classes: The true class of each of `evaluation.targets`, [T].

@@ -292,7 +292,7 @@ var Content = class {
       scores: unpackAll(raw.scores),
       effects: Object.fromEntries(Object.entries(raw.effects).map(([name, effect]) => [name, unpackAll(effect)])),
       layers: layers ?? null,
-      names: Array.from(nodes, (id) => this.nodeName(id))
+      names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id))
     };
     target.size = target.source.length;
     return target;

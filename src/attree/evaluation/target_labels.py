@@ -1,9 +1,9 @@
-"""What the data says of what is explained: true classes, and what classes and nodes are called."""
+"""What the data says of the targets: their true classes, and the names of targets, classes and nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,18 +13,24 @@ from attree.subject import Subject
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What captions of pictures tell beside a model's own outputs; all of it may be unknown.
+class TargetLabels:
+    """True classes and names, for tables, figures and the page; each may be unknown.
 
     Attributes:
-        labels: The true class (or number, of a regression) of every node or graph that the subject explains, [targets].
-        class_names: What classes are called, by their number.
-        node_names: What nodes of the subject's graph are called, by their id.
+        labels: The true class (or number, in a regression) of every node or graph, [targets].
+        class_names: Names of the classes, by their number.
+        node_names: Names of the graph's nodes, by their id.
+        ids: Ids of the graphs in their dataset, [targets], where the targets are graphs of a batch.
+        first_nodes: For each graph of a batch, the id of its first node in the batch, [targets].
+        dataset: Name of the dataset.
     """
 
     labels: Tensor | None = None
     class_names: Sequence[str] | None = None
     node_names: Sequence[str] | None = None
+    ids: Tensor | None = None
+    first_nodes: Tensor | None = None
+    dataset: str | None = None
 
     @classmethod
     def of(
@@ -33,24 +39,49 @@ class Facts:
         subject: Subject,
         class_names: Sequence[str] | None = None,
         node_types: Sequence[str] | None = None,
-    ) -> Facts:
-        """Gather what is known of a graph or batch; what does not fit the subject is left out.
+        ids: Tensor | None = None,
+        dataset: str | None = None,
+    ) -> TargetLabels:
+        """Gather what is known of a graph or batch. What does not fit the subject is left out.
 
         Args:
             data: The graph or batch. Its own `node_names` (one a node) and `class_names` are taken where it has some.
             subject: What is explained of it.
-            class_names: What classes are called, by their number.
-            node_types: What one-hot features mean, by their column: nodes are called by it and their number.
+            class_names: Names of the classes, by their number.
+            node_types: Meanings of one-hot features, by their column: a node's name is the meaning and its number.
+            ids: Ids of the graphs in their dataset; ignored where nodes are explained.
+            dataset: Name of the dataset.
         """
         labels = data.get("y")
         fits = isinstance(labels, Tensor) and labels.dim() >= 1 and labels.numel() == subject.num_targets
         names = class_names if class_names is not None else _given(data, "class_names")
-        return cls(labels.detach().view(-1).cpu() if fits else None, names, _node_names(data, subject, node_types))
+        batch = subject.batch
+        return cls(
+            labels.detach().view(-1).cpu() if fits else None,
+            names,
+            _node_names(data, subject, node_types),
+            None if batch is None or ids is None else ids.detach().cpu(),
+            None if batch is None else _first_nodes(batch.cpu(), subject.num_targets),
+            dataset,
+        )
+
+    def at(self, targets: Tensor) -> TargetLabels:
+        """The same for some targets alone, in their order."""
+        where = targets.cpu()
+
+        def chosen(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[where]
+
+        return replace(self, labels=chosen(self.labels), ids=chosen(self.ids), first_nodes=chosen(self.first_nodes))
+
+    def id_of(self, target: int) -> int:
+        """What a target is called in its dataset."""
+        return target if self.ids is None else int(self.ids[target])
 
     def class_name(self, number: int) -> str:
         """What a class is called: its name, or its number."""
         known = self.class_names is not None and 0 <= number < len(self.class_names)
-        return plain(str(self.class_names[number])) if known and self.class_names is not None else str(number)
+        return one_line(str(self.class_names[number])) if known and self.class_names is not None else str(number)
 
     def prediction(self, subject: Subject, target: int) -> str:
         """What is predicted for a target, and what is true, in words; the attention of now tells the former.
@@ -75,10 +106,10 @@ class Facts:
         return f"{words}, truly {self.class_name(int(true))}" + ("" if number == int(true) else ": wrong")
 
 
-def plain(name: str) -> str:
+def one_line(name: str) -> str:
     """A name on one line.
 
-    >>> plain("two\\nlines ")
+    >>> one_line("two\\nlines ")
     'two lines'
     """
     return " ".join(name.split())
@@ -91,6 +122,13 @@ def _given(data: Data, key: str) -> list[str] | None:
         found = [name for one in found for name in one] if key == "node_names" else found[0]
     fits = isinstance(found, list | tuple) and len(found) > 0 and all(isinstance(one, str) for one in found)
     return list(found) if fits and found is not None else None
+
+
+def _first_nodes(batch: Tensor, num_graphs: int) -> Tensor | None:
+    """The first node of each graph; None where the nodes of a graph do not follow one another."""
+    if batch.numel() == 0 or bool((batch.diff() < 0).any()):
+        return None
+    return torch.searchsorted(batch, torch.arange(num_graphs))
 
 
 def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) -> list[str] | None:

@@ -15,9 +15,9 @@ from attree.attribution import subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.data import MUTAG, Planetoid
 from attree.evaluation import Evaluator
+from attree.evaluation.target_labels import TargetLabels
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.case_study import contrast
-from attree.report.facts import Facts
 from attree.subject import Head, Subject
 
 
@@ -51,7 +51,7 @@ def test_prediction_and_truth_in_words() -> None:
     of = subject(data)
     shares = of.attention.output.detach().double().softmax(-1).numpy()
     odd = ["$a$", "b\n$", "<c>", "_d"]
-    facts = Facts.of(data, of, odd)
+    facts = TargetLabels.of(data, of, odd)
     for node, true in enumerate([0, 1, 2, 3, -1, 2]):
         best = int(shares[node].argmax())
         named = ["$a$", "b $", "<c>", "_d"]
@@ -59,10 +59,10 @@ def test_prediction_and_truth_in_words() -> None:
         if true >= 0:
             expected += f", truly {named[true]}" + ("" if best == true else ": wrong")
         assert facts.prediction(of, node) == expected
-    assert Facts().prediction(of, 0) == f"predicted {shares[0].argmax()} ({shares[0].max():.0%})"
-    evaluator = Evaluator(of, [5], ["gatt", "random"], ["removal"])
+    assert TargetLabels().prediction(of, 0) == f"predicted {shares[0].argmax()} ({shares[0].max():.0%})"
+    evaluator = Evaluator(of, [5], ["gatt", "random"], ["removal"], labels=facts)
     evaluator.evaluate()
-    (figure,) = draw_case_studies(evaluator, 1, facts=facts).values()
+    (figure,) = draw_case_studies(evaluator, 1).values()
     assert facts.prediction(of, 5) in figure.get_suptitle()
     figure.savefig(BytesIO())
 
@@ -71,38 +71,39 @@ def test_numbers_and_logits_of_two_classes() -> None:
     data = graph(y=torch.full((6,), 0.25))
     number = Subject.of_data(Nodes(out=1), data, head=Head("regression"))
     value = float(number.attention.output[2])
-    assert Facts.of(data, number).prediction(number, 2) == f"predicted {value:.4g}, true 0.25"
+    assert TargetLabels.of(data, number).prediction(number, 2) == f"predicted {value:.4g}, true 0.25"
     binary = Subject.of_data(Nodes(out=1), graph(y=torch.ones(6)), head=Head("binary_classification", "raw"))
     share = float(binary.attention.output[2].sigmoid())
     best = int(share > 0.5)
-    said = Facts.of(graph(y=torch.ones(6)), binary).prediction(binary, 2)
+    said = TargetLabels.of(graph(y=torch.ones(6)), binary).prediction(binary, 2)
     assert said == f"predicted {best} ({max(share, 1 - share):.0%}), truly 1" + ("" if best else ": wrong")
 
 
 def test_names_that_the_data_itself_has() -> None:
     names = ["Ann", "Bob\nB.", "a name that is long", "$", "_e", "f"]
     data = graph(node_names=names)
-    assert Facts.of(data, subject(data)).node_names == names
-    assert Facts.of(graph(node_names=names[:2]), subject(graph())).node_names is None
-    assert Facts.of(graph(y=torch.tensor([1])), subject(graph())).labels is None
-    evaluator = Evaluator(subject(data), [5], ["gatt"], ["removal"])
+    assert TargetLabels.of(data, subject(data)).node_names == names
+    assert TargetLabels.of(graph(node_names=names[:2]), subject(graph())).node_names is None
+    assert TargetLabels.of(graph(y=torch.tensor([1])), subject(graph())).labels is None
+    of = subject(data)
+    evaluator = Evaluator(of, [5], ["gatt"], ["removal"], labels=TargetLabels.of(data, of))
     evaluator.evaluate()
-    (figure,) = draw_case_studies(evaluator, 1, facts=Facts.of(data, evaluator.subject)).values()
+    (figure,) = draw_case_studies(evaluator, 1).values()
     assert {text.get_text() for text in figure.axes[0].texts} == {"_e", "f"}
     figure.savefig(BytesIO())
     both = Batch.from_data_list([graph(node_names=names), graph(node_names=names[::-1])])
     batched = subject(both, Graphs())
-    assert Facts.of(both, batched).node_names == [*names, *names[::-1]]
+    assert TargetLabels.of(both, batched).node_names == [*names, *names[::-1]]
 
 
 def test_a_graph_of_one_node() -> None:
     alone = Data(x=torch.ones(1, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64), y=torch.tensor([2]))
     batch = Batch.from_data_list([graph(y=torch.tensor([1])), alone])
     of = subject(batch, Graphs())
-    evaluator = Evaluator(of, [1], ["gatt", "avgatt", "random"], ["removal"])
+    facts = TargetLabels.of(batch, of, node_types=("C", "N", "O"), ids=torch.tensor([20, 150]))
+    evaluator = Evaluator(of, [1], ["gatt", "avgatt", "random"], ["removal"], labels=facts)
     evaluation = evaluator.evaluate()
-    facts = Facts.of(batch, of, node_types=("C", "N", "O"))
-    figures = draw_case_studies(evaluator, 1, torch.tensor([150]), facts=facts) | draw_score_histograms(evaluation)
+    figures = draw_case_studies(evaluator, 1) | draw_score_histograms(evaluation)
     assert list(figures) == ["case_study_150", "scores_removal"]
     assert "Graph 150: 1 node, 1 edge" in figures["case_study_150"].get_suptitle()
     assert "truly 2" in figures["case_study_150"].get_suptitle()
@@ -116,7 +117,7 @@ def test_atoms_and_classes_of_mutag(data_root: str) -> None:
     chosen = [data.graphs[4], data.graphs[7]]
     batch = Batch.from_data_list(chosen)
     of = subject(batch, Graphs(7, 2))
-    facts = Facts.of(batch, of, data.class_names, data.node_types)
+    facts = TargetLabels.of(batch, of, data.class_names, data.node_types)
     assert facts.node_names is not None
     assert len(facts.node_names) == batch.num_nodes
     symbols = [name.rstrip("0123456789") for name in facts.node_names]
