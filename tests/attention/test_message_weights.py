@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing
 from torch_geometric.utils import add_self_loops, degree, remove_self_loops, scatter, softmax
 
+import attree
+import attree.errors
 from attree.attention import capture_attention
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, Stack, X, snapshot
@@ -165,3 +168,27 @@ def test_what_cannot_be_told_is_said_once() -> None:
             first, _ = (capture_attention(model, X, CLEAN) for _ in range(2))
         assert len(said) == 1
         np.testing.assert_allclose(first.weights[0][:, 0], by_hand(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", ["weight", "removal"])
+def test_reduction_where_softmax_is_called_in_forward(protocol: str) -> None:
+    """As of the same convolution that calls it in `message`."""
+    x = X.double()
+    found, expected = (
+        attree.evaluate(Stack(make()).double(), Data(x, CLEAN), targets="all", protocols=[protocol]).reductions[
+            protocol
+        ]
+        for make in (InForward, Scored)
+    )
+    assert float(expected.delta_pc.abs().max()) > 1e-3
+    torch.testing.assert_close(found.delta_pc, expected.delta_pc)
+
+
+def test_softmax_in_forward_of_other_edges_than_messages() -> None:
+    class Elsewhere(InForward):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            alpha = self.alpha(x[edge_index[1]], x[edge_index[0]], edge_index[1])
+            return self.propagate(edge_index.flip(0), x=x, alpha=alpha)
+
+    with pytest.raises(attree.errors.AttreeError, match="ran on others|along others"):
+        attree.evaluate(Stack(Elsewhere()), Data(X, CLEAN), targets="all", protocols=["weight"])

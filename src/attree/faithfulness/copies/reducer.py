@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention, capture_attention, eval_mode
+from attree.attention.edge_hook import EdgeHook, hook_edges
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_hook import attention_convs, hook_softmax
 from attree.attribution.flows import stream_frontiers
@@ -217,7 +218,7 @@ class CopyRun:
         self.model = model
         self.protocol = protocol
         self._copies: Copies | None = None
-        self._edges: dict[MessagePassing, Tensor] = {}
+        self.edges = EdgeHook()
 
     def __call__(self, copies: Copies, inputs: ModelInputs) -> Tensor:
         """The model's output on copies."""
@@ -225,15 +226,11 @@ class CopyRun:
         output: Tensor = inputs.call(self.model)
         return output
 
-    def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
-        """Hook: note the edges that a convolution is about to score."""
-        self._edges[conv] = inputs[0]
-
     def reduce_softmax(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         """Hook of the softmax, see `hook_softmax`."""
-        edges = self._edges.get(conv)
+        edges = self.edges.scored(conv, scores.shape[0])
         assert self._copies is not None
-        reduced = None if edges is None or edges.shape[1] != scores.shape[0] else self._copies.reduced_in(edges)
+        reduced = None if edges is None else self._copies.reduced_in(edges)
         if reduced is None:
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
@@ -247,10 +244,8 @@ def reducing(model: nn.Module, protocol: Protocol) -> Iterator[CopyRun]:
     """While open, the returned run reduces edges in `model`; hooks are gone afterwards."""
     run = CopyRun(model, protocol)
     with ExitStack() as stack:
-        for conv in stack.enter_context(hook_softmax(model, run.reduce_softmax)):
-            # Some convolutions score edges in their edge update, others in their messages.
-            stack.callback(conv.register_edge_update_forward_pre_hook(run.see_edges).remove)
-            stack.callback(conv.register_propagate_forward_pre_hook(run.see_edges).remove)
+        convs = stack.enter_context(hook_softmax(model, run.reduce_softmax))
+        stack.enter_context(hook_edges(convs, run.edges))
         yield run
 
 

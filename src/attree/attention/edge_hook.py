@@ -1,0 +1,80 @@
+"""See the edges that a convolution's softmax scores, whether it is called before or while messages are passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import add_self_loops, remove_self_loops
+
+from attree.attention.looped_graph import plain
+from attree.attention.recording import features_of
+from attree.errors import UnsupportedModelError
+
+
+class EdgeHook:
+    """Knows, for each convolution, the edges of the call that is running.
+
+    PyG hands a layer's own edges, with the self-loops that it adds, to `edge_updater` and `propagate`. A convolution
+    that calls its softmax before, in `forward`, scores the edges it was given, or these with self-loops: the list with
+    as many edges as there are scores. `propagate` must then be called with the same list.
+    """
+
+    def __init__(self) -> None:
+        self._given: dict[MessagePassing, tuple[Tensor | None, int | None]] = {}
+        self._seen: dict[MessagePassing, Tensor] = {}
+        self._assumed: dict[MessagePassing, Tensor] = {}
+
+    def scored(self, conv: MessagePassing, num_scores: int) -> Tensor | None:
+        """The edges that a convolution is scoring; None if no list of edges has as many."""
+        if conv in self._seen:
+            edges = self._seen[conv]
+            return edges if edges.shape[1] == num_scores else None
+        for edges in self._possible(conv):
+            if edges.shape[1] == num_scores:
+                self._assumed[conv] = edges
+                return edges
+        return None
+
+    def _possible(self, conv: MessagePassing) -> Iterator[Tensor]:
+        edges, num_nodes = self._given.get(conv, (None, None))
+        if edges is not None:
+            yield edges
+            yield add_self_loops(remove_self_loops(edges)[0], num_nodes=num_nodes)[0]
+            yield add_self_loops(edges, num_nodes=num_nodes)[0]
+
+    def begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hook of a call."""
+        features = features_of(conv, args, kwargs)
+        features = features[0] if isinstance(features, tuple | list) else features
+        edges = (plain(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        found = next((one for one in edges if one.dtype == torch.int64 and one.dim() == 2 and one.shape[0] == 2), None)
+        self._given[conv] = found, features.shape[0] if isinstance(features, Tensor) else None
+        self._seen.pop(conv, None)
+        self._assumed.pop(conv, None)
+
+    def see(self, conv: MessagePassing, inputs: Any) -> None:
+        """Hook of `edge_updater` and `propagate`."""
+        edges = plain(inputs[0])
+        assumed = self._assumed.pop(conv, None)
+        if assumed is not None and not (isinstance(edges, Tensor) and torch.equal(assumed, edges)):
+            raise UnsupportedModelError(
+                f"Expected {type(conv).__name__}, which calls its softmax before it passes messages, to pass them "
+                "along the edges that it was given, with or without self-loops, but it passes them along others."
+            )
+        self._seen[conv] = edges
+
+
+@contextmanager
+def hook_edges(convs: Iterable[MessagePassing], hook: EdgeHook) -> Iterator[None]:
+    """While open, the hook sees the edges of these convolutions."""
+    with ExitStack() as stack:
+        for conv in convs:
+            stack.callback(conv.register_forward_pre_hook(hook.begin, with_kwargs=True).remove)
+            stack.callback(conv.register_edge_update_forward_pre_hook(hook.see).remove)
+            stack.callback(conv.register_propagate_forward_pre_hook(hook.see).remove)
+        yield
