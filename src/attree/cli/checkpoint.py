@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from attree.errors import ArgumentError
+from attree.files import zip_damage
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")
 """What Lightning reads of every checkpoint."""
@@ -20,8 +21,11 @@ def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[
     """Read a checkpoint without running code from it, and check that it is a whole one."""
     if not Path(path).is_file():
         _refuse(path, "a checkpoint file", "which does not exist" + _why_not(str(path)))
-    with Path(path).open("rb"):
-        pass  # what the system refuses is not the file's fault
+    with Path(path).open("rb") as stream:  # what the system refuses is not the file's fault
+        is_zip = stream.read(2) == b"PK"
+    damage = zip_damage(Path(path)) if is_zip else None
+    if damage is not None:
+        _refuse(path, "a whole checkpoint file", f"which is cut off or damaged ({damage}): use another checkpoint")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:

@@ -1,6 +1,7 @@
 """A folder of Parquet files that are one dataset, written by many processes that share nothing else.
 
-A file appears whole or not at all, and says in its footer which call it belongs to. `_manifest.json` beside the files
+A file appears whole or not at all, and says in its footer which call it belongs to and a hash of its rows: a file that
+was damaged since is noticed, and made again. `_manifest.json` beside the files
 says what the call is: readers of Parquet pass over names that begin with an underscore.
 """
 
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,7 +25,7 @@ from attree.files import write_text
 from attree.lock import FolderLock
 
 MANIFEST = "_manifest.json"
-FORMAT = "attree-scores-1"
+FORMAT = "attree-scores-2"
 KEY = b"attree"
 ROW_GROUP = 2**20
 PATIENCE = 60.0
@@ -87,9 +90,9 @@ class PartFolder:
                 self._unfinished.rmdir()
 
     def missing(self) -> list[int]:
-        """Numbers of this process's parts that are not there, or damaged."""
+        """Numbers of this process's parts that are not there, or damaged, which is said."""
         numbers = range(self.share.rank, self.num_parts, self.share.world_size)
-        return [number for number in numbers if self._rows(number) is None]
+        return [number for number in numbers if not self._is_whole(number)]
 
     def count(self) -> tuple[int, int]:
         """How many parts of all processes are there, and how many rows they have."""
@@ -98,7 +101,7 @@ class PartFolder:
 
     def write(self, number: int, table: pa.Table) -> None:
         """Write a part, whole or not at all."""
-        table = table.replace_schema_metadata({KEY: self._signature(number)})
+        table = table.replace_schema_metadata({KEY: self._signature(number) + b" " + _rows_hash(table)})
         temporary = self._unfinished / f"{self._lock.folder.name}.{number}"
         integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
         pq.write_table(
@@ -120,16 +123,28 @@ class PartFolder:
         return f"{self._mark} {number}".encode()
 
     def _rows(self, number: int) -> int | None:
-        """Rows of a part; None if it is not there, or not a part of this call."""
+        """Rows of a part, as its footer says; None if it is not there, or not a part of this call."""
+        try:
+            footer = pq.read_metadata(self._path(number))
+        except Exception:  # it is absent, or damaged bytes raise whatever they happen to lead to
+            return None
+        own, _, _ = (footer.metadata or {}).get(KEY, b"").rpartition(b" ")
+        return footer.num_rows if own == self._signature(number) else None
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether a part is there with the very rows that were written; one that has others is named."""
         path = self._path(number)
         if not path.exists():
-            return None
+            return False
         try:
-            footer = pq.read_metadata(path)
-        except (pa.ArrowInvalid, OSError):
-            return None
-        is_own = (footer.metadata or {}).get(KEY) == self._signature(number)
-        return footer.num_rows if is_own else None
+            table = pq.ParquetFile(path, page_checksum_verification=True).read()
+            said = (table.schema.metadata or {}).get(KEY)
+            whole = said == self._signature(number) + b" " + _rows_hash(table)
+        except Exception:  # damaged bytes raise whatever they happen to lead to
+            whole = False
+        if not whole:
+            warnings.warn(f"{path} is damaged, or of another call: it is made again.", stacklevel=2)
+        return whole
 
     def _clear(self, overwrite: bool) -> bool:
         """Refuse or remove what belongs to another call; returns whether something was removed."""
@@ -177,3 +192,13 @@ class PartFolder:
         if len(names) > 1 and "parts" in names:  # which follows from the others
             names.remove("parts")
         return f"another call (other {', '.join(names)})" if names else ""
+
+
+def _rows_hash(table: pa.Table) -> bytes:
+    """A hash of a table's columns: names, types and values. Checksums of Parquet cover neither names nor types."""
+    digest = hashlib.sha256()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest.update(f"{name}\0{column.type}\0{len(column)}\0".encode())
+        for chunk in column.chunks:
+            digest.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).data)
+    return digest.hexdigest()[:32].encode()

@@ -20,8 +20,9 @@ class Cache:
     """A folder of finished results.
 
     A result is found again only by the very key that it was stored under: the key is in the file and compared as a
-    whole, so a file that was renamed, cut short or left by other code is not used. Files appear whole or not at all,
-    so that several processes may share a folder, and one that is killed leaves nothing half done.
+    whole, so a file that was renamed, cut short or left by other code is not used; nor is one that was damaged, as its
+    hash tells. Files appear whole or not at all, so that several processes may share a folder, and one that is killed
+    leaves nothing half done.
     """
 
     folder: Path
@@ -35,11 +36,11 @@ class Cache:
         if not isinstance(stored, dict) or stored.get("key") != _plain(key):
             return None
         result = stored.get("result")
-        return result if isinstance(result, dict) else None
+        return result if isinstance(result, dict) and stored.get("check") == _check(result) else None
 
     def put(self, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Store a result of plain values."""
-        content = {"key": _plain(key), "result": dict(result)}
+        content = {"key": _plain(key), "result": dict(result), "check": _check(result)}
         write_text(self.path(key), json.dumps(content, indent=1) + "\n")
 
     def get_arrays(self, key: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
@@ -60,6 +61,11 @@ class Cache:
         """Where the result of a key is or would be."""
         text = json.dumps(_plain(key), sort_keys=True)
         return self.folder / f"{key.get('kind', 'result')}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+
+def _check(result: Mapping[str, Any]) -> str:
+    """A hash of a result: a damaged digit is a number, too."""
+    return hashlib.sha256(json.dumps(result).encode()).hexdigest()[:16]
 
 
 def _plain(key: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.io import planetoid
 
 from attree.data.datasets.array_pickle import load_array_pickle
+from attree.files import zip_damage
 
 STORED_GRAPH = (DataEdgeAttr, DataTensorAttr, GlobalStorage)
 """The classes of a stored PyG graph that PyG itself does not declare safe to read; OGB stores such graphs."""
@@ -62,3 +63,15 @@ def refused_file(folder: Path) -> Path | None:
             except Exception:  # damaged bytes raise whatever they happen to lead to
                 return path
     return None
+
+
+def check_processed(folder: Path) -> None:
+    """Raise a `DamagedFile` if a file that a loader keeps is damaged: `torch.load` reads it as a good one."""
+    for path in sorted((folder / "processed").rglob("*.pt")):
+        reason = zip_damage(path)
+        if reason is not None:
+            raise DamagedFile(f"{path} is damaged ({reason})")
+
+
+class DamagedFile(Exception):
+    """A processed file is not as it was written."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from attree.data.datasets.array_pickle import RefusedPickle
 from attree.data.datasets.fetch_progress import fetch_progress
-from attree.data.datasets.guarded_reading import guarded_reading, refused_file
+from attree.data.datasets.guarded_reading import DamagedFile, check_processed, guarded_reading, refused_file
 from attree.errors import MissingDataError
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ def open_dataset(name: str, folder: Path, files: str, build: Callable[[], T], sh
             # PyG warns before it unpickles in full what it should not; that is refused below.
             warnings.filterwarnings("ignore", message="Weights only load failed")
             stack.enter_context(guarded_reading())
+            check_processed(folder)
             return build()
     except Exception as error:  # what a loader makes of damaged files is open-ended
         _remove_empty_folders(folder)
@@ -53,6 +54,8 @@ def _sentence(name: str, folder: Path, files: str, error: Exception) -> str:
             f"{name} was not read: {reason}. It is damaged, or could run code when read. Put the original there, or "
             "delete it and run once with a network."
         )
+    if isinstance(error, DamagedFile):
+        return f"{name} was not read: {reason}. Delete it, so that it is made anew from the raw files."
     if (refused := refused_file(folder)) is not None:
         return (
             f"{name} was not read: {refused} is damaged, or holds objects that could run code when read. Delete it, "
