@@ -44,15 +44,17 @@ class TreeExplainer(ExplainerAlgorithm):
 
     Args:
         heads: The head to read in each layer; None averages all heads.
-        readout: Graph-level models: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node. For `max`,
-            winners are read from the output of the last convolution.
+        readout: Graph-level models: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it
+            from the model. For `max`, winners are read from the output of the last convolution.
         normalize: Divide the mask by its largest score, so that it lies in [0, 1], as soft-masking metrics of PyG
             (`fidelity`, `unfaithfulness`) and hard thresholds need.
     """
 
     method_class: ClassVar[type[FlowMethod]]
 
-    def __init__(self, heads: Sequence[int] | None = None, readout: Readout = "sum", normalize: bool = False) -> None:
+    def __init__(
+        self, heads: Sequence[int] | None = None, readout: Readout | None = None, normalize: bool = False
+    ) -> None:
         super().__init__()
         check_readout(readout)
         self.method = self.method_class(heads)

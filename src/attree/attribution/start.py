@@ -10,7 +10,6 @@ from torch import Tensor
 from attree.errors import expect
 from attree.precision import exact_dtype
 from attree.subject import Subject
-from attree.subject.readout import readout_weights
 from attree.subject.subject import Targets
 
 
@@ -54,7 +53,7 @@ class Start:
         known = batch.unique()
         ids = known if isinstance(targets, str) and targets == "all" else subject.targets(targets)
         expect(bool(torch.isin(ids, known).all()), "targets", "ids of graphs that have nodes", ids.tolist()[:5])
-        weights = readout_weights(subject.readout, batch, subject.attention.embedding)
+        weights = subject.node_weights()
         position = torch.full((int(known.max()) + 1 if known.numel() else 0,), -1, device=batch.device)
         position[ids] = torch.arange(ids.numel(), device=batch.device)
         owner = position[batch]

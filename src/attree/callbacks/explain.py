@@ -90,7 +90,7 @@ class ExplainCallback(Callback):
             None tells it from the outputs.
         return_type: What the outputs are: `raw`, `probs` or `log_probs`; None tells it from them.
         readout: Graph-level modules: how nodes become a graph, `sum`, `mean` or `max`; None takes the module's own
-            `readout`, or else a sum.
+            `readout`, or else reads it from the model.
         name: Tells several of these callbacks apart: metrics are logged as `<name>/...` instead of `explain/...`, files
             go to a folder of that name.
     """

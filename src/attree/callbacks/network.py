@@ -56,14 +56,15 @@ def find_subject(
         network: Where the network is, such as `model.backbone`; None looks for it.
         call: How the module is called instead.
         head: What the outputs mean; None leaves it to them.
-        readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, else a sum.
+        readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, or reads
+            it from the model.
         num_classes: Number of classes; None where it is not known.
 
     Raises:
         ArgumentError: Nothing fits; the message says what was tried.
     """
     own = getattr(module, "readout", None)
-    chosen: Readout = next((known for known in READOUTS if known == own), "sum") if readout is None else readout
+    chosen = next((known for known in READOUTS if known == own), None) if readout is None else readout
     if call is not None:
         whole = CallForward(module, data, call)
         return Subject(

@@ -31,7 +31,7 @@ def evaluate(
     truth: GroundTruth | None = None,
     *,
     num_targets: int | None = None,
-    readout: Readout = "sum",
+    readout: Readout | None = None,
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
     label: int | None = None,
@@ -55,7 +55,8 @@ def evaluate(
         protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
         truth: True edges of the nodes that have some.
         num_targets: How many nodes or graphs are drawn at random, 100 by default; all where there are fewer.
-        readout: Graph-level models: how their nodes become a graph.
+        readout: Graph-level models: how their nodes become a graph, `sum`, `mean`, `max` or one weight a node; None
+            reads it from the model.
         mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
             `binary_classification` (the default for one; several are labels), or `regression`.
         return_type: What the outputs are: `raw` (logits), `probs` or `log_probs`.
@@ -84,7 +85,7 @@ def evaluate(
     return evaluator.evaluate(progress)
 
 
-def _subject(model: nn.Module, data: Data, readout: Readout, head: Head) -> Subject:
+def _subject(model: nn.Module, data: Data, readout: Readout | None, head: Head) -> Subject:
     """The model on the data; labels that are no classes of its outputs are noticed."""
     subject = Subject.of_data(model, data, readout=readout, head=head)
     check_labels(data.get("y"), subject.attention.output, head)

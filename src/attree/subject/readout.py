@@ -6,6 +6,8 @@ sum, 1 / n for a mean, and for a maximum over nodes the share of channels whose 
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from attree.errors import expect
 from attree.precision import exact_dtype
+from attree.subject.pooling import winners
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor
@@ -21,44 +24,47 @@ Readout = NamedReadout | Tensor
 READOUTS: tuple[NamedReadout, ...] = ("sum", "mean", "max")
 
 
-def check_readout(readout: Readout) -> None:
-    """Raise unless `readout` is a known name or a tensor."""
-    known = isinstance(readout, Tensor) or readout in READOUTS
-    expect(known, "readout", "'sum', 'mean', 'max' or one weight a node", readout)
+def check_readout(readout: Readout | None) -> None:
+    """Raise unless `readout` is a known name, a tensor, or None."""
+    known = readout is None or isinstance(readout, Tensor) or readout in READOUTS
+    expect(known, "readout", "'sum', 'mean', 'max', one weight a node, or None", readout)
 
 
-def readout_weights(readout: Readout, batch: Tensor, embedding: Tensor | None = None) -> Tensor:
+def readout_weights(
+    readout: Readout | None,
+    batch: Tensor,
+    embedding: Tensor | None = None,
+    read: Callable[[], Tensor | None] | None = None,
+) -> Tensor:
     """The weight of every node in its graph, [num_nodes], as exact as the device allows.
 
     Args:
-        readout: How nodes become a graph.
+        readout: How nodes become a graph; None reads it from the model.
         batch: The graph of each node, [num_nodes].
         embedding: What the last layer returned, [num_nodes, channels]; `max` reads its winners from it.
+        read: Reads the weights from the model, see `read_readout`; None or no result is a sum, and the latter is said.
 
     >>> readout_weights("mean", torch.tensor([0, 0, 1])).tolist()
     [0.5, 0.5, 1.0]
     """
     check_readout(readout)
+    if readout is None:
+        found = None if read is None else read()
+        if found is not None:
+            return found
+        if read is not None:
+            warnings.warn(
+                "How the model pools its nodes into graphs could not be read from its forward pass: graphs are "
+                "explained as sums over their nodes. Argument `readout` says it: 'sum', 'mean', 'max' or one weight a node.",
+                stacklevel=2,
+            )
+        readout = "sum"
     if isinstance(readout, Tensor):
         expect(readout.shape == batch.shape, "readout", f"{batch.numel()} weights, one a node", tuple(readout.shape))
         return readout.to(dtype=exact_dtype(batch.device)).to(batch.device)
     if readout == "max":
         expect(embedding is not None, "readout", "'sum' or 'mean' where no embedding was captured", readout)
         assert embedding is not None
-        return max_shares(embedding, batch)
+        return winners(embedding, batch).mean(dim=1)
     ones = torch.ones(batch.numel(), dtype=exact_dtype(batch.device), device=batch.device)
     return ones if readout == "sum" else ones / batch.bincount()[batch]
-
-
-def max_shares(embedding: Tensor, batch: Tensor) -> Tensor:
-    """The share of channels in which each node has its graph's largest value; nodes that tie split the channel.
-
-    >>> max_shares(torch.tensor([[1.0, 5.0], [3.0, 5.0], [2.0, 0.0]]), torch.tensor([0, 0, 1])).tolist()
-    [0.25, 0.75, 1.0]
-    """
-    index = batch.unsqueeze(1).expand_as(embedding)
-    size = (int(batch.max()) + 1 if batch.numel() else 0, embedding.shape[1])
-    largest = embedding.new_full(size, -torch.inf).scatter_reduce(0, index, embedding, "amax")
-    wins = (embedding == largest.gather(0, index)).to(exact_dtype(batch.device))
-    winners = wins.new_zeros(size).scatter_add(0, index, wins)
-    return (wins / winners.gather(0, index)).mean(dim=1)

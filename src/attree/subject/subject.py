@@ -15,7 +15,8 @@ from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.head import Head
 from attree.subject.inputs import ModelInputs, bind_data
-from attree.subject.readout import Readout, check_readout
+from attree.subject.pooling import read_readout
+from attree.subject.readout import Readout, check_readout, readout_weights
 
 Level = Literal["node", "graph"]
 """What a model's outputs are those of."""
@@ -37,7 +38,8 @@ class Subject:
         graph: The looped graph of the inputs, if at hand.
         batch: The graph of each node if the model's outputs are those of graphs; None finds it among the inputs.
         level: Whether the outputs are those of nodes or of graphs; None tells it from their number.
-        readout: Graph-level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node.
+        readout: Graph-level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it from
+            the model, see `read_readout`.
         head: What the outputs mean; by default logits of classes, or the logit of one.
     """
 
@@ -50,7 +52,7 @@ class Subject:
         graph: LoopedGraph | None = None,
         batch: Tensor | None = None,
         level: Level | None = None,
-        readout: Readout = "sum",
+        readout: Readout | None = None,
         head: Head | None = None,
     ) -> None:
         check_readout(readout)
@@ -69,12 +71,13 @@ class Subject:
         self._model = model
         self._inputs = inputs
         self.graph = graph
-        self.readout: Readout = readout
+        self.readout = readout
         self.head = Head() if head is None else head
         self._level = level
         self._batch = batch
         self._attention = attention
         self._calls = None if attention is None else attention.calls
+        self._node_weights: tuple[Attention, Tensor] | None = None
 
     @classmethod
     def of(
@@ -85,7 +88,7 @@ class Subject:
         *args: Any,
         graph: LoopedGraph | None = None,
         level: Level | None = None,
-        readout: Readout = "sum",
+        readout: Readout | None = None,
         head: Head | None = None,
         **kwargs: Any,
     ) -> Subject:
@@ -94,12 +97,14 @@ class Subject:
         return cls(model, inputs, graph=graph, level=level, readout=readout, head=head)
 
     @classmethod
-    def of_data(cls, model: nn.Module, data: Data, *, readout: Readout = "sum", head: Head | None = None) -> Subject:
+    def of_data(
+        cls, model: nn.Module, data: Data, *, readout: Readout | None = None, head: Head | None = None
+    ) -> Subject:
         """A subject by a PyG graph or batch; the model's arguments are found in it by name."""
         return cls(*bind_data(model, data), readout=readout, head=head)
 
     @classmethod
-    def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout = "sum") -> Subject:
+    def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
         """A subject of attention alone; with `batch`, of the graphs that it names."""
         return cls(None, None, attention=attention, batch=batch, readout=readout)
 
@@ -165,6 +170,23 @@ class Subject:
             self._batch = graph_of_nodes(self._inputs, self.attention.output, self._level)
             self._level = "node" if self._batch is None else "graph"
         return self._batch
+
+    def node_weights(self) -> Tensor:
+        """What the readout gives to each node of the graphs that are explained, [num_nodes]."""
+        attention, batch = self.attention, self.batch
+        expect(batch is not None, "subject", "one of graphs", "one of nodes")
+        assert batch is not None
+        if self._node_weights is None or self._node_weights[0] is not attention:
+            model, inputs = self._model, self._inputs
+
+            def read() -> Tensor | None:
+                assert model is not None
+                assert inputs is not None
+                return read_readout(model, lambda: inputs.call(model), batch, attention.calls)
+
+            weights = readout_weights(self.readout, batch, attention.embedding, None if model is None else read)
+            self._node_weights = attention, weights
+        return self._node_weights[1]
 
     @property
     def num_targets(self) -> int:
