@@ -1,9 +1,10 @@
 """Read how a model pools nodes into graphs from its own forward pass.
 
 Whatever a readout is called (`global_mean_pool`, an aggregation module, `scatter`, `index_add_`, `h.mean(0)`), torch
-sees operations that turn one row per node into one row per graph: sums, means or maxima, after which a sum may be divided
-by a number per graph. Where each node's row is multiplied first by a weight of its own, as attention pooling does, that
-weight counts. A pool whose result goes back to nodes (a norm over graphs, the sums inside a softmax) is no readout.
+sees operations that turn one row per node into one row per graph: sums, means or maxima, after which a sum may be
+divided by a number per graph. Where each node's row is multiplied first by a weight of its own, as attention pooling
+does, that weight counts. A pool whose result goes back to nodes (a norm over graphs, the sums inside a softmax) is no
+readout.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def readout_weights(
         if read is not None:
             warnings.warn(
                 "How the model pools its nodes into graphs could not be read from its forward pass: graphs are "
-                "explained as sums over their nodes. Argument `readout` says it: 'sum', 'mean', 'max' or one weight a node.",
+                "explained as sums over their nodes. Argument `readout` says it: 'sum', 'mean', 'max' or one weight a "
+                "node.",
                 stacklevel=2,
             )
         readout = "sum"
