@@ -69,7 +69,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-SUMMARY = ("results.csv", "results.png", "results.svg", "pareto.png", "pareto.svg", "results")
+SUMMARY = ("results.csv", "means.csv", "results.png", "results.svg", "pareto.png", "pareto.svg", "results")
 ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
 
 
@@ -90,6 +90,12 @@ def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "0.600±0.141" in shown  # mean and standard deviation of 0.5 and 0.7
     assert "0.590±0.141" in shown
+    assert "0.250 (1 of 2)" in shown  # undefined for the other seed
+    means = pd.read_csv(folder / "means.csv")
+    assert means["n"].tolist() == means["val/acc n"].tolist() == [2, 2, 2]
+    assert means["explain/gatt/weight/faithfulness n"].tolist() == [1, 1, 1]
+    assert means["val/acc mean"].tolist() == pytest.approx([0.6, 0.59, 0.6])
+    assert means["explain/gatt/weight/faithfulness mean"].tolist() == pytest.approx([0.25] * 3)
     assert sorted(path.name for path in folder.iterdir()) == sorted([*ALL, *SUMMARY])
 
 
@@ -135,12 +141,68 @@ def test_failed_run_stops_no_other_and_is_tried_again(
     fit = FakeFit(fail="decay=0.01-seed=1", crash_after_metrics=crash_after_metrics)
     assert main([str(file), "--jobs", "2"], launch=fit) == 1
     assert fit.versions() == sorted(ALL)
-    assert "failed: decay=0.01-seed=1, see logs/sweeps/study/decay=0.01-seed=1/output.log" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    log = "logs/sweeps/study/decay=0.01-seed=1/output.log"
+    assert f"failed: decay=0.01-seed=1: output (all it printed: {log})" in shown
+    assert "failed  decay=0.01-seed=1  0 s  output" in shown
     assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [one for one in ALL if one != ALL[3]]
 
     repaired = FakeFit()
     assert main([str(file)], launch=repaired) == 0
     assert repaired.versions() == ["decay=0.01-seed=1"]
+
+
+class FailingFit(FakeFit):
+    """Fails as `attree fit` does: in a sentence, behind what it printed before."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__()
+        self.sentences = sentences
+
+    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        super().__call__(arguments, log, environment)
+        (log.parent / "metrics.json").unlink()
+        sentence = self.sentences[(len(self.seen) - 1) % len(self.sentences)]
+        log.write_text(f"Seed set to 0\nattree: error: {sentence.format(run=log.parent.name)}\n")
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("sentences", "runs"),
+    [
+        (["{run} has no data."], 3),
+        (["lr is -1.", "lr is -0.5e-3."], 3),
+        (["The disk is full.", "The data are damaged."], 6),
+    ],
+    ids=["one reason", "one reason, other numbers", "two reasons"],
+)
+def test_a_sweep_whose_runs_all_fail_alike_stops_and_says_why(
+    sentences: list[str], runs: int, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = FailingFit(sentences)
+    assert main([str(file)], launch=fit) == 1
+    shown = capsys.readouterr().out
+    assert ("Stopped: the first 3 runs failed for the same reason" in shown) == (runs == 3)
+    assert shown.count("failed: ") == runs
+    for run, sentence in zip(ALL, sentences, strict=False):
+        assert f"{run}: {sentence.format(run=run)} (all it printed: logs/sweeps/study/{run}/output.log)" in shown
+    assert main([str(file)], launch=FakeFit()) == 0  # the same command goes on
+
+
+def test_runs_that_fail_after_one_went_well_stop_nothing(file: Path) -> None:
+    """The first runs of the file go well, all others fail."""
+    fit = FakeFit(fail="=0.")
+    assert main([str(file)], launch=fit) == 1
+    assert fit.versions() == sorted(ALL)
+
+
+def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def killed(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+        log.write_text("epoch 3\n")
+        return -signal.SIGKILL
+
+    assert main([str(file), "--run", ALL[0]], launch=killed) == 1
+    assert f"failed: {ALL[0]}: ended by signal 9 (all it printed: " in capsys.readouterr().out
 
 
 def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +333,7 @@ def test_one_sweep_at_a_time_and_no_run_of_someone_else_is_removed(
     kept.touch()
     with FolderLock(folder / ALL[0]):
         assert main([str(file)], launch=FakeFit()) == 1
-    assert f"failed: {ALL[0]}, {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
+    assert f"failed: {ALL[0]}: {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
     assert kept.exists()
 
 

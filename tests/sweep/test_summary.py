@@ -56,7 +56,7 @@ FIGURES = {"results.png", "results.svg", "pareto.png", "pareto.svg"}
 @pytest.mark.parametrize("rates", [[0.1], [0.0, 0.1, 0.2], [0.1, 1e30]], ids=["one run", "three", "one diverged"])
 def test_figures_are_files_and_pictures(rates: list[float]) -> None:
     assert sweep(rates) == {"sweep/results": [len(rates)], "sweep/pareto": [len(rates)]}
-    assert files() == {"results.csv", *FIGURES}
+    assert files() == {"results.csv", "means.csv", *FIGURES}
     for name in FIGURES:
         content = Path("logs/sweeps/study", name).read_bytes()
         assert content.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in content
@@ -67,7 +67,7 @@ def test_collecting_again_replaces_the_pictures() -> None:
     Path("logs/sweeps/study/pareto.png").unlink()
     assert sweep([0.0, 0.1], "--collect") == {"sweep/results": [2], "sweep/pareto": [2]}
     assert len(list(Path("logs/sweeps/study/results").iterdir())) == 1
-    assert files() == {"results.csv", *FIGURES}
+    assert files() == {"results.csv", "means.csv", *FIGURES}
 
 
 def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("rates", [[-0.1], [1e30]], ids=["no explanations", "all diverged"])
 def test_what_has_nothing_to_show_is_left_out(rates: list[float]) -> None:
     assert sweep(rates) == {"sweep/results": [1]}
-    assert files() == {"results.csv", "results.png", "results.svg"}
+    assert files() == {"results.csv", "means.csv", "results.png", "results.svg"}
 
 
 def test_what_is_traded() -> None:

@@ -29,15 +29,19 @@ from attree.sweep.run import (
     is_finished,
     run_folder,
 )
-from attree.sweep.summary import summarise, summary_table
+from attree.sweep.summary import MEANS, summarise, summary_table
+
+FAILURES_ALIKE = 3
+"""After as many runs that all failed for the same reason, a sweep stops."""
 
 DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
 
 Each run is an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Runs that are
 finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv, a
-table with mean and standard deviation over the seeds, and two figures are made: results.png (metrics against settings)
-and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page of images. If runs failed,
-the exit status is 1 and their logs are named."""
+table with mean and standard deviation over the seeds (also as means.csv), and two figures are made: results.png
+(metrics against settings) and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page
+of images. If runs failed, the exit status is 1, and their reasons and logs are named; if the first three fail for the
+same reason, the sweep stops there."""
 
 EPILOG = """Start with:    attree sweep regularization
 On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
@@ -130,7 +134,8 @@ def _show_commands(plan: Plan, file: Path, folder: Path) -> None:
 
 
 def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
-    outcomes = []
+    """Do what is not finished. If the first runs all fail alike, stop there: the others would too."""
+    outcomes: list[Outcome] = []
     progress = Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24),
@@ -145,11 +150,28 @@ def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launc
             outcomes.append(outcome)
             progress.advance(task)
             if outcome.status != "skipped":
-                console.print(f"{outcome.status:8}{escape(outcome.run.id)}  {outcome.seconds:.0f} s", highlight=False)
+                line = f"{outcome.status:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
+                console.print(escape(line), highlight=False, soft_wrap=True)
+            if _all_fail_alike(outcomes):
+                console.print(
+                    f"[red]Stopped[/red]: the first {FAILURES_ALIKE} runs failed for the same reason, so the others "
+                    "were not done. The same command goes on when it is mended.",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+                break
     skipped = sum(outcome.status == "skipped" for outcome in outcomes)
     if skipped:
         console.print(f"{count(skipped, 'run')} finished before, not done again")
     return outcomes
+
+
+def _all_fail_alike(outcomes: Sequence[Outcome]) -> bool:
+    """Whether no run of this call has succeeded, and the first few failed for the same reason."""
+    tried = [outcome for outcome in outcomes if outcome.status != "skipped"]
+    failed = [outcome for outcome in tried if outcome.status == "failed"]
+    alike = len({outcome.kind_of_failure for outcome in failed}) == 1
+    return len(failed) == len(tried) == FAILURES_ALIKE and alike
 
 
 def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
@@ -166,7 +188,8 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     console.print(summary_table(summary, title=plan.name))
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
-    console.print(f"All runs: {summary.csv}", soft_wrap=True)
+    console.print(f"All runs: {escape(str(summary.csv))}", soft_wrap=True)
+    console.print(f"Means:    {escape(str(summary.csv.with_name(MEANS)))}", soft_wrap=True)
     for figure in summary.figures:
         console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
     for sentence in summary.shortcomings():
@@ -177,7 +200,7 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
 def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     for outcome in failed:
-        console.print(
-            f"[red]failed[/red]: {escape(outcome.run.id)}, {escape(outcome.reason)}", highlight=False, soft_wrap=True
-        )
+        where = "" if outcome.log is None else f" (all it printed: {outcome.log})"
+        text = escape(f"{outcome.run.id}: {outcome.reason}{where}")
+        console.print(f"[red]failed[/red]: {text}", highlight=False, soft_wrap=True)
     return 1 if failed else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,9 @@ METRICS_FILE = "metrics.json"
 FINGERPRINT_FILE = "fingerprint.txt"
 """What the sweep adds when a fit ended well: which run this was."""
 
+PREFIX = "attree: error: "
+"""How the command line begins a sentence that says why it failed."""
+
 LOG_FILE = "output.log"
 """Everything that a run printed."""
 
@@ -41,12 +45,26 @@ Launch = Callable[[Sequence[str], Path, Mapping[str, str]], int]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run went."""
+    """How one run went.
+
+    Attributes:
+        run: The run.
+        status: Whether it was done now, finished before, or failed.
+        seconds: How long it took.
+        reason: Why it failed, in a sentence.
+        log: The file with all that it printed; None if it never began.
+    """
 
     run: Run
     status: Literal["done", "skipped", "failed"]
     seconds: float
     reason: str = ""
+    log: Path | None = None
+
+    @property
+    def kind_of_failure(self) -> str:
+        """The reason without what differs from run to run: names and numbers."""
+        return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", self.reason.replace(self.run.id, "RUN"))
 
 
 class Processes:
@@ -166,7 +184,26 @@ def _do_run(plan: Plan, run: Run, folder: Path, environment: Mapping[str, str], 
     succeeded = status == 0 and read_metrics(own) is not None
     if succeeded:
         write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
-    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, f"see {log}")
+    reason = "" if succeeded else failure_reason(log, status)
+    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, reason, log)
+
+
+def failure_reason(log: Path, status: int) -> str:
+    """Why a run failed: attree's own sentence in its log, or else the log's last line.
+
+    Args:
+        log: What the run printed.
+        status: Its exit status.
+    """
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    said = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+    if said or (lines and status > 0):
+        return (said or lines)[-1]
+    return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
 
 
 def threads_per_job(jobs: int) -> int:

@@ -25,6 +25,7 @@ from attree.sweep.plan import Plan
 from attree.sweep.run import is_marked, read_metrics, run_folder
 
 LOSS, PARETO = "train/loss", "pareto"
+MEANS = "means.csv"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
 
@@ -59,8 +60,8 @@ class Summary:
 def summarise(plan: Plan, folder: Path) -> Summary | None:
     """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
 
-    `results.csv` holds all runs. `results.png` shows metrics against settings, `pareto.png` explanation quality against
-    accuracy; both are there as SVG too, and in TensorBoard, under the run `results`.
+    `results.csv` holds all runs, `means.csv` the means over seeds. `results.png` shows metrics against settings,
+    `pareto.png` explanation quality against accuracy; both are there as SVG too, and in TensorBoard, under the run `results`.
     """
     results = collect(plan, folder)
     if results.empty:
@@ -68,6 +69,7 @@ def summarise(plan: Plan, folder: Path) -> Summary | None:
     metrics = chosen_metrics(plan.metrics, results)
     own = folder / plan.name
     csv = write_text(own / "results.csv", results.drop(columns=SETTING).to_csv(index=False))
+    write_text(own / MEANS, means(results).to_csv(index=False))
     figures = draw_figures(plan, results, metrics)
     written = []
     for name, figure in figures.items():
@@ -161,8 +163,26 @@ def _row_name(sweep: str, setting: object) -> str:
 
 
 def _mean_and_spread(values: pd.Series) -> str:
+    """Mean and standard deviation; where a metric is undefined in some runs, of how many it is the mean.
+
+    >>> _mean_and_spread(pd.Series([0.5, float("nan"), 0.7])), _mean_and_spread(pd.Series([0.5, 0.5]))
+    ('0.600±0.141 (2 of 3)', '0.500±0.000')
+    """
     known = values.dropna()
     if known.empty:
         return "undefined"
     spread = known.std()
-    return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}")
+    of = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
+    return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}") + of
+
+
+def means(results: pd.DataFrame) -> pd.DataFrame:
+    """One row per setting: `n` runs, and for each metric its mean, standard deviation and in how many it is defined."""
+    logged = [name for name in results.columns if "/" in name]
+    rows = []
+    for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
+        row: dict[str, object] = {SWEEP: sweep, SETTING: setting, "n": len(runs)}
+        for name in logged:
+            row |= {f"{name} mean": runs[name].mean(), f"{name} std": runs[name].std(), f"{name} n": runs[name].count()}
+        rows.append(row)
+    return pd.DataFrame(rows)
