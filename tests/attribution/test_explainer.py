@@ -265,3 +265,38 @@ def test_importing_attree_offers_the_explainers_and_nothing_unknown() -> None:
     assert attree.GAttExplainer is GAttExplainer
     with pytest.raises(AttributeError, match="no attribute 'Missing'"):
         getattr(attree, "Mis" + "sing")
+
+
+@pytest.mark.parametrize(
+    ("last", "width", "mode", "return_type"),
+    [
+        (torch.sigmoid, 1, "binary_classification", "probs"),
+        (lambda z: z, 1, "binary_classification", "raw"),
+        (lambda z: z.log_softmax(-1), 3, "multiclass_classification", "log_probs"),
+        (lambda z: z.softmax(-1), 3, "multiclass_classification", "probs"),
+        (lambda z: z.sigmoid(), 3, "multiclass_classification", "raw"),
+        (lambda z: z, 1, "regression", "raw"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:With all:UserWarning", "ignore:The model's outputs:UserWarning")
+def test_the_models_config_says_what_its_outputs_are(
+    graph: tuple[Tensor, Tensor], last: Any, width: int, mode: str, return_type: str
+) -> None:
+    """GAtt is the same whatever is put behind the layers."""
+
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = TransformerConv(4, width)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return last(self.conv(x, edge_index))
+
+    x, edge_index = graph
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model = Ends()
+        config = {"mode": mode, "task_level": "node", "return_type": return_type}
+        mask = make(model, GAttExplainer(), config)(x, edge_index, index=1).edge_mask
+        expected = GAtt().attribute(capture_attention(model, x, edge_index), 1).edge_mask(1)
+        torch.testing.assert_close(mask, expected)

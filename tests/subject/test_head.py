@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
 
 import attree
 from attree.errors import AttreeError
-from attree.subject import Head
+from attree.subject import Head, Subject
 from helpers.graphs import NODES, messy_graph, randomize
 
 RAW = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, -3.0]], dtype=torch.float64)
@@ -62,11 +64,8 @@ def test_probabilities(head: Head, output: Tensor, expected: np.ndarray) -> None
 @pytest.mark.parametrize(
     ("head", "output", "sentence"),
     [
-        (Head(return_type="raw"), RAW.softmax(1), "'probs', as each row"),
         (Head(return_type="probs"), RAW, "they are no probabilities"),
         (Head(return_type="log_probs"), RAW, "some are above 0"),
-        (Head(), RAW.sigmoid(), "'raw' or 'probs'"),
-        (Head(), RAW[:, 0].sigmoid(), "'raw' or 'probs'"),
         (Head("multiclass_classification"), RAW[:, 0], "`mode` to fit outputs of 1 column"),
         (Head("regression"), RAW, "`label` to be the number to measure"),
         (Head("binary_classification", label=3), RAW, "`label` to be a column in"),
@@ -83,6 +82,23 @@ def test_outputs_that_are_all_the_same_are_logits() -> None:
     """As those of a network that is not trained yet, or no longer."""
     assert Head().resolve(torch.zeros(4, 3)).return_type == "raw"
     assert Head().resolve(torch.full((4,), torch.nan)).return_type == "raw"
+
+
+@pytest.mark.parametrize(
+    ("head", "output", "sentence"),
+    [
+        (
+            Head(return_type="raw"),
+            RAW.softmax(1),
+            "as `return_type` says, though each row adds up to 1",
+        ),
+        (Head(), RAW.sigmoid(), "taken for logits, though all lie between 0 and 1"),
+        (Head(), RAW[:, 0].sigmoid(), "taken for logits, though all lie between 0 and 1"),
+    ],
+)
+def test_what_is_assumed_is_said(head: Head, output: Tensor, sentence: str) -> None:
+    with pytest.warns(UserWarning, match=sentence):
+        assert head.resolve(output).return_type == "raw"
 
 
 class Ends(nn.Module):
@@ -137,3 +153,40 @@ def test_labels_that_do_not_fit_the_outputs_are_noticed() -> None:
     data.y = torch.rand(NODES)
     with pytest.raises(AttreeError, match=r"labels `data\.y` are real numbers"):
         attree.evaluate(model, data)
+
+
+@pytest.mark.parametrize(
+    ("last", "width", "head"),
+    [
+        (torch.sigmoid, 1, Head("binary_classification", "probs")),
+        (lambda z: z.sigmoid().squeeze(-1), 1, Head("binary_classification", "probs")),
+        (torch.sigmoid, 3, Head("binary_classification", "probs")),
+        (lambda z: F.softmax(z, dim=-1), 3, Head("multiclass_classification", "probs")),
+        (lambda z: F.log_softmax(z, dim=1), 3, Head("multiclass_classification", "log_probs")),
+        (F.logsigmoid, 1, Head("binary_classification", "log_probs")),
+        (lambda z: z.sigmoid_() * 4 - 2, 3, Head("multiclass_classification", "raw")),
+        (lambda z: z, 1, Head("binary_classification", "raw")),
+    ],
+    ids=["sigmoid", "flat sigmoid", "labels", "softmax", "log-softmax", "logsigmoid", "scaled", "logit"],
+)
+def test_a_models_last_function_tells_what_its_outputs_are(last: Any, width: int, head: Head) -> None:
+    """Whatever the seed."""
+    for seed in range(5):
+        subject = Subject.of(randomize(Ends(last, width), seed).double(), graph().x, graph().edge_index)
+        output = subject.attention.output
+        assert subject.head.resolve(output) == head
+
+
+def test_whether_a_model_is_accepted_does_not_depend_on_its_seed() -> None:
+    """One logit of 11 nodes: all between 0 and 1 for many seeds."""
+    within = 0
+    for seed in range(40):
+        torch.manual_seed(seed)
+        model = Ends(lambda z: z / 8 + 0.4, 1).double()
+        output = model(graph().x, graph().edge_index)
+        within += bool(((output >= 0) & (output <= 1)).all())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = attree.evaluate(model, graph(), [0, 1], ["gatt"], ["weight"])
+        assert np.isfinite(result.metrics["explain/gatt/weight/pc_pearson"])
+    assert within > 3

@@ -41,6 +41,8 @@ class Attention:
         embedding: What the last of the layers returned, [num_nodes, channels].
         calls: Which calls of attention convolutions, in their order in the pass, the layers are; a later pass of the
             same model need not find out again.
+        activation: The function that the output is the outcome of (`sigmoid`, `softmax`, `log_softmax`,
+            `log_sigmoid`), where this was seen.
     """
 
     graph: LoopedGraph
@@ -49,6 +51,7 @@ class Attention:
     output: Any = None
     embedding: Tensor | None = None
     calls: tuple[int, ...] | None = None
+    activation: str | None = None
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
@@ -78,7 +81,7 @@ class Attention:
             return replace(self, calls=tuple(calls))
         embedding = self.embedding if calls[-1] == len(self.weights) - 1 else None
         weights, present = tuple(self.weights[call] for call in calls), tuple(self.present[call] for call in calls)
-        return Attention(self.graph, weights, present, self.output, embedding, tuple(calls))
+        return replace(self, weights=weights, present=present, embedding=embedding, calls=tuple(calls))
 
     @property
     def num_layers(self) -> int:
@@ -181,7 +184,8 @@ def align_layers(
     expect(len(calls) > 0 and max(calls) < len(records), "calls", f"among the {len(records)} calls made", list(calls))
     aligned = [align_layer(records, call, graph) for call in calls]
     weights, present = zip(*aligned, strict=True)
-    return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls))
+    activation = None if records.provenance is None else records.provenance.activation(output)
+    return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls), activation)
 
 
 def check_model(model: Any) -> None:

@@ -24,6 +24,15 @@ from torch.utils._python_dispatch import (
 Marks = frozenset[int]
 NONE: Marks = frozenset()
 
+ACTIVATIONS = {
+    "sigmoid": "sigmoid",
+    "sigmoid_": "sigmoid",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "log_sigmoid_forward": "log_sigmoid",
+}
+"""Functions that say what their outcome means, by torch's names of the operations."""
+
 
 class Provenance(TorchDispatchMode):
     """While open, follows marks from tensor to tensor.
@@ -46,6 +55,7 @@ class Provenance(TorchDispatchMode):
         self.blurred = False
         self._is_paused = False
         self._depth = 0
+        self._made_by: dict[StorageWeakRef, str] = {}
         # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
         self._marks: dict[StorageWeakRef, Marks] = {}
 
@@ -94,10 +104,19 @@ class Provenance(TorchDispatchMode):
         if marks:
             changed = list(tensors_in(_written(func, args, kwargs)))
             self.blurred |= any(_is_part(tensor) for tensor in changed)
+            activation = _activation(func, args)
             for tensor in (*changed, *tensors_in(result)):
                 key = _storage(tensor)
                 self._marks[key] = self._marks.get(key, NONE) | marks
+                if activation is not None:
+                    self._made_by[key] = activation
+                elif changed:
+                    self._made_by.pop(key, None)
         return result
+
+    def activation(self, value: Any) -> str | None:
+        """The function that a tensor is the outcome of, if it is one of `ACTIVATIONS`."""
+        return self._made_by.get(_storage(value)) if isinstance(value, Tensor) else None
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -136,6 +155,14 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
     named = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | kwargs
     writes = (argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write)
     return [named.get(name) for name in writes]
+
+
+def _activation(func: Any, args: tuple[Any, ...]) -> str | None:
+    """Which of `ACTIVATIONS` an operation is; a softmax counts if it is one over the last dimension."""
+    name = ACTIVATIONS.get(func.overloadpacket.__name__)
+    if name in ("softmax", "log_softmax") and args[1] not in (-1, args[0].dim() - 1):
+        return None
+    return name
 
 
 def _reads_shapes_only(func: Any) -> bool:

@@ -20,7 +20,7 @@ from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError
 from attree.precision import exact_dtype
-from attree.subject import Subject
+from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
 from attree.subject.subject import Level
@@ -107,9 +107,11 @@ class TreeExplainer(ExplainerAlgorithm):
         if isinstance(x, dict) or isinstance(edge_index, dict):
             raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
         level: Level | None = None
+        head: Head | None = None
         if (config := getattr(self, "_model_config", None)) is not None:
             level = "graph" if config.task_level == ModelTaskLevel.graph else "node"
-        return Subject.of(model, x, edge_index, level=level, readout=self.readout, **kwargs)
+            head = Head(config.mode.value, config.return_type.value)
+        return Subject.of(model, x, edge_index, level=level, readout=self.readout, head=head, **kwargs)
 
     def supports(self) -> bool:
         """Whether the settings can be served; the reason why not is logged."""

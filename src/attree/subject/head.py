@@ -13,6 +13,7 @@ logits whose softmax they are:
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -40,7 +41,8 @@ class Head:
     Attributes:
         mode: What is predicted. Outputs of one column are taken for the logits of a binary class, of several columns
             for those of as many classes.
-        return_type: What the outputs are. Rows that are probabilities of classes are recognised.
+        return_type: What the outputs are. A softmax or sigmoid at the model's end is recognised, and so are rows that
+            add up to 1; other outputs are taken for logits.
         label: Of several labels or numbers, the one that is measured; of labels, None measures each target's most
             probable one.
     """
@@ -61,12 +63,29 @@ class Head:
         """Whether nothing is left open."""
         return self.mode is not None and self.return_type is not None
 
+    def told_by(self, activation: str | None) -> Head:
+        """Settle what was left open by the function that a model ends with, see `Attention.activation`.
+
+        >>> Head().told_by("sigmoid")
+        Head(mode='binary_classification', return_type='probs', label=None)
+        """
+        if self.return_type is not None or activation is None or self.mode == "regression":
+            return self
+        binary = activation in ("sigmoid", "log_sigmoid")
+        mode: Mode = "binary_classification" if binary else "multiclass_classification"
+        if self.mode not in (None, mode):
+            return self
+        return replace(self, mode=mode, return_type="log_probs" if activation.startswith("log") else "probs")
+
     def resolve(self, output: Any) -> Head:
         """Settle what was left open by looking at a model's outputs, [rows] or [rows, columns].
 
+        Outputs that could be two things are taken for one of them, and that is said: whether a model is accepted does
+        not depend on the numbers that it happens to return.
+
         Raises:
             UnsupportedModelError: The outputs are no such tensor.
-            ArgumentError: They do not fit what was said of them, or could be two things.
+            ArgumentError: They do not fit what was said of them.
         """
         check_output(output)
         columns = 1 if output.dim() == 1 else output.shape[1]
@@ -85,6 +104,9 @@ class Head:
         if mode == "regression" or output.numel() == 0:
             return self.return_type or "raw"
         values = output.detach().to(exact_dtype(output.device)).reshape(output.shape[0], -1)
+        values = values[values.isfinite().all(dim=1)]  # of a model that has diverged, nothing can be told
+        if values.numel() == 0:
+            return self.return_type or "raw"
         within = bool(((values >= 0) & (values <= 1)).all())
         sums = within and columns > 1 and bool(((values.sum(dim=1) - 1).abs() < 1e-3).all())
         if self.return_type == "probs":
@@ -94,15 +116,13 @@ class Head:
             fits = bool((values <= 1e-6).all())
             expect(fits, "return_type", "what the outputs are", "'log_probs', but some are above 0")
         elif mode == "multiclass_classification" and sums:
-            fits = self.return_type is None
-            expect(fits, "return_type", "'probs', as each row of outputs is made of probabilities", self.return_type)
+            if self.return_type == "raw":
+                _say("taken for logits, as `return_type` says, though each row adds up to 1")
+                return "raw"
             return "probs"
         elif within and self.return_type is None and bool((values != values[0, 0]).any()):
-            columns_are = "its outputs are all" if columns == 1 else "rows that do not add up to 1 are all"
-            raise ArgumentError(
-                f"Expected argument `return_type` to say whether outputs are 'raw' or 'probs' (and `mode` whether "
-                f"several columns are labels, 'binary_classification'), as {columns_are} between 0 and 1, but got None."
-            )
+            labels = " (and `mode='binary_classification'` that columns are labels)" if columns > 1 else ""
+            _say(f"taken for logits, though all lie between 0 and 1: `return_type='probs'` says otherwise{labels}")
         return self.return_type or "raw"
 
     def measured(self, output: Tensor) -> Tensor | None:
@@ -132,6 +152,10 @@ class Head:
         if self.return_type == "probs":
             return torch.stack([torch.log1p(-column), column.log()], dim=1)
         return torch.stack([torch.log1p(-column.exp().clamp(max=1.0)), column], dim=1)
+
+
+def _say(assumption: str) -> None:
+    warnings.warn(f"The model's outputs are {assumption}.", stacklevel=3)
 
 
 def check_output(output: Any) -> None:

@@ -137,6 +137,7 @@ class Subject:
                 **inputs.kwargs,
             )
             self._calls = self._attention.calls
+            self.head = self.head.told_by(self._attention.activation)
         return self._attention
 
     def adopt(self, attention: Attention) -> None:
