@@ -7,14 +7,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import GAT, GATConv, TransformerConv
+from torch_geometric.nn import GAE, GAT, VGAE, GATConv, TransformerConv
 
 import attree.models
 from attree.attention import Attention, capture_attention
 from attree.attention.diagnostics import measure_bypass
 from attree.attention.eager import eval_mode, uncompiled
 from attree.attribution import GAtt
+from attree.errors import AttreeError
 from helpers.attention_models import CLEAN, MESSY, Stack, X, snapshot
 
 
@@ -128,3 +130,35 @@ class ByKeyword(nn.Module):
 
 def test_features_given_by_keyword_are_followed() -> None:
     assert capture_attention(ByKeyword(), X, MESSY).calls == (0, 1)
+
+
+def test_wrappers_are_what_they_wrap() -> None:
+    torch.manual_seed(0)
+    model = GAT(4, 6, 2, 2, heads=2)
+    wrapped = [nn.DataParallel(model), AveragedModel(model), nn.Sequential(model)[0]]
+    expected = capture_attention(model, X, MESSY)
+    for wrapper in wrapped:
+        assert_same(capture_attention(wrapper, X, MESSY), expected)
+    auto_encoder = GAE(model)  # makes new weights
+    assert_same(capture_attention(auto_encoder, X, MESSY), capture_attention(model, X, MESSY))
+
+
+class MeanAndDeviation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.mu, self.logstd = GATConv(4, 4), GATConv(4, 2), GATConv(4, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.shared(x, edge_index).relu()
+        return self.mu(x, edge_index), self.logstd(x, edge_index)
+
+
+def test_wrappers_that_hide_the_convolutions_are_refused_for_that() -> None:
+    model = GAT(4, 6, 2, 2).eval()
+    traced = torch.jit.trace(model, (X, MESSY), check_trace=False)
+    exported = torch.export.export(model, (X, MESSY)).module()
+    for hidden in (traced, nn.Sequential(traced), exported):
+        with pytest.raises(AttreeError, match="is traced, scripted or exported"):
+            capture_attention(hidden, X, MESSY)
+    with pytest.raises(AttreeError, match=r"`encoder.logstd` .* does not work on what `encoder.mu`"):
+        capture_attention(VGAE(MeanAndDeviation()), X, MESSY)

@@ -15,6 +15,7 @@ from attree.attention.eager import eval_mode
 from attree.attention.inplace_messages import inplace_messages
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
+from attree.attention.softmax_hook import message_passing
 from attree.errors import UnsupportedModelError, expect
 
 __all__ = [
@@ -152,6 +153,7 @@ def capture_run(
         graph: The looped graph.
         calls: `Attention.calls` of an earlier pass of the model.
     """
+    message_passing(model)  # what has none may not even have an eval mode
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         with record_layers(model, follow=calls is None) as records:
             output = run()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
+import torch.fx
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax as pyg_softmax
@@ -52,7 +54,7 @@ def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePa
 
 def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassing, dict[str, Any]]:
     """What has to be bound to each convolution of a model for its softmax to go through `hook`."""
-    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    convs = message_passing(model)
     found = {conv: SoftmaxPatch(conv, _hooked(conv, hook)).attributes() for conv in convs}
     blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
     if blind:
@@ -60,11 +62,22 @@ def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassi
             f"Expected every message-passing layer to compute attention weights, but got {', '.join(blind)}, "
             "whose methods do not call torch_geometric.utils.softmax."
         )
-    if not convs:
-        raise UnsupportedModelError(
-            f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
-        )
     return found
+
+
+def message_passing(model: nn.Module) -> list[MessagePassing]:
+    """All message-passing layers of a model, in registration order; raises if there are none."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    if convs:
+        return convs
+    if any(isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule) for module in model.modules()):
+        raise UnsupportedModelError(
+            f"Expected a model in Python, but {type(model).__name__} is traced, scripted or exported: such code has no "
+            "convolutions to look into. Explain the model that it was made from."
+        )
+    raise UnsupportedModelError(
+        f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
+    )
 
 
 def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
