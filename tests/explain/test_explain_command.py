@@ -100,8 +100,8 @@ def test_ground_truth_is_that_of_the_named_targets(run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("argument", "sentence"),
     [
-        ("--figures=-1", "argument `figures` to be an integer >= 0, but got -1"),
-        ("--show=-1", "argument `show` to be an integer >= 0, but got -1"),
+        ("--figures=-1", "argument `figures` to be an integer >= 0, but got '-1'"),
+        ("--show=-1", "argument `show` to be an integer >= 0, but got '-1'"),
         ("--protocols=", "argument `protocols` to be names of protocols, or none, but got"),
     ],
 )

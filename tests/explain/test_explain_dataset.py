@@ -21,9 +21,10 @@ import attree
 from attree.attribution import GAtt
 from attree.cli import main
 from attree.errors import ArgumentError
+from attree.evaluation import Evaluation
 from attree.evaluation.shard import Shard
 from attree.explain.parts import PartFolder
-from attree.explain.share import process_share
+from attree.explain.shard import process_shard
 from attree.metrics_file import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.time_limit import SECONDS
@@ -89,7 +90,8 @@ def test_every_flow_of_every_node_is_a_row(run: Path, whole: tuple[Path, pd.Data
     manifest = json.loads((out / "scores" / "_manifest.json").read_text())
     assert manifest["parts"] == len(numbers(out)) > 5
     assert manifest["targets"] == NODES
-    assert not (out / "page.html").exists()
+    assert len(Evaluation.load(out).targets) == 200  # as many as a page shows
+    assert (out / "page.html").exists()
 
 
 def test_few_targets_say_the_same_as_many(run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
@@ -263,10 +265,10 @@ def test_what_neighbourhoods_cannot_do_is_refused(
 
 
 def test_the_share_is_what_the_launcher_says() -> None:
-    assert process_share({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}) == Shard(2, 3)
-    assert process_share({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2"}) == Shard(0, 2)
-    assert process_share({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NAME": "bash"}) == Shard(0, 1)
-    assert process_share({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "RANK": "3", "WORLD_SIZE": "4"}) == Shard(3, 4)
+    assert process_shard({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}) == Shard(2, 3)
+    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2"}) == Shard(0, 2)
+    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NAME": "bash"}) == Shard(0, 1)
+    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "RANK": "3", "WORLD_SIZE": "4"}) == Shard(3, 4)
     for wrong in ({"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}):
         with pytest.raises(ArgumentError, match="RANK"):
-            process_share(wrong)
+            process_shard(wrong)

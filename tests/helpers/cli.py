@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attree.cli import main
+from attree.cli.commands import COMMANDS
+from attree.cli.failure import failing_in_sentences
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 TINY = [
@@ -39,6 +42,20 @@ def fit(folder: Path, *arguments: str) -> Path:
     """Do a tiny fit in this process, and return the folder of the newest run."""
     run("fit", folder, *arguments)
     return sorted((folder / "infection").glob("version_*"))[-1]
+
+
+def command(*given: str, **more: Any) -> int:
+    """Run a command of `attree` in this process, and return its exit status.
+
+    Args:
+        given: What is typed behind `attree`.
+        more: Arguments of the command's function that nobody types.
+    """
+    try:
+        with failing_in_sentences():
+            return COMMANDS[given[0]].run(list(given), **more)
+    except SystemExit as stop:
+        return int(stop.code or 0)
 
 
 def start(arguments: list[str], code: str | None = None) -> subprocess.Popen[str]:

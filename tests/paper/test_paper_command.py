@@ -13,15 +13,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from attree.paper import command
-from attree.paper.command import main
+from attree.paper import command as paper_command
 from attree.paper.tables import ITEMS
+from helpers.cli import command
 
 TINY = ["--datasets", "cornell,texas", "--models", "gat", "--seeds", "1", "--epochs", "3", "--targets", "5"]
 
 
 def test_list_names_every_item_with_its_place_data_and_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
+    assert command("paper", "list") == 0
     printed = capsys.readouterr().out
     for item in ITEMS.values():
         assert item.name in printed
@@ -36,18 +36,21 @@ def test_list_names_every_item_with_its_place_data_and_time(capsys: pytest.Captu
         (["faithfulness", "--datasets", "reddit"], "Expected argument `datasets` to be names among Cora,"),
         (["faithfulness", "--models", "GCN"], "Expected argument `models` to be names among GAT,"),
         (["faithfulness", "--protocols", "none"], "Expected argument `protocols` to be names among coefficient,"),
-        (["faithfulness", "--seeds", "0"], "Expected argument `seeds` to be an integer >= 1, but got 0."),
+        (["faithfulness", "--seeds", "0"], "Expected argument `seeds` to be an integer >= 1, but got '0'."),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_a_sentence(
     capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    assert main(arguments) == 2
+    assert command("paper", *arguments) == 2
     assert sentence in capsys.readouterr().err
 
 
 def test_absent_data_is_said_and_nothing_else_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph_level", "--datasets", "hin", "--root", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert (
+        command("paper", "graph_level", "--datasets", "hin", "--root", str(tmp_path), "--out", str(tmp_path / "out"))
+        == 0
+    )
     assert "HIN is left out: " in " ".join(capsys.readouterr().out.split())
     assert "HIN is left out: " in (tmp_path / "out" / "graph_level" / "report.md").read_text()
 
@@ -75,9 +78,9 @@ def test_killed_and_started_again_gives_the_same_tables(
     assert 1 <= finished < 4
     assert not (tmp_path / "broken" / "faithfulness").exists()
 
-    assert main(arguments("broken")) == 0
+    assert command("paper", *arguments("broken")) == 0
     assert f"{finished} of 4 cells finished before, not done again" in capsys.readouterr().out
-    assert main(arguments("whole")) == 0
+    assert command("paper", *arguments("whole")) == 0
     same_files(tmp_path / "broken" / "faithfulness", tmp_path / "whole" / "faithfulness")
     rows = pd.read_csv(tmp_path / "whole" / "faithfulness" / "faithfulness_networks.csv")
     assert {"low", "high", "changed", "pairs"} <= set(rows.columns)
@@ -89,7 +92,7 @@ def test_killed_and_started_again_gives_the_same_tables(
 def test_several_at_a_time_give_the_same_tables(data_root: str, tmp_path: Path) -> None:
     for jobs in ("1", "2"):
         own = ["--root", data_root, "--out", str(tmp_path / jobs), "--jobs", jobs]
-        assert main(["faithfulness", *TINY, *own]) == 0
+        assert command("paper", "faithfulness", *TINY, *own) == 0
     same_files(tmp_path / "1" / "faithfulness", tmp_path / "2" / "faithfulness")
 
 
@@ -109,8 +112,8 @@ def test_a_polite_end_says_how_to_go_on(
         os.kill(os.getpid(), signal.SIGTERM)
         yield from ()
 
-    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(paper_command, "measure", measure)
     before = signal.getsignal(signal.SIGTERM)
-    assert main(["faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)]) == 130
+    assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 130
     assert "The same command goes on with the cells that are not finished." in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before

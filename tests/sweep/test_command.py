@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from attree.lock import FolderLock
-from attree.sweep.command import main
 from attree.sweep.run import Processes, threads_per_job
+from helpers.cli import command
 
 CONTENT: dict[str, Any] = {
     "name": "study",
@@ -75,7 +75,7 @@ ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropou
 
 def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit = FakeFit()
-    assert main([str(file), "--jobs", "3"], launch=fit) == 0
+    assert command("sweep", str(file), "--jobs", "3", launch=fit) == 0
     assert fit.versions() == sorted(ALL)
     assert {given["trainer.logger.init_args.save_dir"] for given in fit.seen} == {"logs/sweeps"}
     assert {given["trainer.logger.init_args.name"] for given in fit.seen} == {"study"}
@@ -102,7 +102,7 @@ def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.Capture
 def test_swept_keys_named_like_the_results_own_columns_have_columns_of_their_own(file: Path) -> None:
     grid = {"data.seed": [7, 8], "x.run": ["r"], "y.sweep": ["s"], "z.setting": ["t"]}
     file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": grid, "name": "splits"}]}))
-    assert main([str(file)], launch=FakeFit()) == 0
+    assert command("sweep", str(file), launch=FakeFit()) == 0
     results = pd.read_csv("logs/sweeps/study/results.csv")
     assert results["data.seed"].tolist() == [7, 7, 8, 8]
     assert results["seed"].tolist() == [0, 1, 0, 1]
@@ -115,22 +115,22 @@ def test_swept_keys_named_like_the_results_own_columns_have_columns_of_their_own
 
 
 def test_finished_runs_are_not_done_again_changed_ones_are(file: Path) -> None:
-    main([str(file)], launch=FakeFit())
+    command("sweep", str(file), launch=FakeFit())
     again = FakeFit()
-    assert main([str(file)], launch=again) == 0
+    assert command("sweep", str(file), launch=again) == 0
     assert again.seen == []
 
     stale = Path("logs/sweeps/study/decay=0-seed=0/events.old")
     stale.write_text("of the former config")
     file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": {"model.decay": [0]}, "set": {"epochs": 9}}]}))
     changed = FakeFit()
-    assert main([str(file)], launch=changed) == 0
+    assert command("sweep", str(file), launch=changed) == 0
     assert changed.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
     assert not stale.exists()
 
     (file.parent / "base.yaml").write_text("model: {lr: 1}\n")
     rebased = FakeFit()
-    main([str(file)], launch=rebased)
+    command("sweep", str(file), launch=rebased)
     assert rebased.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
 
 
@@ -139,7 +139,7 @@ def test_failed_run_stops_no_other_and_is_tried_again(
     file: Path, capsys: pytest.CaptureFixture[str], crash_after_metrics: bool
 ) -> None:
     fit = FakeFit(fail="decay=0.01-seed=1", crash_after_metrics=crash_after_metrics)
-    assert main([str(file), "--jobs", "2"], launch=fit) == 1
+    assert command("sweep", str(file), "--jobs", "2", launch=fit) == 1
     assert fit.versions() == sorted(ALL)
     shown = capsys.readouterr().out
     log = "logs/sweeps/study/decay=0.01-seed=1/output.log"
@@ -148,7 +148,7 @@ def test_failed_run_stops_no_other_and_is_tried_again(
     assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [one for one in ALL if one != ALL[3]]
 
     repaired = FakeFit()
-    assert main([str(file)], launch=repaired) == 0
+    assert command("sweep", str(file), launch=repaired) == 0
     assert repaired.versions() == ["decay=0.01-seed=1"]
 
 
@@ -180,19 +180,19 @@ def test_a_sweep_whose_runs_all_fail_alike_stops_and_says_why(
     sentences: list[str], runs: int, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit = FailingFit(sentences)
-    assert main([str(file)], launch=fit) == 1
+    assert command("sweep", str(file), launch=fit) == 1
     shown = capsys.readouterr().out
     assert ("Stopped: the first 3 runs failed for the same reason" in shown) == (runs == 3)
     assert shown.count("failed: ") == runs
     for run, sentence in zip(ALL, sentences, strict=False):
         assert f"{run}: {sentence.format(run=run)} (all it printed: logs/sweeps/study/{run}/output.log)" in shown
-    assert main([str(file)], launch=FakeFit()) == 0  # the same command goes on
+    assert command("sweep", str(file), launch=FakeFit()) == 0  # the same command goes on
 
 
 def test_runs_that_fail_after_one_went_well_stop_nothing(file: Path) -> None:
     """The first runs of the file go well, all others fail."""
     fit = FakeFit(fail="=0.")
-    assert main([str(file)], launch=fit) == 1
+    assert command("sweep", str(file), launch=fit) == 1
     assert fit.versions() == sorted(ALL)
 
 
@@ -201,7 +201,7 @@ def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureF
         log.write_text("epoch 3\n")
         return -signal.SIGKILL
 
-    assert main([str(file), "--run", ALL[0]], launch=killed) == 1
+    assert command("sweep", str(file), "--run", ALL[0], launch=killed) == 1
     assert f"failed: {ALL[0]}: ended by signal 9 (all it printed: " in capsys.readouterr().out
 
 
@@ -209,14 +209,14 @@ def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.Captur
     def silent(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
         return 0
 
-    assert main([str(file)], launch=silent) == 1
+    assert command("sweep", str(file), launch=silent) == 1
     assert "nothing to sum up" in capsys.readouterr().out
 
 
 def test_dry_run_prints_a_command_for_each_run_that_is_not_finished(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(file), "--dry_run"]) == 0
+    assert command("sweep", str(file), "--dry_run") == 0
     assert not Path("logs").exists()
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -226,23 +226,23 @@ def test_dry_run_prints_a_command_for_each_run_that_is_not_finished(
     assert [job[:2] for job in jobs] == [["attree", "sweep"]] * len(ALL)
     first = FakeFit()
     for _ in range(2):  # schedulers repeat jobs
-        assert main(jobs[0][2:], launch=first) == 0
+        assert command(*jobs[0][1:], launch=first) == 0
     assert first.versions() == [ALL[0]]
     capsys.readouterr()
-    assert main([str(file), "--dry_run"]) == 0
+    assert command("sweep", str(file), "--dry_run") == 0
     again = capsys.readouterr()
     assert again.out.splitlines() == lines[1:]
     assert again.err == "1 run finished before, not printed\n"
     fit = FakeFit()
-    main([str(file)], launch=fit)
+    command("sweep", str(file), launch=fit)
     assert fit.versions() == sorted(ALL[1:])
 
 
 def test_collect_starts_nothing(file: Path) -> None:
-    main([str(file)], launch=FakeFit())
+    command("sweep", str(file), launch=FakeFit())
     Path("logs/sweeps/study/results.csv").unlink()
     fit = FakeFit()
-    assert main([str(file), "--collect"], launch=fit) == 0
+    assert command("sweep", str(file), "--collect", launch=fit) == 0
     assert fit.seen == []
     assert len(pd.read_csv("logs/sweeps/study/results.csv")) == len(ALL)
 
@@ -250,7 +250,7 @@ def test_collect_starts_nothing(file: Path) -> None:
 def test_threads_are_shared_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
     fit = FakeFit()
-    main([str(file), "--jobs", "4"], launch=fit)
+    command("sweep", str(file), "--jobs", "4", launch=fit)
     assert {environment["OMP_NUM_THREADS"] for environment in fit.environments} == {"1"}
     assert (threads_per_job(1), threads_per_job(2), threads_per_job(3)) == (6, 3, 2)
 
@@ -259,12 +259,12 @@ def test_interrupt_says_how_to_go_on(file: Path, capsys: pytest.CaptureFixture[s
     def interrupted(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
         raise KeyboardInterrupt
 
-    assert main([str(file)], launch=interrupted) == 130
+    assert command("sweep", str(file), launch=interrupted) == 130
     assert "goes on" in capsys.readouterr().out
 
 
 def test_unusable_file_is_one_sentence_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "none.yaml")]) == 2
+    assert command("sweep", str(tmp_path / "none.yaml")) == 2
     error = capsys.readouterr().err
     assert error.startswith("attree: error: ")
     assert error.count("\n") == 1
@@ -272,7 +272,7 @@ def test_unusable_file_is_one_sentence_and_status_2(tmp_path: Path, capsys: pyte
 
 def test_metrics_that_no_run_logged_are_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(yaml.safe_dump({**CONTENT, "metrics": ["val/f1"]}))
-    assert main([str(file)], launch=FakeFit()) == 0
+    assert command("sweep", str(file), launch=FakeFit()) == 0
     assert "No run logged any of the metrics val/f1" in capsys.readouterr().out
     assert not Path("logs/sweeps/study/results.png").exists()
 
@@ -298,20 +298,20 @@ def test_stop_ends_a_running_process_at_once_and_starts_no_other(tmp_path: Path)
 def test_damaged_metrics_are_left_out_said_and_mended(
     file: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
-    main([str(file)], launch=FakeFit())
+    command("sweep", str(file), launch=FakeFit())
     Path("logs/sweeps/study", ALL[2], "metrics.json").write_bytes(damage.encode(errors="surrogateescape"))
-    assert main([str(file), "--collect"]) == 0
+    assert command("sweep", str(file), "--collect") == 0
     assert f"left out: {ALL[2]}, as its metrics.json is damaged" in capsys.readouterr().out
     assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [*ALL[:2], *ALL[3:]]
     again = FakeFit()
-    assert main([str(file)], launch=again) == 0
+    assert command("sweep", str(file), launch=again) == 0
     assert again.versions() == [ALL[2]]
 
 
 def test_metrics_that_are_null_are_undefined(file: Path) -> None:
-    main([str(file)], launch=FakeFit())
+    command("sweep", str(file), launch=FakeFit())
     Path("logs/sweeps/study", ALL[0], "metrics.json").write_text('{"val/acc": null}')
-    assert main([str(file), "--collect"]) == 0
+    assert command("sweep", str(file), "--collect") == 0
     assert pd.read_csv("logs/sweeps/study/results.csv")["val/acc"].isna().tolist() == [True] + [False] * 5
 
 
@@ -322,21 +322,21 @@ def test_one_sweep_at_a_time_and_no_run_of_someone_else_is_removed(
     statuses: list[int] = []
 
     def sweep_again(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
-        statuses.append(main([str(file)], launch=FakeFit()))
+        statuses.append(command("sweep", str(file), launch=FakeFit()))
         return 1
 
-    assert main([str(file)], launch=sweep_again) == 1
+    assert command("sweep", str(file), launch=sweep_again) == 1
     assert set(statuses) == {2}
     assert f"{folder.absolute()} is in use by" in capsys.readouterr().err
 
     kept = folder / ALL[0] / "events"
     kept.touch()
     with FolderLock(folder / ALL[0]):
-        assert main([str(file)], launch=FakeFit()) == 1
+        assert command("sweep", str(file), launch=FakeFit()) == 1
     assert f"failed: {ALL[0]}: {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
     assert kept.exists()
 
 
 def test_a_run_that_is_not_in_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(file), "--run", "decay=0-sed=0"], launch=FakeFit()) == 2
+    assert command("sweep", str(file), "--run", "decay=0-sed=0", launch=FakeFit()) == 2
     assert f"but got 'decay=0-sed=0'. Did you mean `{ALL[0]}`?" in capsys.readouterr().err

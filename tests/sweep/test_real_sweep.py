@@ -8,8 +8,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.sweep.command import main
 from attree.sweep.plan import DEFAULT_METRICS
+from helpers.cli import command
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"
 
@@ -38,7 +38,7 @@ def test_sweep_of_real_fits(
     }
     Path("mini.yaml").write_text(yaml.safe_dump(content))
 
-    assert main(["mini.yaml", "--jobs", "2", "--folder", "out"]) == 1
+    assert command("sweep", "mini.yaml", "--jobs", "2", "--folder", "out") == 1
 
     assert "failed: dropout=2.0-seed=4" in capsys.readouterr().out
     assert "Expected argument `dropout`" in Path("out/mini/dropout=2.0-seed=4/output.log").read_text()

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.sweep.command import main
 from attree.sweep.summary import traded_metrics
+from helpers.cli import command
 
 QUALITY = "explain/gatt/weight/faithfulness"
 
@@ -38,7 +38,7 @@ def sweep(rates: list[float], *options: str) -> dict[str, list[int]]:
     """Run a sweep; the pictures of its own TensorBoard run, with the steps of each."""
     content = {"name": "study", "config": "base.yaml", "runs": [{"grid": {"lr": rates}}]}
     Path("sweep.yaml").write_text(yaml.safe_dump(content))
-    assert main(["sweep.yaml", *options], launch=fit) == 0
+    assert command("sweep", "sweep.yaml", *options, launch=fit) == 0
     board = Path("logs/sweeps/study/results")
     if not board.is_dir():
         return {}

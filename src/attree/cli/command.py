@@ -253,7 +253,7 @@ def silence_warnings() -> None:
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
 
 
-def run(arguments: list[str]) -> None:
+def run(arguments: list[str]) -> int:
     """Run fit, validate, test or predict. Classes of the user's are also looked for in the working folder."""
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # last: no file there may stand in for a package's
@@ -264,3 +264,4 @@ def run(arguments: list[str]) -> None:
             AttreeCLI(arguments, stop)
         except KeyboardInterrupt:
             exit_with_signal(stop.received, arguments, None)
+    return 0

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Sequence
-from importlib import import_module
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from lightning.pytorch.cli import LightningArgumentParser
@@ -18,17 +17,12 @@ from lightning.pytorch.cli import LightningArgumentParser
 from attree.cli import internals
 from attree.cli.choices import CHOICES, PREFIXES, class_options
 from attree.cli.command import DESCRIPTIONS, AttreeCLI
-from attree.cli.dispatch import COMMANDS, MODULES
+from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of, type_of
 from attree.cli.stop import StopSignal
 from attree.config_files import config_names, sweep_names
 from attree.errors import expect
 from attree.paper.tables import ITEMS
-
-DESCRIPTION = "Print a script with which a shell completes attree's commands, options and values."
-
-EPILOG = """bash, in ~/.bashrc:  source <(attree completion bash)
-zsh, in ~/.zshrc:    source <(attree completion zsh)"""
 
 SHELLS = {
     "bash": "",
@@ -68,23 +62,11 @@ complete -o default -F _attree attree"""
 """Where nothing matches, the shell completes file names."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `attree completion` with the arguments that follow it, and return its exit status."""
-    shell = _parser().parse_args(argv).shell
+def completion(shell: str) -> int:
+    """Print the script for a shell, and return the exit status."""
     expect(shell in SHELLS, "SHELL", " or ".join(SHELLS), shell)
     print(SHELLS[shell] + script())
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="attree completion",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("shell", metavar="SHELL", help=" or ".join(SHELLS))
-    return parser
 
 
 def script() -> str:
@@ -117,9 +99,7 @@ def script() -> str:
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command."""
     parsers: dict[str, argparse.ArgumentParser] = dict(training_parsers())
-    for command, path in MODULES.items():
-        module: ModuleType = import_module(path)
-        parsers[command] = module._parser()
+    parsers |= {name: command.parser() for name, command in COMMANDS.items() if command.parser is not None}
     return parsers
 
 

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-
 from attree.config_files import config_names, first_sentence, read_shipped, sweep_names
 
-DESCRIPTION = """List the configs that come with attree, with a sentence each, or print one of them.
 
-They are found by name wherever attree is installed; a local file of the same name wins."""
-
-EPILOG = """Run one:         attree fit --config infection
-Make it your own:  attree configs infection > mine.yaml, edit it, attree fit --config mine.yaml"""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `attree configs` with the arguments that follow it, and return its exit status."""
-    name = _parser().parse_args(argv).name
+def configs(name: str | None) -> int:
+    """Print one of the configs, or a list of all, and return the exit status."""
     print(_listed() if name is None else read_shipped(name), end="")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="attree configs",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the one to print (default: list all)")
-    return parser
 
 
 def _listed() -> str:

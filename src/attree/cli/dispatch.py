@@ -6,41 +6,21 @@ PyTorch and Lightning take seconds to import, which is too long to wait for a li
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from functools import partial
 
 from attree import __version__
+from attree.cli.commands import COMMANDS
 from attree.cli.failure import fail, failing_in_sentences
 from attree.cli.text_cache import show
 from attree.hints import did_you_mean
 from attree.processes import end_with_parent
-
-COMMANDS = {
-    "fit": "train a network, and follow how well its attention explains it",
-    "validate": "measure a trained network on the validation data",
-    "test": "measure a trained network on the test data",
-    "predict": "write a trained network's class probabilities to a file",
-    "explain": "look at the explanations of a finished run: scores, figures, a page",
-    "sweep": "fit one config many times, with different settings and seeds, and sum up",
-    "paper": "make the paper's tables and figures, beside the numbers that it prints",
-    "configs": "list the configs that come with attree, or print one",
-    "completion": "print a script with which bash or zsh completes commands and options",
-}
-
-MODULES = {
-    "explain": "attree.explain.command",
-    "sweep": "attree.sweep.command",
-    "paper": "attree.paper.command",
-    "configs": "attree.cli.configs",
-    "completion": "attree.cli.completion",
-}
-"""Where the commands are that are not LightningCLI's."""
 
 HELP = f"""usage: attree COMMAND [options]
 
 Train attention GNNs and measure, while they train, how well their attention explains them.
 
 commands:
-{chr(10).join(f"  {name:<11}{what}" for name, what in COMMANDS.items())}
+{chr(10).join(f"  {name:<11}{command.summary}" for name, command in COMMANDS.items())}
 
 options:
   -h, --help   show this text; `attree COMMAND --help` shows a command's options
@@ -70,18 +50,20 @@ def main(args: list[str] | None = None) -> None:
         print(f"attree {__version__}")
     elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
         with failing_in_sentences():
-            if first == "completion" or given[1:] in (["-h"], ["--help"]):
-                show(given, lambda: _run(first, given))
-            _run(first, given)
+            name = first if first in COMMANDS else "fit"  # options of LightningCLI may come before its command
+            command = partial(COMMANDS[name].run, given)
+            if _is_kept(name, given):
+                show(given, command)
+            status = command()
+            if COMMANDS[name].parser is not None:
+                raise SystemExit(status)
     else:
         got = f"but got {first!r}.{did_you_mean(first, COMMANDS)}" if first else "but got none; see attree --help."
         fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")
 
 
-def _run(command: str, given: list[str]) -> None:
-    """Import a command and run it."""
-    if command in MODULES:
-        raise SystemExit(import_module(MODULES[command]).main(given[1:]))
-    from attree.cli.command import run
-
-    run(given)
+def _is_kept(name: str, given: list[str]) -> bool:
+    """Whether what a command prints takes seconds to make, and is the same the next time."""
+    if given[1:] in (["-h"], ["--help"]):
+        return COMMANDS[name].parser is None
+    return name == "completion" or given == ["paper", "list"]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
 from torch_geometric.data import Batch
 
-from attree.attribution import DEFAULT_METHODS, METHODS, make_methods, method_label
+from attree.attribution import make_methods
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.evaluation.shard import Shard
@@ -22,10 +22,9 @@ from attree.explain.call_fingerprint import call_fingerprint
 from attree.explain.explained import Explained, explained_of
 from attree.explain.load_run import FinishedRun, load_run
 from attree.explain.parts import PartFolder
-from attree.explain.share import process_share
-from attree.explain.stream import write_parts
+from attree.explain.shard import process_shard, write_parts
 from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
-from attree.faithfulness import DEFAULT_PROTOCOLS, protocol_names, resolve_protocols
+from attree.faithfulness import resolve_protocols
 from attree.processes import terminate_as_interrupt
 from attree.report.style import count
 from attree.subject.diagnose import bypass_of, what_attention_misses
@@ -34,81 +33,107 @@ NO_PROTOCOLS = ["none"]
 PART_ROWS = 4_000_000
 JUDGED_PART_ROWS = 1_000_000
 
-DESCRIPTION = f"""Explain targets of a finished run: what each method says of the edges around them, and what reducing
-each edge's attention does to the prediction.
 
-Writes the folder OUT/scores, Parquet files that pandas.read_parquet, Polars and DuckDB read as one table: target,
-source, destination, a column of scores for each method and, for each protocol, dpc_, dne_ and changed_: how far the
-predicted class's probability drops, how the negative entropy changes and whether the class changes when the edge's
-attention is reduced. With protocols, a target's rows are all edges of its neighbourhood, with `--protocols none` those
-that carry a flow to it. Any number of targets takes bounded memory; a call that was stopped goes on where it was when
-it is given again. Under torchrun or SLURM every process writes its share of the files.
+def explain(
+    run: Path,
+    targets: str,
+    methods: Sequence[str],
+    protocols: Sequence[str],
+    allow: Sequence[str],
+    out: Path | None,
+    overwrite: bool,
+    by_neighbourhood: bool,
+    part_rows: int | None,
+    figures: int,
+    show: int,
+    seed: int,
+) -> int:
+    """Explain targets of a finished run, write what was found, and return the exit status.
 
-In one process the targets are also summed up, or {MOST_TARGETS} of them, drawn at random, if there are more:
-scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html, which opens in any browser; the strongest
-edges are printed."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `attree explain` with the arguments that follow it, and return its exit status."""
-    arguments = _parser().parse_args(argv)
+    Args:
+        run: The run's folder, or a checkpoint in it.
+        targets: Which ones, as `parse_targets` reads them.
+        methods: Names of attribution methods.
+        protocols: Names of reduction protocols; `none` alone stands for none.
+        allow: Classes beside attree's own that the run's config may use.
+        out: Folder to write to; None is `explain` in the run's.
+        overwrite: Replace what another call has left there.
+        by_neighbourhood: Never run the network on the whole graph.
+        part_rows: About how many rows a file has.
+        figures: How many targets are drawn.
+        show: Of how many the strongest edges are printed.
+        seed: Seed of random targets and scores.
+    """
+    expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     try:
         with terminate_as_interrupt():
-            return _explain(arguments)
+            made, loaded = make_methods(methods, seed=seed), load_run(run, allow=allow)
+            resolved = resolve_protocols([] if list(protocols) == NO_PROTOCOLS else protocols, loaded.net)
+            chosen = explained_of(loaded, targets, seed, made, resolved, by_neighbourhood=by_neighbourhood)
+            call = _Call(loaded, chosen, out or loaded.folder / "explain", by_neighbourhood, seed)
+            call.write(part_rows, overwrite, figures, show)
+            return 0
     except KeyboardInterrupt:
         print("attree: stopped; the same command goes on where it was.", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
-def _explain(arguments: argparse.Namespace) -> int:
-    expect(arguments.part_rows is None or arguments.part_rows >= 1, "part_rows", "an integer >= 1", arguments.part_rows)
-    for argument in ("figures", "show"):
-        expect(getattr(arguments, argument) >= 0, argument, "an integer >= 0", getattr(arguments, argument))
-    expect(len(arguments.protocols) > 0, "protocols", "names of protocols, or none", "nothing")
-    share = process_share()
-    methods = make_methods(arguments.methods, seed=arguments.seed)
-    run = load_run(arguments.run, allow=arguments.allow)
-    named = [] if arguments.protocols == NO_PROTOCOLS else arguments.protocols
-    protocols = resolve_protocols(named, run.net)
-    explained = explained_of(
-        run, arguments.targets, arguments.seed, methods, protocols, by_neighbourhood=arguments.by_neighbourhood
-    )
-    bounds = explained.bounds(arguments.part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
-    fingerprint = call_fingerprint(
-        run.module, explained.graphs, explained.ids, methods, protocols, bounds, arguments.by_neighbourhood
-    )
-    out = arguments.out or run.folder / "explain"
-    parts = PartFolder(out / "scores", fingerprint, len(bounds), share)
-    about = {
-        "run": str(run.folder),
-        "targets": explained.ids.numel(),
-        "methods": list(methods),
-        "protocols": [str(protocol) for protocol in protocols],
-    }
-    if parts.open(about, arguments.overwrite):
-        clear_summary(out)
-    console = Console(soft_wrap=True, highlight=False)
-    try:
-        summed_up = share.world_size == 1 and not arguments.by_neighbourhood
-        if summed_up:
-            few = _few(explained, arguments.seed)
-            summary = _evaluate(run, few, arguments.seed)
-            rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
-            written = write_parts(parts, bounds, rows)
-            summary.write(out, arguments.figures)
-            summary.show(console, arguments.show)
-        else:
-            _warn(explained, share, arguments.by_neighbourhood)
-            written = write_parts(parts, bounds, explained.table)
-    finally:
-        parts.close()
-    if summed_up and few is not explained:
-        console.print(
-            f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn at "
-            "random; the scores are of all."
+@dataclass(frozen=True)
+class _Call:
+    """One call of the command.
+
+    Attributes:
+        run: The run.
+        explained: What is explained of it.
+        out: Folder to write to.
+        by_neighbourhood: Whether the network never runs on the whole graph.
+        seed: Seed of the targets that are summed up, and of random scores.
+    """
+
+    run: FinishedRun
+    explained: Explained
+    out: Path
+    by_neighbourhood: bool
+    seed: int
+
+    def write(self, part_rows: int | None, overwrite: bool, figures: int, show: int) -> None:
+        """Write this process's parts of the dataset and, if there is no other process, the summary."""
+        explained, shard = self.explained, process_shard()
+        methods, protocols = explained.methods, explained.protocols
+        bounds = explained.bounds(part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
+        fingerprint = call_fingerprint(
+            self.run.module, explained.graphs, explained.ids, methods, protocols, bounds, self.by_neighbourhood
         )
-    _say(console, parts, written, out, summed_up)
-    return 0
+        parts = PartFolder(self.out / "scores", fingerprint, len(bounds), shard)
+        about = {
+            "run": str(self.run.folder),
+            "targets": explained.ids.numel(),
+            "methods": list(methods),
+            "protocols": [str(protocol) for protocol in protocols],
+        }
+        if parts.open(about, overwrite):
+            clear_summary(self.out)
+        console = Console(soft_wrap=True, highlight=False)
+        summed_up = shard.world_size == 1 and not self.by_neighbourhood
+        few = _few(explained, self.seed) if summed_up else explained
+        try:
+            if summed_up:
+                summary = _evaluate(self.run, few, self.seed)
+                rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
+                written = write_parts(parts, bounds, rows)
+                summary.write(self.out, figures)
+                summary.show(console, show)
+            else:
+                _warn(explained, shard, self.by_neighbourhood)
+                written = write_parts(parts, bounds, explained.table)
+        finally:
+            parts.close()
+        if few is not explained:
+            console.print(
+                f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn "
+                "at random; the scores are of all."
+            )
+        _say(console, parts, written, self.out, summed_up)
 
 
 def _few(explained: Explained, seed: int) -> Explained:
@@ -147,9 +172,9 @@ def _reader(explained: Explained, evaluation: Evaluation) -> Callable[[int, int]
     return lambda begin, end: explained.evaluated_table(evaluation, begin, end)
 
 
-def _warn(explained: Explained, share: Shard, by_neighbourhood: bool) -> None:
+def _warn(explained: Explained, shard: Shard, by_neighbourhood: bool) -> None:
     """Say once what attention does not see; parts of a graph are checked where they are run on."""
-    if share.rank > 0 or by_neighbourhood:
+    if shard.rank > 0 or by_neighbourhood:
         return
     subject = explained.sample()
     for sentence in what_attention_misses(subject, bypass_of(subject)):
@@ -158,66 +183,17 @@ def _warn(explained: Explained, share: Shard, by_neighbourhood: bool) -> None:
 
 def _say(console: Console, parts: PartFolder, written: int, out: Path, summed_up: bool) -> None:
     """Say what is where, and what is not there."""
-    share = parts.share
+    shard = parts.shard
     found, rows = parts.count()
     whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
     own = (
-        f"Process {share.rank + 1} of {share.world_size} wrote {count(written, 'part')}. "
-        if share.world_size > 1
+        f"Process {shard.rank + 1} of {shard.world_size} wrote {count(written, 'part')}. "
+        if shard.world_size > 1
         else ""
     )
     missing = f"{found} of {parts.num_parts} parts: other processes have theirs to write yet"
     console.print(f"{own}Scores: {parts.folder} ({whole or missing})")
     if summed_up:
         console.print(f"Metrics and figures: {out}\nPage: {out / 'page.html'}")
-    elif share.rank == 0:
+    elif shard.rank == 0:
         console.print("Metrics, figures and page are left out: they are for one process and one pass over the graph.")
-
-
-def _parser() -> argparse.ArgumentParser:
-    def words(text: str) -> list[str]:
-        return [part.strip() for part in text.split(",") if part.strip()]
-
-    parser = argparse.ArgumentParser(
-        prog="attree explain", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("run", type=Path, help="a run's folder (logs/infection/version_0) or its checkpoint")
-    parser.add_argument(
-        "--targets",
-        default="random:20",
-        help="ids and ranges (2,44,100-110), random:20, errors (misclassified; errors:20 draws some), truth, or all "
-        "(default: random:20)",
-    )
-    methods = ", ".join(f"{name} ({method_label(name)})" for name in METHODS)
-    parser.add_argument("--methods", type=words, default=list(DEFAULT_METHODS), help=f"of {methods}")
-    parser.add_argument(
-        "--protocols",
-        type=words,
-        default=list(DEFAULT_PROTOCOLS),
-        help=f"of {', '.join(protocol_names())}, or none for scores alone (default: {','.join(DEFAULT_PROTOCOLS)})",
-    )
-    parser.add_argument(
-        "--allow",
-        type=words,
-        action="extend",
-        default=[],
-        metavar="CLASS,...",
-        help="classes beside attree's own that the run's config may use, by import path: their code is run",
-    )
-    parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
-    parser.add_argument("--overwrite", action="store_true", help="replace what another call has left in the folder")
-    parser.add_argument(
-        "--by_neighbourhood",
-        action="store_true",
-        help="run the network on neighbourhoods of targets: for graphs that fit no single forward pass; scores alone",
-    )
-    parser.add_argument(
-        "--part_rows",
-        type=int,
-        default=None,
-        help=f"about how many rows a file has (default: {PART_ROWS:,}, or {JUDGED_PART_ROWS:,} with protocols)",
-    )
-    parser.add_argument("--figures", type=int, default=5, help="targets drawn as case studies (default: 5)")
-    parser.add_argument("--show", type=int, default=3, help="targets whose edges are printed (default: 3)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random targets and scores (default: 0)")
-    return parser

@@ -39,17 +39,17 @@ class PartFolder:
         folder: Where they are.
         fingerprint: Hashes of all that the parts depend on, by name.
         num_parts: How many there are.
-        share: Which of them are this process's.
+        shard: Which of them are this process's.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, share: Shard) -> None:
+    def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, shard: Shard) -> None:
         self.folder = folder
         self.num_parts = num_parts
-        self.share = share
+        self.shard = shard
         self._fingerprint = dict(fingerprint)
         self._mark = hashlib.sha256(json.dumps([FORMAT, self._fingerprint], sort_keys=True).encode()).hexdigest()
         self._unfinished = folder.with_name(f".{folder.name}_unfinished")
-        self._lock = FolderLock(self._unfinished / f"share_{share.rank}_of_{share.world_size}")
+        self._lock = FolderLock(self._unfinished / f"share_{shard.rank}_of_{shard.world_size}")
 
     def open(self, about: Mapping[str, Any], overwrite: bool = False) -> bool:
         """Begin, or go on where parts of the same call are; what belongs to another call is refused.
@@ -82,7 +82,7 @@ class PartFolder:
         return replaced
 
     def close(self) -> None:
-        """Let another process have this share."""
+        """Let another process have this shard."""
         with FolderLock(self._unfinished, patience=PATIENCE):
             self._lock.release()
             with suppress(ArgumentError, OSError):  # others are at work
@@ -91,7 +91,7 @@ class PartFolder:
 
     def missing(self) -> list[int]:
         """Numbers of this process's parts that are not there, or damaged, which is said."""
-        numbers = range(self.share.rank, self.num_parts, self.share.world_size)
+        numbers = range(self.shard.rank, self.num_parts, self.shard.world_size)
         return [number for number in numbers if not self._is_whole(number)]
 
     def count(self) -> tuple[int, int]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
 
-from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.explain.explained import Explained
 from attree.explain.figures import draw_figures
 from attree.explain.load_run import FinishedRun
-from attree.explain.top_edges import top_edges_table
 from attree.faithfulness import reduce_attention
 from attree.files import replacing
 from attree.metrics_file import read_metrics
@@ -25,6 +28,8 @@ MOST_TARGETS = MAX_TARGETS
 """Targets up to which there is a summary: as many as a page shows."""
 
 FORMATS = (".png", ".svg")
+MOST_EDGES = 8
+CHANGED = "*: the predicted class changes"
 OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "scores_*.npz")
 
 
@@ -95,6 +100,48 @@ class Summary:
             curves=read_curves(self.run.folder),
             summary={"run": str(self.run.folder)} | accuracy,
         )
+
+
+def top_edges_table(
+    evaluation: Evaluation,
+    ids: Tensor,
+    labels: Tensor,
+    count: int,
+    first_nodes: Tensor | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Iterator[Table]:
+    """One table each for the first few targets: edges by the first method's score, and what reducing each does.
+
+    Args:
+        evaluation: The result.
+        ids: What the targets are called.
+        labels: Their true classes.
+        count: How many targets.
+        first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
+        class_names: What classes are called; by default their numbers.
+    """
+    pairs, bounds = evaluation.pairs, evaluation.pairs.ptr.tolist()
+    first = next(iter(evaluation.pair_scores))
+    for position, name in enumerate(ids[:count].tolist()):
+        part = slice(bounds[position], bounds[position + 1])
+        strongest = evaluation.pair_scores[first][part].argsort(descending=True)[:MOST_EDGES] + part.start
+        true = TargetLabels(class_names=class_names).class_name(int(labels[position]))
+        title = Text(f"Target {name}, true class {true}", style="bold")
+        table = Table(title=title, caption=CHANGED if evaluation.reductions else None, padding=(0, 1, 0, 0))
+        first_node = 0 if first_nodes is None else int(first_nodes[position])
+        table.add_column("edge", no_wrap=True)
+        for method in evaluation.pair_scores:
+            words = evaluation.labels.get(method, method).replace(" ", "\n")
+            table.add_column(Text(words), justify="right")
+        for protocol in evaluation.reductions:
+            table.add_column(Text(f"dPC\n{protocol}"), justify="right")
+        for pair in strongest.tolist():
+            source, destination = (pairs.graph.edge_index[:, pairs.edges[pair]] - first_node).tolist()
+            cells = [f"{float(scores[pair]):.4f}" for scores in evaluation.pair_scores.values()]
+            for reduction in evaluation.reductions.values():
+                cells.append(f"{float(reduction.delta_pc[pair]):+.4f}{'*' if bool(reduction.changed[pair]) else ' '}")
+            table.add_row(f"{source} -> {destination}", *cells)
+        yield table
 
 
 def clear_summary(out: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -25,92 +23,59 @@ from attree.paper.summary import write_summary
 from attree.paper.tables import ITEMS
 from attree.processes import terminate_as_interrupt
 
-DESCRIPTION = """Make the paper's tables and figures, beside the numbers that it prints.
 
-NAME is one of those that `attree paper list` shows, or `all`. Networks are trained by the paper's recipes, and what is
-finished is kept under all that determines it: the same command goes on where it was stopped, and does again only what
-code, data or libraries have changed for."""
-
-EPILOG = """Start with:  attree paper list
-             attree paper faithfulness --datasets cora,citeseer --seeds 1
-             attree paper all --profile quick"""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `attree paper` with the arguments that follow it, and return its exit status.
+def paper(
+    name: str,
+    profile: str,
+    datasets: Sequence[str] | None,
+    models: Sequence[str] | None,
+    seeds: int | None,
+    protocols: Sequence[str],
+    jobs: int,
+    out: Path,
+    root: str | None,
+    targets: int,
+    epochs: int | None,
+) -> int:
+    """Make tables and figures of the paper, and return the exit status.
 
     Args:
-        argv: Arguments; those of the process if None.
+        name: Which one; `all`, or `list` to print their names.
+        profile: `quick` or `full`.
+        datasets: Names of datasets; None for all.
+        models: Names of networks; None for all.
+        seeds: Networks that numbers are averaged over; None for as many as the profile says.
+        protocols: Names of reduction protocols.
+        jobs: Cells at a time.
+        out: Folder of what is made.
+        root: Data folder; None for the default one.
+        targets: Nodes that are explained for faithfulness.
+        epochs: Epochs of training; None for those of the recipes.
     """
-    arguments = _parser().parse_args(argv)
     console = Console()
-    if arguments.name == "list":
+    if name == "list":
         _list(console)
         return 0
-    try:
-        options = _options(arguments)
-        items = _items(arguments.name)
-    except AttreeError as error:
-        print(f"attree: error: {error}", file=sys.stderr)
-        return 2
+    quick = profile == "quick"
+    options = Options(
+        datasets=None if datasets is None else tuple(resolve_name(one, DATASETS) for one in datasets),
+        models=None if models is None else tuple(resolve_name(one, MODELS) for one in models),
+        seeds=seeds if seeds is not None else 1 if quick else 3,
+        protocols=tuple(protocols),
+        quick=quick,
+        epochs=epochs,
+        targets=targets,
+        root=str(data_folder()) if root is None else root,
+        out=out,
+        jobs=jobs,
+    )
+    items = _items(name)
     try:
         with terminate_as_interrupt():
             return _make(items, options, console)
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on with the cells that are not finished.")
         return 130
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="attree paper",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def names(text: str) -> tuple[str, ...]:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-
-    parser.add_argument("name", metavar="NAME", help="a table or figure, `all`, or `list` to see their names")
-    parser.add_argument(
-        "--profile", choices=("quick", "full"), default="full", help="quick: one seed, smaller versions"
-    )
-    parser.add_argument("--datasets", type=names, help="names of datasets, separated by commas (default: all it has)")
-    parser.add_argument("--models", type=names, help="names of networks, separated by commas (default: all it has)")
-    parser.add_argument("--seeds", type=int, help="networks that numbers are averaged over (default: 3, quick: 1)")
-    parser.add_argument(
-        "--protocols",
-        type=names,
-        default=("authors", "coefficient", "weight", "removal"),
-        help="reduction protocols, separated by commas (default: authors,coefficient,weight,removal)",
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="cells at a time (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("logs/paper"), help="where all goes (default: logs/paper)")
-    parser.add_argument("--root", default=str(data_folder()), help="data folder (default: $ATTREE_DATA, or data)")
-    parser.add_argument("--targets", type=int, default=100, help="nodes explained for faithfulness (default: 100)")
-    parser.add_argument("--epochs", type=int, help="train as many epochs, not the recipe's: for trying things out")
-    return parser
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    quick = arguments.profile == "quick"
-
-    def resolved(given: tuple[str, ...] | None, known: tuple[str, ...]) -> tuple[str, ...] | None:
-        return None if given is None else tuple(resolve_name(name, known) for name in given)
-
-    return Options(
-        datasets=resolved(arguments.datasets, DATASETS),
-        models=resolved(arguments.models, MODELS),
-        seeds=arguments.seeds if arguments.seeds is not None else 1 if quick else 3,
-        protocols=arguments.protocols,
-        quick=quick,
-        epochs=arguments.epochs,
-        targets=arguments.targets,
-        root=arguments.root,
-        out=arguments.out,
-        jobs=arguments.jobs,
-    )
 
 
 def _items(name: str) -> list[Item]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from attree.errors import ArgumentError, AttreeError
+from attree.errors import ArgumentError, expect
 from attree.hints import did_you_mean
 from attree.lock import FolderLock
 from attree.processes import terminate_as_interrupt
@@ -34,58 +33,44 @@ from attree.sweep.summary import MEANS, summarise, summary_table
 FAILURES_ALIKE = 3
 """After as many runs that all failed for the same reason, a sweep stops."""
 
-DESCRIPTION = """Fit one config many times, with different settings and seeds, and sum up what came out.
 
-Each run is an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Runs that are
-finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv, a
-table with mean and standard deviation over the seeds (also as means.csv), and two figures are made: results.png
-(metrics against settings) and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page
-of images. If runs failed, the exit status is 1, and their reasons and logs are named; if the first three fail for the
-same reason, the sweep stops there."""
-
-EPILOG = """Start with:    attree sweep regularization
-On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
-               attree sweep FILE --collect     (when the jobs are through)
-
-The comments of that file explain what a sweep file can say: attree configs regularization"""
-
-
-def main(argv: Sequence[str] | None = None, launch: Launch | None = None) -> int:
-    """Run `attree sweep` with the arguments that follow it, and return its exit status.
+def sweep(
+    file: Path, jobs: int, folder: Path, dry_run: bool, run: str | None, collect: bool, launch: Launch | None = None
+) -> int:
+    """Do the runs of a sweep file, sum them up, and return the exit status.
 
     Args:
-        argv: Arguments; those of the process if None.
+        file: The file, or the name of one that comes with attree.
+        jobs: Runs at a time.
+        folder: Where the sweep's folder is.
+        dry_run: Print a shell command for each unfinished run instead.
+        run: Id of the only run to do; None does all.
+        collect: Do no run, only sum up.
         launch: How to do one run; as a process of its own if None.
     """
-    arguments = _parser().parse_args(argv)
-    try:
-        return _sweep(load_plan(arguments.file), arguments, launch)
-    except AttreeError as error:
-        print(f"attree: error: {error}", file=sys.stderr)
-        return 2
-
-
-def _sweep(plan: Plan, arguments: argparse.Namespace, launch: Launch | None) -> int:
-    if arguments.dry_run:
-        _show_commands(plan, arguments.file, arguments.folder)
+    asked = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
+    expect(len(asked) <= 1, "run", "given without --dry_run and --collect", " ".join(asked))
+    plan = load_plan(file)
+    if dry_run:
+        _show_commands(plan, file, folder)
         return 0
     console = Console()
     outcomes: list[Outcome] = []
-    if not arguments.collect:
-        runs = plan.runs if arguments.run is None else [_chosen_run(plan, arguments.run)]
+    if not collect:
+        runs = plan.runs if run is None else [_chosen_run(plan, run)]
         # Jobs of a scheduler do their runs side by side; a whole sweep is alone.
-        alone = FolderLock(arguments.folder / plan.name) if arguments.run is None else nullcontext()
+        alone = FolderLock(folder / plan.name) if run is None else nullcontext()
         processes = Processes()
         try:
             with alone, terminate_as_interrupt():
-                outcomes = _do_runs(plan, runs, arguments.folder, arguments.jobs, launch or processes.launch, console)
+                outcomes = _do_runs(plan, runs, folder, jobs, launch or processes.launch, console)
         except KeyboardInterrupt:
             console.print("Stopped. The same command goes on with the runs that are not finished.")
             return 130
         finally:
             processes.stop()
-    if arguments.run is None:
-        _show_summary(plan, arguments.folder, console)
+    if run is None:
+        _show_summary(plan, folder, console)
     return _show_failures(outcomes, console)
 
 
@@ -96,31 +81,6 @@ def _chosen_run(plan: Plan, run_id: str) -> Run:
             f"Expected argument `run` to be a run of {plan.name}, but got {run_id!r}.{did_you_mean(run_id, by_id)}"
         )
     return by_id[run_id]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="attree sweep",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("file", type=Path, help="sweep file (YAML), or a name that `attree configs` lists")
-    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="runs at a time (default: 1)")
-    parser.add_argument(
-        "--folder", type=Path, default=Path("logs/sweeps"), help="where <name>/<run id> go (default: logs/sweeps)"
-    )
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
-    only.add_argument("--run", metavar="ID", help="do one run alone, which is what those commands do")
-    only.add_argument("--collect", action="store_true", help="only sum up the runs that are finished")
-    return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer >= 1, but got {text!r}")
-    return int(text)
 
 
 def _show_commands(plan: Plan, file: Path, folder: Path) -> None:

@@ -61,7 +61,8 @@ def summarise(plan: Plan, folder: Path) -> Summary | None:
     """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
 
     `results.csv` holds all runs, `means.csv` the means over seeds. `results.png` shows metrics against settings,
-    `pareto.png` explanation quality against accuracy; both are there as SVG too, and in TensorBoard, under the run `results`.
+    `pareto.png` explanation quality against accuracy; both are there as SVG too, and in TensorBoard, under the
+    run `results`.
     """
     results = collect(plan, folder)
     if results.empty:

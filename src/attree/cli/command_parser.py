@@ -1,0 +1,88 @@
+"""The parser of the commands that are not LightningCLI's: explain, sweep, paper, configs and completion.
+
+It imports nothing but the standard library, so that `--help` answers at once. Mistakes are answered in one sentence,
+and lists are written `a,b` or `[a,b]`, as in `attree fit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from attree.cli.failure import fail
+from attree.hints import did_you_mean
+
+
+class CommandParser(argparse.ArgumentParser):
+    """argparse's, with line breaks kept in descriptions, no abbreviations, and errors of one sentence.
+
+    Args:
+        name: The command.
+        description: What it does.
+        epilog: Examples.
+    """
+
+    def __init__(self, name: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"attree {name}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self._options: list[str] = []
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """Add an argument, which must be explained."""
+        assert settings.get("help"), names
+        action = super().add_argument(*names, **settings)
+        vars(self).setdefault("_options", []).extend(action.option_strings)  # argparse adds --help before this class
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, then exit with status 2."""
+        fail(self._sentence(message))
+
+    def _sentence(self, message: str) -> str:
+        if found := re.match(r"unrecognized arguments: (-\S+)", message):
+            name = found[1].partition("=")[0]
+            return f"There is no argument `{name}`.{did_you_mean(name, self._options)}"
+        if found := re.match(r"unrecognized arguments: (.*)", message):
+            return f"Expected nothing behind the arguments of {self.prog}, but got {found[1]!r}."
+        if found := re.match(r"the following arguments are required: (.*)", message):
+            return f"Expected `{found[1].replace(', ', '` and `')}` to be given: see {self.prog} --help."
+        if found := re.match(r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", message):
+            choices = found[3].replace("'", "").replace(", ", " or ")
+            return f"Expected argument `{_plain(found[1])}` to be {choices}, but got {found[2]}."
+        if found := re.match(r"argument (\S+): (to be .*)", message):
+            return f"Expected argument `{_plain(found[1])}` {found[2]}"
+        if found := re.match(r"argument (\S+): expected one argument", message):
+            return f"Expected argument `{_plain(found[1])}` to have a value, but got none."
+        return message
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("--")
+
+
+def word_list(text: str) -> list[str]:
+    """The words of a list, as users write it.
+
+    >>> word_list("gatt, avgatt"), word_list("[gatt,'avgatt']"), word_list("")
+    (['gatt', 'avgatt'], ['gatt', 'avgatt'], [])
+    """
+    inside = text.strip().removeprefix("[").removesuffix("]")
+    return [word for part in inside.split(",") if (word := part.strip().strip("'\""))]
+
+
+def integer(at_least: int) -> Callable[[str], int]:
+    """A type of arguments: integers from a number on."""
+
+    def read(text: str) -> int:
+        if re.fullmatch(r"[+-]?\d+", text.strip()) is None or int(text) < at_least:
+            raise argparse.ArgumentTypeError(f"to be an integer >= {at_least}, but got {text!r}.")
+        return int(text)
+
+    return read

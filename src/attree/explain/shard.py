@@ -1,0 +1,79 @@
+"""This process's shard of a dataset, where torchrun or SLURM started several processes, and how it is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+import pyarrow as pa
+
+from attree.attribution.posthoc.progress_bar import progress_bar
+from attree.errors import ArgumentError
+from attree.evaluation.shard import Shard
+from attree.explain.parts import PartFolder
+
+INTERACTIVE = ("bash", "interactive")
+"""Names of SLURM jobs that are a shell: one process, whatever the variables say of tasks."""
+
+
+def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
+    """This process's shard: `RANK` of `WORLD_SIZE`, or `SLURM_PROCID` of the step's tasks, or all of it.
+
+    Processes need not know one another: each takes every n-th part.
+
+    Args:
+        environment: Variables; None takes those of the process.
+
+    >>> process_shard({"RANK": "1", "WORLD_SIZE": "4"})
+    Shard(rank=1, world_size=4)
+    >>> process_shard({})
+    Shard(rank=0, world_size=1)
+    """
+    given = os.environ if environment is None else environment
+    if "RANK" in given or "WORLD_SIZE" in given:
+        return _shard(given, "RANK", "WORLD_SIZE")
+    if "SLURM_PROCID" in given and given.get("SLURM_JOB_NAME") not in INTERACTIVE:
+        # Those of `srun`, where it differs from what was asked for as a whole.
+        return _shard(given, "SLURM_PROCID", next(name for name in _TASKS if name in given or name == _TASKS[-1]))
+    return Shard()
+
+
+_TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+
+
+def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
+    try:
+        rank, size = int(given[rank_name]), int(given[size_name])
+    except (KeyError, ValueError) as error:
+        raise ArgumentError(
+            f"Expected the variables {rank_name} and {size_name} to be this process's number and how many there are, "
+            f"but got {given.get(rank_name)!r} and {given.get(size_name)!r}."
+        ) from error
+    if not 0 <= rank < size:
+        raise ArgumentError(f"Expected the variable {rank_name} to be in [0, {size_name}), but got {rank} of {size}.")
+    return Shard(rank, size)
+
+
+def write_parts(parts: PartFolder, bounds: list[tuple[int, int]], table: Callable[[int, int], pa.Table]) -> int:
+    """Write what is missing, while a bar in the first process counts targets and tells the time left.
+
+    Memory is that of one part: it is dropped before the next is made.
+
+    Args:
+        parts: The folder.
+        bounds: Which targets make each part.
+        table: Gives the rows of targets `begin` to `end`.
+
+    Returns:
+        How many parts were written.
+    """
+    missing = parts.missing()
+    total = sum(end - begin for begin, end in (bounds[number] for number in missing))
+    bar = progress_bar("Explaining", total) if parts.shard.rank == 0 else nullcontext(lambda done: None)
+    with bar as advance:
+        for number in missing:
+            begin, end = bounds[number]
+            parts.write(number, table(begin, end))
+            advance(end - begin)
+    return len(missing)

@@ -1,0 +1,89 @@
+"""The commands beside LightningCLI's: what they say of themselves, how they take lists, what they refuse."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attree import attribution, faithfulness
+from attree.cli import commands
+from attree.cli.command_parser import word_list
+from attree.cli.commands import COMMANDS
+from attree.cli.internals import actions_of
+from helpers.cli import refusal
+
+PARSERS = {name: command.parser for name, command in COMMANDS.items() if command.parser is not None}
+
+
+def function_of(name: str) -> Any:
+    module, _, function = COMMANDS[name].function.partition(":")
+    return getattr(import_module(module), function)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_every_argument_is_explained_and_is_one_of_the_function(name: str) -> None:
+    actions = [action for action in actions_of(PARSERS[name]()) if action.dest != "help"]
+    assert all(action.help for action in actions)
+    parameters = inspect.signature(function_of(name)).parameters
+    required = [one.name for one in parameters.values() if one.default is inspect.Parameter.empty]
+    assert sorted(action.dest for action in actions) == sorted(required)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_function(name: str) -> None:
+    assert callable(function_of(name))
+
+
+def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
+    assert {name: attribution.method_label(name) for name in attribution.METHODS} == commands.METHODS
+    assert set(faithfulness.protocol_names()) == set(commands.PROTOCOLS)
+    assert tuple(attribution.DEFAULT_METHODS) == commands.DEFAULT_METHODS
+    assert tuple(faithfulness.DEFAULT_PROTOCOLS) == commands.DEFAULT_PROTOCOLS
+
+
+@pytest.mark.parametrize("text", ["a,b", "[a,b]", " [ a , b ] ", "['a', \"b\"]", "a,b,"])
+def test_a_list_is_written_alike_everywhere(text: str) -> None:
+    assert word_list(text) == ["a", "b"]
+    for command, option in (
+        ("explain", "methods"),
+        ("explain", "protocols"),
+        ("paper", "datasets"),
+        ("paper", "models"),
+    ):
+        parsed = PARSERS[command]().parse_args(["x", f"--{option}={text}"])
+        assert getattr(parsed, option) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["explain"], "Expected `run` to be given: see attree explain --help."),
+        (["explain", "x", "--method", "gatt"], "There is no argument `--method`. Did you mean `--methods`?"),
+        (["explain", "x", "--figures=-1"], "Expected argument `figures` to be an integer >= 0, but got '-1'."),
+        (["explain", "x", "--part_rows", "0"], "Expected argument `part_rows` to be an integer >= 1, but got '0'."),
+        (["explain", "x", "--seed"], "Expected argument `seed` to have a value, but got none."),
+        (["sweep", "x", "--jobs", "many"], "Expected argument `jobs` to be an integer >= 1, but got 'many'."),
+        (
+            ["sweep", "x", "--dry_run", "--collect"],
+            "`run` to be given without --dry_run and --collect, but got '--dry_run",
+        ),
+        (["sweep", "x", "y"], "Expected nothing behind the arguments of attree sweep, but got 'y'."),
+        (["paper", "all", "--profile", "slow"], "Expected argument `profile` to be quick or full, but got 'slow'."),
+        (["configs", "infectoin"], "but got 'infectoin'. Did you mean `infection`?"),
+        (["completion", "fish"], "Expected argument `SHELL` to be bash or zsh, but got 'fish'."),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert sentence in refusal(arguments, capsys)
