@@ -81,7 +81,7 @@ def check_chain(model: nn.Module, run: Callable[[], Any], records: Records, call
 
 
 def _no_chain(records: Records, before: int, after: int, output: Any) -> UnsupportedModelError:
-    """The refusal of two calls that the output depends on, but of which one does not feed the other."""
+    """The error for two calls that the output depends on, where one does not feed the other."""
     several = "" if isinstance(output, Tensor) else " (all that the model returns counts)"
     return UnsupportedModelError(
         "Expected attention layers that form a chain, each working on what the one before it returned, but "

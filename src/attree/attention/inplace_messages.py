@@ -20,7 +20,7 @@ _PLAIN = (GATConv.message, GATv2Conv.message)
 
 @contextmanager
 def inplace_messages(model: nn.Module) -> Iterator[None]:
-    """Let a model's GATConv and GATv2Conv weigh their messages in place while the block runs; the numbers are the same.
+    """While open, GATConv and GATv2Conv of a model multiply messages in place; the numbers stay the same.
 
     Args:
         model: The model. Subclasses with messages of their own, and passes with gradients, are as ever.

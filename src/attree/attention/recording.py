@@ -34,9 +34,8 @@ class LayerRecord:
         propagations: How often it passed messages.
         edge_index: The edges it passed them along.
         output: What it returned for the nodes.
-        fed_by: Calls whose outputs its features were computed from, not counting those before these; None if this
-            was not followed.
-        uses: The same for all its arguments, and the calls inside it.
+        fed_by: Indices of the calls that directly produced this call's features; None if this was not followed.
+        uses: Indices of the calls that directly produced any of its arguments, and of the calls inside it.
     """
 
     conv: MessagePassing
@@ -56,7 +55,7 @@ class LayerRecord:
 
 
 class Records(list[LayerRecord]):
-    """One record per call of an attention convolution, in the order of calls, and what follows the calls' outputs."""
+    """One record per call of an attention convolution, in the order of calls, and the provenance of their outputs."""
 
     def __init__(self, provenance: Provenance | None = None) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ Names = frozenset[str]
 
 
 class SoftmaxPatch:
-    """What one convolution is shown instead of PyG's softmax and of all that leads to it.
+    """Replaces PyG's softmax in the methods of one convolution.
 
     Args:
         conv: The convolution.
