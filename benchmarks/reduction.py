@@ -38,6 +38,7 @@ from attree.data import Arxiv, Planetoid
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction
 from attree.faithfulness.protocol import reduced_softmax
 from attree.models import GAT
+from attree.subject import Subject
 from timing import best
 
 T = TypeVar("T")
@@ -111,10 +112,12 @@ def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, co
     for name, net in nets.items():
 
         def ours(net: nn.Module = net) -> Reduction:
-            return ExactReducer(net, data.x, data.edge_index, graph=graph).reduce(pairs, PROTOCOL)
+            subject = Subject.of(net, data.x, data.edge_index, graph=graph)
+            return ExactReducer(subject).record().reduce(pairs, PROTOCOL)
 
         def copies(net: nn.Module = net) -> Reduction:
-            return CopiesReducer(net, data.x, data.edge_index, graph=graph).reduce(some, PROTOCOL)
+            subject = Subject.of(net, data.x, data.edge_index, graph=graph)
+            return CopiesReducer(subject).record().reduce(some, PROTOCOL)
 
         def forward(net: nn.Module = net) -> Tensor:
             with torch.no_grad():
@@ -189,8 +192,8 @@ def arxiv(root: str, num_layers: int, count: int, table: Table, repeats: int, co
         pairs = subgraph_pairs(graph, random_targets(data.num_nodes, count), num_layers)
         with Progress(console=console, transient=True) as bar:
             task = bar.add_task(f"Arxiv, {num_layers} layers", total=None)
-            reducer = ExactReducer(net, x, data.edge_index, graph=graph)
-            return pairs, reducer.reduce(
+            recorded = ExactReducer(Subject.of(net, x, data.edge_index, graph=graph)).record()
+            return pairs, recorded.reduce(
                 pairs, PROTOCOL, progress=lambda done, total: bar.update(task, completed=done, total=total)
             )
 

@@ -137,8 +137,7 @@ def from_scratch(case: Case, method: AttributionMethod, targets: Tensor) -> Call
     """A method's whole work: forward pass, training if any, scores."""
 
     def run() -> Any:
-        case.subject.forget()
-        return method.attribute(case.subject, targets)
+        return method.attribute(case.subject.fresh(), targets)
 
     return run
 
@@ -148,15 +147,15 @@ def large_seconds(case: Case, name: str, edges: Tensor, sample: int) -> float:
     count = FEW_TARGETS.get(name, sample)
     share = float(edges[:count].sum()) / float(edges.sum())
     method = METHODS[name]()
-    training = 0.0
+    training, subject = 0.0, case.subject
     if isinstance(method, TrainedMethod):
         few, full = FEW_EPOCHS[name], method.settings()["epochs"]
         short = make(name, epochs=few)
         assert isinstance(short, TrainedMethod)
-        case.subject.forget()
-        training = timed(lambda: short.fitted(case.subject))[0] * full / few
+        subject = case.subject.fresh()
+        training = timed(lambda: short.fitted(subject))[0] * full / few
         method = short
-    return training + timed(lambda: method.attribute(case.subject, case.targets[:count]))[0] / share
+    return training + timed(lambda: method.attribute(subject, case.targets[:count]))[0] / share
 
 
 def pyg_seconds(case: Case, name: str, sample: int) -> float | None:
@@ -173,11 +172,11 @@ def pyg_seconds(case: Case, name: str, sample: int) -> float | None:
     )
     count = case.targets.numel()
     chosen = case.targets[torch.randperm(count, generator=torch.Generator().manual_seed(0))[:sample]].tolist()
-    inputs = case.subject.inputs
+    call = case.subject.call
 
     def run() -> None:
         for target in chosen:
-            explainer(inputs.x, inputs.edge_index, index=target)
+            explainer(call.x, call.edge_index, index=target)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -27,6 +27,7 @@ from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.models import GAT
 from attree.report.style import INK, LOOKS, MUTED, VERMILION, Look, new_figure, panel_grid, plain_axes
+from attree.subject import Subject
 from timing import best
 
 DEGREE, FEATURES, CLASSES = 10, 128, 40
@@ -70,13 +71,12 @@ def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
 
     pairs, reducer = (
         subgraph_pairs(looped, nodes, net.num_layers),
-        ExactReducer(net, graph.x, graph.edge_index, graph=looped),
+        ExactReducer(Subject.of(net, graph.x, graph.edge_index, graph=looped)),
     )
-    reducer.reduce(pairs, PROTOCOLS["weight"])
+    reducer.record().reduce(pairs, PROTOCOLS["weight"])
 
     def reduce() -> None:
-        reducer.forget()
-        reducer.reduce(pairs, PROTOCOLS["weight"])
+        reducer.record().reduce(pairs, PROTOCOLS["weight"])
 
     return scored, best(reduce, 3)[0], scores
 

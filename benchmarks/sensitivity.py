@@ -72,7 +72,7 @@ def pyg_graph_mask(case: Case, seed: int) -> tuple[Tensor, bool]:
         made[:] = [parameter.detach().clone() for parameter in algorithm.gates.parameters()]
 
     algorithm._set_masks = remember
-    mask = explainer(case.subject.inputs.x, edges, index=case.targets).edge_mask
+    mask = explainer(case.subject.call.x, edges, index=case.targets).edge_mask
     changed = any(not torch.equal(a, b) for a, b in zip(made, algorithm.gates.parameters(), strict=True))
     assert isinstance(mask, Tensor)
     return mask.detach(), changed
@@ -85,7 +85,7 @@ def true_class_gradients(case: Case, labels: Tensor, pairs: Pairs) -> Tensor:
         conv.add_self_loops = False
     mask = torch.ones(edges.shape[1], requires_grad=True)
     set_masks(net, mask, edges, apply_sigmoid=False)
-    outputs = net(case.subject.inputs.x, edges)
+    outputs = net(case.subject.call.x, edges)
     parts = []
     for number, target in enumerate(pairs.targets.tolist()):
         (gradient,) = torch.autograd.grad(outputs[target, labels[target]], mask, retain_graph=True)

@@ -20,11 +20,11 @@ from torch_geometric.nn import GAT
 import attree
 from attree.attribution import GAtt
 from attree.faithfulness import reduce_attention
-from attree.faithfulness.choose import make_reducer
 from attree.faithfulness.exact.algebra.registry import ALGEBRAS
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.reducers import any_pass
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
@@ -102,7 +102,7 @@ def test_a_convolution_for_the_exact_engine(page: dict[str, Any], graph: Data) -
     model = randomize(Net(), 0, 0.5).double().eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert isinstance(make_reducer(model, graph.x, graph.edge_index), ExactReducer)
+        assert isinstance(any_pass(model, graph.x, graph.edge_index).engine, ExactReducer)
     subject = Subject.of_data(model, graph)
     pairs = attree.evaluate(model, graph, targets="all", methods=[GAtt()]).pairs
     exact = reduce_attention(model, graph.x, graph.edge_index, pairs, "removal")

@@ -16,8 +16,8 @@ from attree.attribution import METHODS, FlowMethod, GAtt, Pairs, make_methods, s
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.flows import Frontier, Walk, walk_back
 from attree.attribution.pair_walk import PairWalk
-from attree.attribution.start import Start
 from attree.errors import ArgumentError
+from attree.subject.roots import Roots
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows
 
@@ -147,7 +147,7 @@ def test_pairs_of_another_graph_or_depth_are_refused() -> None:
             method.score_pairs(attention, subgraph_pairs(other, 2, 2))
 
 
-def levels_by_matrices(case: Case, start: Start, weights: list[Tensor]) -> np.ndarray:
+def levels_by_matrices(case: Case, start: Roots, weights: list[Tensor]) -> np.ndarray:
     """r_m of every target and node, [L, T, N], first layer first: rows times matrices, from the last layer down."""
     r = np.zeros((start.targets.numel(), case.num_nodes))
     np.add.at(r, (start.owner.numpy(), start.node.numpy()), start.weight.numpy())
@@ -177,7 +177,7 @@ def test_a_walk_pulled_again_is_a_product_of_matrices_each_time(case: Case, data
     owner, nodes = torch.tensor(entries, dtype=torch.int64).reshape(-1, 2).T
     generator = torch.Generator().manual_seed(0)
     share = torch.rand(len(entries), generator=generator, dtype=torch.float64)
-    start = Start(torch.arange(len(chosen)), owner, nodes, share)
+    start = Roots(torch.arange(len(chosen)), owner, nodes, share)
     walk = Walk.of(graph, start, num_layers)
     ones = replace(start, weight=torch.ones_like(share))
     used = [torch.tensor(layer).double() for layer in case.used]

@@ -19,9 +19,10 @@ from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
 from attree.callbacks import ExplainCallback, LastCheckpoint
 from attree.data import Infection
 from attree.errors import ArgumentError
-from attree.faithfulness import make_reducer, reduce_attention
+from attree.faithfulness import reduce_attention
 from attree.metrics import faithfulness_statistics
 from attree.models import GAT, GATv2
+from helpers.reducers import any_pass
 from helpers.small_fits import classifier, curves, infection, trainer
 
 METHODS = ("gatt", "avgatt", "random")
@@ -55,7 +56,7 @@ def test_logged_metrics_are_those_of_the_final_network(tmp_path: Path, net: type
     assert targets is not None
     assert len(targets) == 12
     # The attention of the pass that was reduced: scores that tie but for rounding rank alike only on the same numbers.
-    attention = make_reducer(model.net, graph.x, graph.edge_index).attention
+    attention = any_pass(model.net, graph.x, graph.edge_index).attention
     torch.testing.assert_close(attention.weights, capture_attention(model.net, graph.x, graph.edge_index).weights)
     truth_pairs = subgraph_pairs(attention.graph, truth.targets, 2)
     ends = attention.graph.edge_index[:, truth_pairs.edges]

@@ -10,10 +10,11 @@ from torch_geometric.nn.models import GAT as PyGGAT
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention, resolve_protocol
+from attree.faithfulness import PROTOCOLS, Protocol, reduce_attention, resolve_protocol
 from helpers import user_models
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.one_pass_each import reduced_outputs
+from helpers.reducers import copies_pass, exact_pass
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
@@ -24,9 +25,9 @@ def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, prot
     net, x = net.double(), x.double()
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 9, 0, 4]), layers)
-    exact = ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
+    exact = exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
     for memory in (1, 5_000, 2**29):
-        generic = CopiesReducer(net, x, edge_index, memory=memory).reduce(pairs, protocol, with_probability=True)
+        generic = copies_pass(net, x, edge_index, memory=memory).reduce(pairs, protocol, with_probability=True)
         torch.testing.assert_close(generic.delta_pc, exact.delta_pc, rtol=0, atol=1e-10)
         torch.testing.assert_close(generic.delta_ne, exact.delta_ne, rtol=0, atol=1e-10)
         assert torch.equal(generic.changed, exact.changed)
@@ -56,7 +57,7 @@ def test_user_models_as_one_forward_pass_each(name: str, protocol: Protocol) -> 
     model, kwargs = randomize(model, 4).double().eval(), {key: FURTHER[key] for key in further}
     graph = LoopedGraph(EDGES, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), depth)
-    reducer = CopiesReducer(model, X, EDGES, memory=20_000, **kwargs)
+    reducer = copies_pass(model, X, EDGES, memory=20_000, **kwargs)
     reduction = reducer.reduce(pairs, protocol, with_probability=True)
     after = torch.stack(reduced_outputs(model, graph.edge_index, protocol.name, X, EDGES, **kwargs)).softmax(-1)
     expected = after[pairs.edges, pairs.targets[pairs.owner]]
@@ -85,15 +86,15 @@ class AddPool(nn.Module):
 def test_models_that_see_more_than_the_neighbourhood_are_refused(bend: nn.Module, memory: int) -> None:
     x, edge_index = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0)), messy_graph(1)
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
-    with pytest.raises(UnsupportedModelError, match=r"within 1 hops.*batch statistics or pooling"):
-        CopiesReducer(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
+    with pytest.raises(UnsupportedModelError, match=r"within reach of .*norms or pooling over nodes"):
+        copies_pass(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
 
 
 def test_a_model_that_mixes_copies_is_refused_even_if_one_subgraph_is_all() -> None:
     x, edge_index = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 2], [0, 0]])
     pairs = subgraph_pairs(LoopedGraph(edge_index, 3), torch.tensor([0]), 1)
-    with pytest.raises(UnsupportedModelError, match="batch statistics"):
-        CopiesReducer(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
+    with pytest.raises(UnsupportedModelError, match="norms or pooling"):
+        copies_pass(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Returns(nn.Module):
@@ -107,18 +108,18 @@ class Returns(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "which of the 10 graphs")]
+    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "outputs are those of chosen nodes")]
 )
 def test_outputs_that_are_no_predictions_are_refused(what: str, sentence: str) -> None:
     with pytest.raises(AttreeError, match=sentence):
-        CopiesReducer(Returns(what), torch.randn(NODES, 4), messy_graph(1))
+        copies_pass(Returns(what), torch.randn(NODES, 4), messy_graph(1))
 
 
 def test_message_passing_without_attention_is_refused() -> None:
     model = nn.Module()
     model.conv = GCNConv(4, 3)
     with pytest.raises(UnsupportedModelError, match="GCNConv"):
-        CopiesReducer(model, torch.randn(NODES, 4), messy_graph(1))
+        copies_pass(model, torch.randn(NODES, 4), messy_graph(1))
 
 
 class Relational(nn.Module):
@@ -136,7 +137,7 @@ def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() ->
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
     x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
-        CopiesReducer(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
+        copies_pass(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
 
 
 class Failing(nn.Module):
@@ -158,7 +159,7 @@ def test_the_model_is_left_as_it_was_found_even_after_an_exception() -> None:
     before = dict(model.conv.__dict__)
     x, edge_index = torch.randn(NODES, 4), messy_graph(1)
     pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
-    reducer = CopiesReducer(model, x, edge_index)
+    reducer = copies_pass(model, x, edge_index)
     with pytest.raises(RuntimeError, match="third call"):
         reducer.reduce(pairs, PROTOCOLS["removal"])
     assert model.training

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 
 from attree.attribution import make_methods, subgraph_pairs
 from attree.data import Planetoid
-from attree.faithfulness import make_reducer, resolve_protocol
+from attree.faithfulness import resolve_protocol
 from attree.metrics import faithfulness_statistics
 from attree.models import GAT
+from helpers.reducers import any_pass
 
 
 @pytest.mark.needs("planetoid/Cora/raw")
@@ -24,7 +25,7 @@ def test_cora_as_in_the_paper(data_root: str) -> None:
         F.cross_entropy(net(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
         optimizer.step()
 
-    reducer = make_reducer(net, data.x, data.edge_index)
+    reducer = any_pass(net, data.x, data.edge_index)
     targets = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(0))[:100]
     pairs = subgraph_pairs(reducer.attention.graph, targets, num_layers=2)
     reduction = reducer.reduce(pairs, resolve_protocol("authors", net))

@@ -10,12 +10,13 @@ from torch import Tensor
 from attree.attention import LoopedGraph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, Reduction, make_reducer
+from attree.faithfulness import PROTOCOLS, Protocol, Reduction
 from attree.faithfulness.exact import row_groups
 from attree.faithfulness.exact.algebra import ALGEBRAS, base
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from helpers.brute_force import forward, measures, probabilities
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.reducers import any_pass, copies_pass, exact_pass
 
 KINDS = {
     "GAT": lambda *args, **options: GAT(*args, **options),
@@ -72,7 +73,7 @@ def test_all_pairs_are_as_one_forward_pass_each(
     graph = LoopedGraph(edge_index, NODES)
     # In no order; the hub, the leaf and the isolated node are always among them.
     targets = torch.tensor([10, 0, 9, seed % 8 + 1])
-    reduction = ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=memory).reduce(
+    reduction = exact_pass(net, x, graph.original_edge_index, graph=graph, memory=memory).reduce(
         subgraph_pairs(graph, targets, layers), protocol, with_probability=True
     )
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9 if double else 1e-5)
@@ -92,7 +93,7 @@ def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)
-    reduction = ExactReducer(net.double(), x.double(), graph.original_edge_index, graph=graph).reduce(
+    reduction = exact_pass(net.double(), x.double(), graph.original_edge_index, graph=graph).reduce(
         pairs, protocol, with_probability=True
     )
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-9)
@@ -104,7 +105,7 @@ def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Pr
     net, x, edge_index = setting(kind, 3, 2, seed=3)
     net, x = randomize(net, 3, scale=6.0).double(), x.double() * 3
     graph = LoopedGraph(edge_index, NODES)
-    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph)
+    reducer = exact_pass(net, x, graph.original_edge_index, graph=graph)
     # The point of this test: some weights leave next to nothing for the others.
     assert float(reducer.recording.layers[1].weights.max()) > 1 - 1e-12
     reduction = reducer.reduce(subgraph_pairs(graph, torch.arange(NODES), 3), protocol, with_probability=True)
@@ -124,7 +125,7 @@ def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Pr
         graph,
         2,
     )
-    reduction = ExactReducer(net.double(), x.double(), graph.original_edge_index, graph=graph).reduce(
+    reduction = exact_pass(net.double(), x.double(), graph.original_edge_index, graph=graph).reduce(
         pairs, protocol, with_probability=True
     )
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-12)
@@ -136,7 +137,7 @@ def test_given_pairs_are_a_choice_of_all_pairs() -> None:
     net, x, edge_index = setting("GATv2", 3, 3, seed=8)
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([4, 0, 2]), 3)
-    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph)
+    reducer = exact_pass(net, x, graph.original_edge_index, graph=graph)
     whole = reducer.reduce(pairs, PROTOCOLS["removal"])
     kept = torch.rand(len(pairs), generator=torch.Generator().manual_seed(0)) < 0.3
     part = reducer.reduce(pairs.only(kept), PROTOCOLS["removal"])
@@ -150,8 +151,8 @@ def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
     far = (graph.destination == 0).nonzero().view(-1)[:1]
     pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]), graph, 1)
     for reducer in (
-        ExactReducer(net, x, graph.original_edge_index, graph=graph),
-        CopiesReducer(net.double(), x.double(), edge_index),
+        exact_pass(net, x, graph.original_edge_index, graph=graph),
+        copies_pass(net.double(), x.double(), edge_index),
     ):
         assert abs(float(reducer.reduce(pairs, PROTOCOLS["removal"]).delta_pc)) < 1e-12
 
@@ -160,7 +161,7 @@ def test_no_pairs() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=2)
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
-    for reducer in (ExactReducer(net, x, graph.original_edge_index, graph=graph), CopiesReducer(net, x, edge_index)):
+    for reducer in (exact_pass(net, x, graph.original_edge_index, graph=graph), copies_pass(net, x, edge_index)):
         assert reducer.reduce(pairs, PROTOCOLS["weight"], with_probability=True).delta_pc.shape == (0,)
 
 
@@ -169,8 +170,8 @@ def test_progress_counts_every_pair_with_a_flow() -> None:
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 2)
     for reducer in (
-        ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=10_000),
-        CopiesReducer(net, x, edge_index, memory=10_000),
+        exact_pass(net, x, graph.original_edge_index, graph=graph, memory=10_000),
+        copies_pass(net, x, edge_index, memory=10_000),
     ):
         calls: list[tuple[int, int]] = []
         reducer.reduce(pairs, PROTOCOLS["weight"], progress=lambda done, total, to=calls: to.append((done, total)))
@@ -184,9 +185,9 @@ def test_arguments_are_checked() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=2)
     graph = LoopedGraph(edge_index, NODES)
     with pytest.raises(ArgumentError, match="memory"):
-        ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=0)
+        exact_pass(net, x, graph.original_edge_index, graph=graph, memory=0)
     with pytest.raises(ArgumentError, match="the looped graph of `edge_index`"):
-        make_reducer(net, x, edge_index[:, 1:], graph=graph)
+        any_pass(net, x, edge_index[:, 1:], graph=graph)
 
 
 @pytest.mark.parametrize("piece", [1, 2**9, 2**30])

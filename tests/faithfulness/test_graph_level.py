@@ -9,10 +9,11 @@ from torch_geometric.utils import softmax
 from attree.attention import LoopedGraph
 from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, make_reducer, reduce_attention
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from helpers.graphs import randomize
 from helpers.one_pass_each import reduced_outputs
+from helpers.reducers import any_pass, copies_pass, exact_pass
 
 BATCH = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 3])
 """Graph 1 has no nodes."""
@@ -69,7 +70,7 @@ def test_graphs_as_one_forward_pass_each(
         [masked(net, x, e, graph, protocol, monkeypatch)[v] for e, v in zip(pairs.edges.tolist(), target, strict=True)]
     )
     for memory in (1, 3_000, 2**29):
-        reducer = CopiesReducer(net, x, EDGES, graph=graph, memory=memory, batch=BATCH)
+        reducer = copies_pass(net, x, EDGES, graph=graph, memory=memory, batch=BATCH)
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
         assert reduction.probability is not None
         torch.testing.assert_close(reduction.probability, expected, rtol=0, atol=1e-9)
@@ -97,7 +98,7 @@ def test_one_graph_without_a_batch_as_one_forward_pass_each(protocol: Protocol) 
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
     graph = LoopedGraph(EDGES, 12)
     pairs = graph_pairs(graph, torch.zeros(12, dtype=torch.int64))
-    reduction = ExactReducer(net, x, EDGES).reduce(pairs, protocol, with_probability=True)
+    reduction = exact_pass(net, x, EDGES).reduce(pairs, protocol, with_probability=True)
     after = torch.cat(reduced_outputs(net, graph.edge_index, protocol.name, x, EDGES)).softmax(-1)
     torch.testing.assert_close(reduction.probability, after[pairs.edges], rtol=0, atol=1e-9)
     assert float(reduction.delta_pc.abs().max()) > 1e-3
@@ -108,7 +109,7 @@ def test_one_graph_with_something_between_its_layers_that_sees_all_of_it() -> No
     net.first = nn.Sequential(net.first)
     net.first.forward = lambda x, edge_index: (lambda out: out - out.mean(dim=0))(net.first[0](x, edge_index))
     with pytest.raises(CannotTakeApartError, match="between its attention layers"):
-        ExactReducer(net, torch.randn(12, 4).double(), EDGES)
+        exact_pass(net, torch.randn(12, 4).double(), EDGES)
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -116,10 +117,10 @@ def test_the_exact_engine_takes_graphs_and_leaves_norms_of_graphs_to_copies(norm
     net = randomize(GraphNet(GATConv, norm), 0, scale=0.4).double()
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
     if not norm:
-        assert isinstance(make_reducer(net, x, EDGES, BATCH), ExactReducer)
+        assert isinstance(any_pass(net, x, EDGES, BATCH).engine, ExactReducer)
         return
     with pytest.warns(UserWarning, match="something between its attention layers sees whole graphs"):
-        assert isinstance(make_reducer(net, x, EDGES, BATCH), CopiesReducer)
+        assert isinstance(any_pass(net, x, EDGES, BATCH).engine, CopiesReducer)
 
 
 def test_edges_between_graphs_are_refused() -> None:

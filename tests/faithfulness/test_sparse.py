@@ -21,6 +21,7 @@ from attree.faithfulness import PROTOCOLS, ExactReducer, Protocol
 from attree.faithfulness.exact import sparse
 from attree.faithfulness.exact.sparse import compact_features, weighted_sums
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.reducers import exact_pass, subject_of
 
 WORDS = 90
 
@@ -69,14 +70,17 @@ def test_sparse_features_give_what_dense_ones_do(
     net = randomize(KINDS[kind](WORDS, 3, 5, 2, 2), 1).double()
     x, graph = bags_of_words().double(), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    as_sparse = ExactReducer(net, x, graph.original_edge_index, graph=graph)
-    ours = as_sparse.reduce(pairs, protocol, with_probability=True)
+    as_sparse = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
+    ours = as_sparse.record().reduce(pairs, protocol, with_probability=True)
     monkeypatch.setattr(sparse, "SPARSE_SHARE", 10**9)
-    as_dense = ExactReducer(net, x, graph.original_edge_index, graph=graph)
-    layouts = [next(iter(one._recorder._features._prepared.values()))[1].layout for one in (as_sparse, as_dense)]
+    as_dense = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
+    layouts = [
+        next(iter(one._checker._recorder._features._prepared.values()))[1].layout for one in (as_sparse, as_dense)
+    ]
     assert layouts == [torch.sparse_csr, torch.strided]
-    torch.testing.assert_close(ours.delta_pc, as_dense.reduce(pairs, protocol).delta_pc, rtol=0, atol=1e-12)
-    torch.testing.assert_close(as_sparse.attention.weights, as_dense.attention.weights, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours.delta_pc, as_dense.record().reduce(pairs, protocol).delta_pc, rtol=0, atol=1e-12)
+    weights = [one.record().attention.weights for one in (as_sparse, as_dense)]
+    torch.testing.assert_close(*weights, rtol=0, atol=1e-12)
     assert_as_brute_force(ours, net, x, graph, protocol, 1e-9)
 
 
@@ -85,7 +89,7 @@ def test_features_of_every_precision_are_taken(dtype: torch.dtype) -> None:
     net = randomize(KINDS["GATv2"](WORDS, 3, 5, 2, 1), 1, scale=0.3)
     x, graph = bags_of_words().to(dtype), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    reduction = ExactReducer(net.to(dtype), x, graph.original_edge_index, graph=graph).reduce(
+    reduction = exact_pass(net.to(dtype), x, graph.original_edge_index, graph=graph).reduce(
         pairs, PROTOCOLS["removal"], with_probability=True
     )
     tolerance = {torch.float16: 2e-2, torch.bfloat16: 1e-1, torch.float32: 1e-5}[dtype]
@@ -97,10 +101,10 @@ def test_features_that_are_sparse_already_are_taken(layout: torch.layout) -> Non
     net = randomize(KINDS["GAT"](WORDS, 3, 5, 2, 1), 1)
     x, graph = bags_of_words(), LoopedGraph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
-    given_sparse = ExactReducer(net, x.to_sparse(layout=layout), graph.original_edge_index, graph=graph).reduce(
+    given_sparse = exact_pass(net, x.to_sparse(layout=layout), graph.original_edge_index, graph=graph).reduce(
         pairs, PROTOCOLS["weight"]
     )
-    expected = ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, PROTOCOLS["weight"])
+    expected = exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, PROTOCOLS["weight"])
     torch.testing.assert_close(given_sparse.delta_pc, expected.delta_pc, rtol=0, atol=1e-6)
 
 
@@ -142,7 +146,7 @@ def test_no_warning_escapes(strict_warnings: None) -> None:
     sums = weighted_sums(ptr, row, torch.tensor([1, 0, 1]), torch.ones(3, 1), torch.tensor([[[1.0]], [[2.0]]]))
     assert sums.view(-1).tolist() == [3.0, 0.0, 2.0]
     net, graph = KINDS["GAT"](WORDS, 3, 5, 2, 1), LoopedGraph(messy_graph(1), NODES)
-    ExactReducer(net, bags_of_words(), graph.original_edge_index, graph=graph).reduce(
+    exact_pass(net, bags_of_words(), graph.original_edge_index, graph=graph).reduce(
         subgraph_pairs(graph, torch.tensor([0]), 2), PROTOCOLS["weight"]
     )
 
@@ -154,10 +158,11 @@ import warnings, torch
 from attree.attention import LoopedGraph
 from attree.faithfulness import ExactReducer
 from attree.models import GAT
+from attree.subject import Subject
 warnings.simplefilter("error")
 x = torch.zeros(5, 50)
 x[0, 0] = 1.0
-ExactReducer(GAT(50, 2), x, torch.tensor([[0, 1], [1, 2]]))
+ExactReducer(Subject.of(GAT(50, 2), x, torch.tensor([[0, 1], [1, 2]]))).record()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,13 +16,14 @@ from torch_geometric.utils import softmax
 from attree.attention import LoopedGraph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, make_reducer
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from helpers import user_models
 from helpers.attention_models import snapshot
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.one_pass_each import reduced_outputs
+from helpers.reducers import any_pass, copies_pass, exact_pass, subject_of, whole_pass
 
 EDGES = messy_graph(1)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -61,8 +62,8 @@ def test_served(name: str) -> None:
     x = torch.arange(NODES) if "ids" in further else X
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        reducer = make_reducer(model, x, EDGES, **kwargs)
-    assert isinstance(reducer, ExactReducer)
+        reducer = any_pass(model, x, EDGES, **kwargs)
+    assert isinstance(reducer.engine, ExactReducer)
     assert_as_one_pass_each(reducer, model, x, EDGES, DEPTHS.get(name, 2), **kwargs)
 
 
@@ -71,14 +72,21 @@ def test_refused_with_the_reason(name: str) -> None:
     model, reason = REFUSED[name]
     model = randomize(copy.deepcopy(model), 4, scale=0.5).double().eval()
     with pytest.raises(CannotTakeApartError, match=reason):
-        ExactReducer(model, X, EDGES)
+        exact_pass(model, X, EDGES)
 
 
 def test_copies_take_over_and_say_why() -> None:
+    model = randomize(user_models.refused()["subclass"][0], 4).double().eval()
+    with pytest.warns(UserWarning, match=r"OneLayer is reduced by .* copies .* layer Doubled is not known"):
+        reducer = any_pass(model, X, EDGES)
+    assert isinstance(reducer.engine, CopiesReducer)
+    assert_as_one_pass_each(reducer, model, X, EDGES, depth=1)
+
+
+def test_a_convolution_that_is_asked_for_its_attention_is_served_by_rows() -> None:
     model = randomize(user_models.Asked(), 4).double().eval()
-    with pytest.warns(UserWarning, match=r"Asked is reduced by .* copies .* GATConv is called with `return_attention"):
-        reducer = make_reducer(model, X, EDGES)
-    assert isinstance(reducer, CopiesReducer)
+    reducer = any_pass(model, X, EDGES)
+    assert isinstance(reducer.engine, ExactReducer)
     assert_as_one_pass_each(reducer, model, X, EDGES, depth=1)
 
 
@@ -86,18 +94,26 @@ def test_self_loops_of_different_features_go_to_copies() -> None:
     model, features = randomize(user_models.Mixed(), 4, scale=0.5).double().eval(), FURTHER["edge_attr"].clone()
     features[EDGES[0] == EDGES[1]] = torch.arange(int((EDGES[0] == EDGES[1]).sum())).unsqueeze(-1).double()
     with pytest.warns(UserWarning, match="several self-loops at one node"):
-        reducer = make_reducer(model, X, EDGES, edge_attr=features, scale=FURTHER["scale"])
+        reducer = any_pass(model, X, EDGES, edge_attr=features, scale=FURTHER["scale"])
     assert_as_one_pass_each(reducer, model, X, EDGES, 3, edge_attr=features, scale=FURTHER["scale"])
 
 
-@pytest.mark.parametrize("name", ["graph norm", "pooling", "noise"])
-def test_what_neither_engine_serves_is_refused(name: str) -> None:
-    model = randomize(copy.deepcopy(REFUSED[name][0]), 4).double()
+@pytest.mark.parametrize("name", ["graph norm", "pooling", "graph-wide layer norm", "pair norm"])
+def test_what_neither_rows_nor_copies_serve_takes_a_pass_for_each_edge(name: str) -> None:
+    model = randomize(copy.deepcopy(REFUSED[name][0]), 4).double().eval()
+    reducer = Reducer(subject_of(model, X, EDGES))
+    with pytest.warns(UserWarning, match=r"one pass over the whole graph for each edge.*copies .* norms or pooling"):
+        assert_as_one_pass_each(reducer.record(), model, X, EDGES)
+    assert isinstance(reducer.engine, WholeReducer)
+
+
+def test_a_model_that_draws_random_numbers_is_refused() -> None:
+    model = randomize(copy.deepcopy(REFUSED["noise"][0]), 4).double()
     pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([9]), 2)
     with pytest.warns(UserWarning, match="copies"):
-        reducer = make_reducer(model, X, EDGES)
-    with pytest.raises(UnsupportedModelError, match="other paths"):
-        reducer.reduce(pairs, PROTOCOLS["weight"])
+        recorded = any_pass(model, X, EDGES)
+    with pytest.raises(UnsupportedModelError, match="draws random numbers in eval mode"):
+        recorded.reduce(pairs, PROTOCOLS["weight"])
 
 
 def test_a_gate_that_opens_later_is_noticed() -> None:
@@ -105,12 +121,13 @@ def test_a_gate_that_opens_later_is_noticed() -> None:
     model = randomize(user_models.Bent(user_models.AddPool()), 4).double()
     nn.init.zeros_(model.bend.gate)
     pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([0]), 2)
-    reducer = ExactReducer(model, X, EDGES)
-    reducer.reduce(pairs, PROTOCOLS["weight"])
+    reducer = Reducer(subject_of(model, X, EDGES))
+    reducer.record().reduce(pairs, PROTOCOLS["weight"])
+    assert isinstance(reducer.engine, ExactReducer)
     nn.init.ones_(model.bend.gate)
-    reducer.forget()
-    with pytest.raises(UnsupportedModelError, match="with those of now what stands between"):
-        reducer.reduce(pairs, PROTOCOLS["weight"])
+    with pytest.warns(UserWarning, match="what stands between"):
+        assert_as_one_pass_each(reducer.record(), model.eval(), X, EDGES)
+    assert isinstance(reducer.engine, WholeReducer)
 
 
 def test_a_gate_hides_no_call() -> None:
@@ -127,28 +144,28 @@ def test_a_gate_hides_no_call() -> None:
 
     model = randomize(Gated(), 4).double().eval()
     nn.init.zeros_(model.gate)
-    reducer = ExactReducer(model, X, EDGES)
+    reducer = ExactReducer(subject_of(model, X, EDGES))
+    reducer.record()
     nn.init.ones_(model.gate)
-    reducer.forget()
-    assert_as_one_pass_each(reducer, model, X, EDGES)
+    assert_as_one_pass_each(reducer.record(), model, X, EDGES)
 
 
 def test_features_in_float32_with_an_encoder_and_a_skip() -> None:
     model = randomize(user_models.Twice(), 4, scale=0.5).eval()
-    reducer = make_reducer(model, X.float(), EDGES)
-    assert isinstance(reducer, ExactReducer)
-    assert reducer.recording.call.logits.dtype == torch.float64
+    reducer = any_pass(model, X.float(), EDGES)
+    assert isinstance(reducer.engine, ExactReducer)
+    assert reducer.attention.output.dtype == torch.float64
     assert_as_one_pass_each(reducer, model, X.float(), EDGES)
 
 
 def test_compiled_parallel_and_training_models() -> None:
     model = randomize(GAT(user_models.IN, 6, 2, user_models.OUT, dropout=0.5), 4).double().train()
-    expected = ExactReducer(model, X, EDGES)
+    expected = exact_pass(model, X, EDGES)
     pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.arange(NODES), 2)
     reduction = expected.reduce(pairs, PROTOCOLS["removal"])
     for wrapped in (torch.compile(model), nn.DataParallel(model), OneCall(torch.compile(model))):
-        reducer = make_reducer(wrapped, X, EDGES)
-        assert isinstance(reducer, ExactReducer)
+        reducer = any_pass(wrapped, X, EDGES)
+        assert isinstance(reducer.engine, ExactReducer)
         torch.testing.assert_close(reducer.reduce(pairs, PROTOCOLS["removal"]).delta_pc, reduction.delta_pc)
     assert model.training
 
@@ -164,8 +181,8 @@ class OneCall(nn.Module):
 
 def test_edge_index_with_metadata() -> None:
     model = randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double().eval()
-    reducer = make_reducer(model, X, EdgeIndex(EDGES, sparse_size=(NODES, NODES)))
-    assert isinstance(reducer, ExactReducer)
+    reducer = any_pass(model, X, EdgeIndex(EDGES, sparse_size=(NODES, NODES)))
+    assert isinstance(reducer.engine, ExactReducer)
     assert_as_one_pass_each(reducer, model, X, EDGES)
 
 
@@ -177,8 +194,8 @@ class Breaking(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         x = self.conv(x, edge_index)
         self.calls += 1
-        if self.calls == 3:
-            raise RuntimeError("third call")
+        if self.calls == 5:
+            raise RuntimeError("fifth call")
         return self.last(x, edge_index)
 
 
@@ -187,9 +204,9 @@ def test_models_are_left_as_they_were_even_after_an_exception() -> None:
     model.last.eval()
     parameters, before = list(model.parameters()), snapshot(model)
     pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([0]), 2)
-    reducer = ExactReducer(model, X.float(), EDGES)
+    reducer = exact_pass(model, X.float(), EDGES)
     assert snapshot(model) == before
-    with pytest.raises(RuntimeError, match="third call"):
+    with pytest.raises(RuntimeError, match="fifth call"):
         reducer.reduce(pairs, PROTOCOLS["removal"])
     reduction = reducer.reduce(pairs, PROTOCOLS["removal"])
     assert not reduction.delta_pc.requires_grad
@@ -245,11 +262,11 @@ def test_users_add_the_algebra_of_their_own_convolution(monkeypatch: pytest.Monk
     proper = EDGES[:, EDGES[0] != EDGES[1]]
     model, features = randomize(OwnNet(), 4, scale=0.5).double(), FURTHER["edge_attr"][: proper.shape[1]]
     with pytest.warns(UserWarning, match="layer DotConv is not known"):
-        copies = make_reducer(model, X, proper, edge_attr=features)
+        copies = any_pass(model, X, proper, edge_attr=features)
     monkeypatch.setitem(ALGEBRAS, DotConv, DotAlgebra)  # put back after the test
     register_algebra(DotConv, DotAlgebra)
-    exact = make_reducer(model, X, proper, edge_attr=features)
-    assert isinstance(exact, ExactReducer)
+    exact = any_pass(model, X, proper, edge_attr=features)
+    assert isinstance(exact.engine, ExactReducer)
     pairs = subgraph_pairs(LoopedGraph(proper, NODES), torch.arange(NODES), 2)
     for protocol in PROTOCOLS.values():
         expected = copies.reduce(pairs, protocol)
@@ -266,11 +283,11 @@ def test_an_algebra_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
     register_algebra(GATConv, Wrong)
     with pytest.raises(CannotTakeApartError, match="computes something else"):
-        ExactReducer(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
+        exact_pass(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
 
 
-@pytest.mark.parametrize("make", [ExactReducer, CopiesReducer])
-def test_pairs_of_another_depth_or_graph_are_refused(make: type) -> None:
+@pytest.mark.parametrize("make", [exact_pass, copies_pass, whole_pass, any_pass])
+def test_pairs_of_another_depth_or_graph_are_refused(make: Any) -> None:
     reducer = make(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
     graph = LoopedGraph(EDGES, NODES)
     with pytest.raises(ArgumentError, match="a network of 2 layers"):

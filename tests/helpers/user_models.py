@@ -250,7 +250,6 @@ def refused() -> dict[str, tuple[nn.Module, str]]:
         "noise": (Bent(Noise()), "node by node"),
         "degrees": (Degrees(), "mixes nodes and edges"),
         "edge features of nodes": (MovingEdges(), "mixes nodes and edges"),
-        "asks for attention": (Asked(), "return_attention_weights"),
         "subclass": (OneLayer(Doubled(IN, OUT)), "layer Doubled is not known"),
         "other aggregation": (OneLayer(GATConv(IN, OUT, aggr="max")), "computes something else"),
         "GPS": (GPS(), "node by node"),

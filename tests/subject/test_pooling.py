@@ -99,7 +99,7 @@ def test_weights_of_nodes(name: str) -> None:
     model = Pooled(pool, 10 if "and" in name else 5).double().eval()
     subject = Subject.of(model, X, EDGES, BATCH)
     weights = expected(model.rows(X, EDGES), BATCH).detach()
-    torch.testing.assert_close(subject.node_weights(), weights)
+    torch.testing.assert_close(subject.node_weights, weights)
     # GAtt of a graph is that of its nodes, weighted so.
     nodes = GAtt().attribute(subject.attention)
     graphs = GAtt().attribute(subject)
@@ -119,7 +119,7 @@ def test_one_graph_without_a_batch() -> None:
         (lambda rows, batch: pyg.global_mean_pool(rows, batch), torch.full((3,), 1 / 3)),
     ):
         subject = Subject.of(Pooled(pool).double(), X[:3], EDGES[:, :3], BATCH[:3])
-        torch.testing.assert_close(subject.node_weights(), expected.double())
+        torch.testing.assert_close(subject.node_weights, expected.double())
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_one_graph_without_a_batch() -> None:
 def test_what_cannot_be_read_is_said(pool: Callable[[Tensor, Tensor], Tensor]) -> None:
     subject = Subject.of(Pooled(pool).double(), X, EDGES, BATCH)
     with pytest.warns(UserWarning, match="Argument `readout` says it"):
-        weights = subject.node_weights()
+        weights = subject.node_weights
     torch.testing.assert_close(weights, SUM)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        said = Subject.of(Pooled(pool).double(), X, EDGES, BATCH, readout="mean").node_weights()
+        said = Subject.of(Pooled(pool).double(), X, EDGES, BATCH, readout="mean").node_weights
     torch.testing.assert_close(said, MEAN)
 
 

@@ -23,7 +23,7 @@ from attree.precision import exact_dtype
 from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
-from attree.subject.subject import Level
+from attree.subject.roots import Level
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.attribution.start import Start
 from attree.errors import expect
 from attree.memory import WALK_MEMORY
 from attree.ragged import pointers
 from attree.subject import Subject
+from attree.subject.roots import Roots
 from attree.subject.subject import Targets
 
 
@@ -65,14 +65,14 @@ class FlowMethod(AttributionMethod):
             memory: Bytes of working memory; the result itself comes on top.
         """
         subject = as_subject(subject)
-        return self.attribute_from(subject.attention, Start.of(subject, targets), memory)
+        return self.attribute_from(subject.attention, subject.roots(targets), memory)
 
     def stream(
         self, subject: Subject | Attention, targets: Targets = "all", memory: int = WALK_MEMORY
     ) -> Iterator[Attribution]:
         """As `attribute`, but yields the result in parts of consecutive targets that fit into `memory` bytes."""
         subject = as_subject(subject)
-        yield from self.stream_from(subject.attention, Start.of(subject, targets), memory)
+        yield from self.stream_from(subject.attention, subject.roots(targets), memory)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score the pairs, [P]; those without a flow score 0. Their walks are found once and kept with them."""
@@ -88,26 +88,26 @@ class FlowMethod(AttributionMethod):
         score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
         return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
-    def attribute_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Attribution:
-        """As `attribute`, from any start of the walk."""
+    def attribute_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Attribution:
+        """As `attribute`, from any roots."""
         table = self.table(attention)
-        return self._score(table, start.targets, list(self._walk(table, start, memory)))
+        return self._score(table, roots.targets, list(self._walk(table, roots, memory)))
 
-    def stream_from(self, attention: Attention, start: Start, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
-        """As `stream`, from any start of the walk."""
+    def stream_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
+        """As `stream`, from any roots."""
         table = self.table(attention)
-        for frontier in self._walk(table, start, memory):
+        for frontier in self._walk(table, roots, memory):
             yield self._score(table, frontier.targets, [frontier])
 
     def hops(self, num_layers: int) -> int:
         """How far around a target the network must see the graph for scores to be those of the full graph."""
         return num_layers
 
-    def _walk(self, table: LayerTable, start: Start, memory: int) -> Iterator[Frontier]:
+    def _walk(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
         counted = self.counts_flows or table.used_rows is not None
         weights = self.walk_weights(table.alphas, table.used)
-        return stream_frontiers(table.graph, start, weights, table.used if counted else None, memory)
+        return stream_frontiers(table.graph, roots, weights, table.used if counted else None, memory)
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets into one result."""

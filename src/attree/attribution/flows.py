@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
-from attree.attribution.start import Start
 from attree.errors import expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.precision import exact_dtype
 from attree.ragged import expand
+from attree.subject.roots import Roots
 
 BYTES_PER_SCORE = 32
 """What one streamed score costs: its edge id and value, twice, as one part is read while the next is computed."""
@@ -88,24 +88,24 @@ class Walk:
     """Which entries a walk passes: all of it that does not depend on weights, so that it can be walked again.
 
     Attributes:
-        start: r_L.
+        roots: r_L.
         owner: As in `Frontier`.
         node: As in `Frontier`.
         places: Per level, last layer first, where its entries stand among all entries.
         steps: What leads from each level to the next.
     """
 
-    start: Start
+    roots: Roots
     owner: Tensor
     node: Tensor
     places: list[Tensor]
     steps: list[Step]
 
     @classmethod
-    def of(cls, graph: LoopedGraph, start: Start, num_layers: int) -> Walk:
+    def of(cls, graph: LoopedGraph, roots: Roots, num_layers: int) -> Walk:
         """Find all entries of a walk through all layers but the first."""
         num_nodes, rows = max(graph.num_nodes, 1), graph.entering
-        key = start.owner * num_nodes + start.node
+        key = roots.owner * num_nodes + roots.node
         keys, steps = [key], []
         for _ in range(num_layers - 1):
             node = key % num_nodes
@@ -116,7 +116,7 @@ class Walk:
             keys.append(key)
         # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
         places = [torch.searchsorted(key, level) for level in keys]
-        return cls(start, key // num_nodes, key % num_nodes, places, steps)
+        return cls(roots, key // num_nodes, key % num_nodes, places, steps)
 
     def pull(self, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None) -> Frontier:
         """Pull r through the layers.
@@ -125,11 +125,11 @@ class Walk:
             weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
             counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
         """
-        starts, factors = [self.start.weight], [weights]
+        starts, factors = [self.roots.weight], [weights]
         if counts is not None:
-            starts.append((self.start.weight != 0).to(self.start.weight.dtype))
+            starts.append((self.roots.weight != 0).to(self.roots.weight.dtype))
             factors.append(counts)
-        pulled = self.start.weight.new_zeros(len(starts), len(self.places), self.node.numel())
+        pulled = self.roots.weight.new_zeros(len(starts), len(self.places), self.node.numel())
         for kind, (value, layers) in enumerate(zip(starts, factors, strict=True)):
             pulled[kind, -1].index_copy_(0, self.places[0], value)
             for level, step in enumerate(self.steps, 1):
@@ -137,14 +137,14 @@ class Walk:
                 moved = value.index_select(0, step.entry).mul_(factor)
                 value = value.new_zeros(self.places[level].numel()).index_add_(0, step.reached, moved)
                 pulled[kind, -1 - level].index_copy_(0, self.places[level], value)
-        return Frontier(self.start.targets, self.owner, self.node, pulled[0], pulled[1] if counts is not None else None)
+        return Frontier(self.roots.targets, self.owner, self.node, pulled[0], pulled[1] if counts is not None else None)
 
 
 def walk_back(
-    graph: LoopedGraph, start: Start, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
+    graph: LoopedGraph, roots: Roots, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
 ) -> Frontier:
     """Pull r through all layers but the first, once; the arguments are those of `Walk.of` and `Walk.pull`."""
-    return Walk.of(graph, start, len(weights)).pull(weights, counts)
+    return Walk.of(graph, roots, len(weights)).pull(weights, counts)
 
 
 def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
@@ -165,7 +165,7 @@ def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
 
 def stream_frontiers(
     graph: LoopedGraph,
-    start: Start,
+    roots: Roots,
     weights: Sequence[Tensor],
     counts: Sequence[Tensor] | None = None,
     memory: int = WALK_MEMORY,
@@ -176,9 +176,9 @@ def stream_frontiers(
     """
     expect(memory > 0, "memory", "a number of bytes > 0", memory)
     bound = frontier_bound(graph, len(weights))
-    cost = bound.new_zeros(start.targets.numel()).index_add_(0, start.owner, bound[start.node])
+    cost = bound.new_zeros(roots.targets.numel()).index_add_(0, roots.owner, bound[roots.node])
     for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):
-        frontier = walk_back(graph, start.slice(begin, end), weights, counts)
+        frontier = walk_back(graph, roots.slice(begin, end), weights, counts)
         scores = cost.new_zeros(end - begin)
         scores.index_add_(0, frontier.owner, graph.entering.sizes[frontier.node].to(cost.dtype))
         parts = chunk_bounds(scores, memory / BYTES_PER_SCORE)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
-from attree.attribution.start import Start
 from attree.memory import KEPT_WALK_MEMORY
 from attree.ragged import expand
+from attree.subject.roots import Roots
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PairWalk:
         """
         if float(frontier_bound(graph, num_layers + 1)[targets].sum()) * BYTES_PER_ENTRY > memory:
             return None
-        walk = Walk.of(graph, Start.at_nodes(targets), num_layers)
+        walk = Walk.of(graph, Roots.at_nodes(targets), num_layers)
         entry, place = expand(graph.entering.ptr, walk.node)
         listed = graph.entering.items[place]
         # Pairs list the edges that carry a flow target by target, in the order of these rows.

@@ -13,6 +13,7 @@ from attree.attribution.pair_walk import PairWalk
 from attree.attribution.result import Attribution
 from attree.errors import expect
 from attree.ragged import expand, pointers, row_of
+from attree.subject.roots import Level
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Pairs:
         flow: Whether the edge carries a flow to the target, [P]; the listed order of these is an `Attribution`'s own.
         graph: The looped graph.
         num_layers: Depth of the networks that the pairs are for; None where the targets are whole graphs.
+        rows: For each target its row of the model's output, [T]; None if that is its id.
+        level: What the targets are.
     """
 
     targets: Tensor
@@ -36,6 +39,8 @@ class Pairs:
     flow: Tensor
     graph: LoopedGraph
     num_layers: int | None
+    rows: Tensor | None = None
+    level: Level = "node"
 
     def __len__(self) -> int:
         return self.edges.numel()
@@ -45,10 +50,15 @@ class Pairs:
         """For each pair the position of its target in `targets`."""
         return row_of(self.ptr.diff())
 
+    @property
+    def target_rows(self) -> Tensor:
+        """For each pair, the row of the model's output that belongs to its target."""
+        return (self.targets if self.rows is None else self.rows)[self.owner]
+
     @cached_property
     def walk(self) -> PairWalk | None:
         """The walks behind the pairs, kept once found; None where they would take too much memory."""
-        if self.num_layers is None:
+        if self.num_layers is None or self.level != "node":
             return None
         return PairWalk.of(self.graph, self.targets, self.flow, self.edges, self.num_layers)
 
@@ -64,7 +74,15 @@ class Pairs:
         """The pairs of some of the targets, given as positions in `targets`."""
         _, place = expand(self.ptr, positions)
         ptr = pointers(self.ptr.diff()[positions])
-        return replace(self, targets=self.targets[positions], ptr=ptr, edges=self.edges[place], flow=self.flow[place])
+        rows = None if self.rows is None else self.rows[positions]
+        return replace(
+            self,
+            targets=self.targets[positions],
+            ptr=ptr,
+            edges=self.edges[place],
+            flow=self.flow[place],
+            rows=rows,
+        )
 
     def only(self, kept: Tensor) -> Pairs:
         """Some of the pairs, given as a mask; targets stay, even those that are left without any."""

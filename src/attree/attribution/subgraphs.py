@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import Attention, capture_attention, check_features
+from attree.attention.capture import Attention, capture_run, check_features
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
-from attree.attribution.start import Start
 from attree.attribution.track import track
 from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import group
-from attree.subject.arguments import Kind, argument_kind
+from attree.subject import ModelCall, Part
+from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
 
 
@@ -56,7 +56,7 @@ def attribute_subgraphs(
         num_layers: Number of attention layers, the calls of convolutions that the output depends on; None finds out.
         memory: Bytes that a batch may take in the forward pass, by a rough estimate, and again in the attribution.
         progress: Show a progress bar.
-        **kwargs: Further arguments of the model; those of nodes and of edges (see `argument_kind`) are cut to the
+        **kwargs: Further arguments of the model; those of nodes and of edges (see `ModelCall`) are cut to the
             neighbourhood.
 
     Raises:
@@ -133,11 +133,7 @@ class SubgraphScorer:
         self._method = method
         self._model = model
         self._x = x
-        num_edges = graph.original_edge_index.shape[1]
-        self._kwargs = {
-            name: (value, argument_kind(name, value, graph.num_nodes, num_edges))
-            for name, value in (kwargs or {}).items()
-        }
+        self._call = ModelCall.of(model, x, graph.original_edge_index, **(kwargs or {}))
         self._entering = group(graph.original_edge_index[1], graph.num_nodes)
         self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
@@ -171,8 +167,8 @@ class SubgraphScorer:
         proper = attention.graph.original_edge_index[0] != attention.graph.original_edge_index[1]
         kept = ball.edges[proper.to(device)]
         place = torch.cat([self.graph.position[kept], self.graph.num_proper_edges + ball.nodes])
-        start = Start.at_nodes(self._local[targets].to(self._device))
-        for scored in self._method.stream_from(attention, start, memory):
+        roots = Roots.at_nodes(self._local[targets].to(self._device))
+        for scored in self._method.stream_from(attention, roots, memory):
             yield Attribution(
                 self._method.name,
                 self.graph,
@@ -225,17 +221,8 @@ class SubgraphScorer:
     def _attend(self, ball: Neighbourhood) -> Attention:
         """What the model attends to in a neighbourhood."""
         self._local[ball.nodes] = torch.arange(ball.nodes.numel(), device=self.graph.device)
-        arguments = {name: self._cut(value, kind, ball) for name, (value, kind) in self._kwargs.items()}
-        edges = self._local[self.graph.original_edge_index[:, ball.edges]].to(self._device)
-        x = self._x[ball.nodes].to(self._device)
-        return capture_attention(self._model, x, edges, calls=self._calls, **arguments)
-
-    def _cut(self, value: Any, kind: Kind, ball: Neighbourhood) -> Any:
-        """The part of a model argument that belongs to a neighbourhood."""
-        if not isinstance(value, Tensor):
-            return value
-        if kind is Kind.EDGE:
-            value = value[ball.edges]
-        elif kind in (Kind.NODE, Kind.BATCH):
-            value = value[ball.nodes]
-        return value.to(self._device)
+        edges = self._local[self.graph.original_edge_index[:, ball.edges]]
+        part = self._call.on(Part(ball.nodes, edges, ball.edges))
+        part = part.changed(lambda _, value: value.to(self._device) if isinstance(value, Tensor) else value)
+        graph = LoopedGraph(part.edge_index, part.num_nodes)
+        return capture_run(self._model, part.run, graph, self._calls)

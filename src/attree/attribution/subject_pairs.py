@@ -1,13 +1,15 @@
 """Which (target, edge) pairs an explanation is judged on.
 
 The pairs of a node are all edges, self-loops included, of the subgraph induced by the nodes within L hops of it, also
-those that carry no flow to it (edges that enter nodes exactly L hops away). The pairs of a graph are all its edges.
+those that carry no flow to it (edges that enter nodes exactly L hops away). The pairs of a pair of nodes are those of
+the subgraph induced by the nodes within L hops of either. The pairs of a graph are all its edges.
 Self-loops that no layer of the network has are no pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,28 +19,29 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import frontier_bound, walk_back
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
-from attree.attribution.start import Start
 from attree.errors import expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import expand, group, pointers
 from attree.subject import Subject
+from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
 
 
 def subject_pairs(subject: Subject | Attention, targets: Targets = "all") -> Pairs:
-    """The pairs of a subject's targets, nodes or graphs.
+    """The pairs of a subject's targets: nodes, pairs of nodes or graphs.
 
     Args:
         subject: What is explained.
-        targets: Nodes, or graphs of a graph-level subject.
+        targets: Their ids.
     """
     subject = as_subject(subject)
-    attention, batch = subject.attention, subject.batch
+    attention, batch, chosen = subject.attention, subject.batch, subject.targets(targets)
     if batch is None:
-        pairs = subgraph_pairs(subject.graph, targets, attention.num_layers)
+        roots = subject.roots(chosen, torch.float32)
+        rows = None if subject.outputs.nodes is None else subject.rows(chosen)
+        pairs = replace(root_pairs(subject.graph, roots, attention.num_layers), rows=rows, level=subject.level)
     else:
         pairs = graph_pairs(subject.graph, batch)
-        chosen = Start.of(subject, targets).targets
         pairs = pairs.of_targets(torch.searchsorted(pairs.targets, chosen))
     if any(present is None for present in attention.present):
         return pairs
@@ -58,12 +61,17 @@ def subgraph_pairs(graph: LoopedGraph, targets: Targets, num_layers: int, memory
     """
     expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
     nodes = as_targets(targets, graph.num_nodes, graph.device)
-    parts = list(_stream_pairs(graph, nodes, num_layers, memory))
-    none = nodes[:0]
+    return root_pairs(graph, Roots.at_nodes(nodes, torch.float32), num_layers, memory)
+
+
+def root_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
+    """All pairs of the L-hop subgraphs around the roots of some targets."""
+    parts = list(_stream_pairs(graph, roots, num_layers, memory))
+    none = roots.targets[:0]
     sizes = torch.cat([none, *(part.ptr.diff() for part in parts)])
     edges = torch.cat([none, *(part.edges for part in parts)])
     flow = torch.cat([none.bool(), *(part.flow for part in parts)])
-    return Pairs(nodes, pointers(sizes), edges, flow, graph, num_layers)
+    return Pairs(roots.targets, pointers(sizes), edges, flow, graph, num_layers)
 
 
 def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
@@ -91,21 +99,22 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
     targets = batch.unique()
     _, place = expand(rows.ptr, targets)
     ptr = torch.cat([rows.ptr[:1], rows.ptr[targets + 1]])
-    return Pairs(targets, ptr, rows.items[place], torch.ones_like(place, dtype=torch.bool), graph, None)
+    flow = torch.ones_like(place, dtype=torch.bool)
+    return Pairs(targets, ptr, rows.items[place], flow, graph, None, level="graph")
 
 
-def _stream_pairs(graph: LoopedGraph, targets: Tensor, num_layers: int, memory: int) -> Iterator[Pairs]:
+def _stream_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int) -> Iterator[Pairs]:
     """Pairs of consecutive targets whose node maps and edge lists fit into `memory` bytes."""
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (num_layers + 1)
     # A chunk needs one mark per target and node, and the edges that enter every node of the balls.
-    cost = frontier_bound(graph, num_layers + 1)[targets] * 48.0 + graph.num_nodes
+    cost = roots.sums(frontier_bound(graph, num_layers + 1)) * 48.0 + graph.num_nodes
     for begin, end in chunk_bounds(cost, memory):
-        yield _pairs_of(graph, targets[begin:end], num_layers, ones)
+        yield _pairs_of(graph, roots.slice(begin, end), num_layers, ones)
 
 
-def _pairs_of(graph: LoopedGraph, targets: Tensor, num_layers: int, ones: list[Tensor]) -> Pairs:
+def _pairs_of(graph: LoopedGraph, roots: Roots, num_layers: int, ones: list[Tensor]) -> Pairs:
     # One more layer than the model has: its frontier is every node within L hops, and the levels tell the distance.
-    ball = walk_back(graph, Start.at_nodes(targets, torch.float32), ones)
+    targets, ball = roots.targets, walk_back(graph, roots, ones)
     inner = ball.weight[1:].sum(dim=0) > 0
     inside = torch.zeros(targets.numel() * graph.num_nodes, dtype=torch.bool, device=graph.device)
     inside[ball.owner * graph.num_nodes + ball.node] = True

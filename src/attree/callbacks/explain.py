@@ -21,7 +21,6 @@ from attree.callbacks.board import Board
 from attree.callbacks.explained_data import Subset
 from attree.callbacks.final_report import FinalReport
 from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
-from attree.callbacks.network import Call
 from attree.callbacks.order import AfterTraining, place
 from attree.callbacks.pictures import Pictures
 from attree.callbacks.run_folder import stage_folder
@@ -34,6 +33,7 @@ from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS
 from attree.faithfulness import Protocol, protocol_names
 from attree.subject import Head
+from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 

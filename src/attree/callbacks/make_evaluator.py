@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attree.attribution import AttributionMethod
 from attree.callbacks.explained_data import ExplainedData, Subset, find_data
-from attree.callbacks.network import Call, find_subject
+from attree.callbacks.network import find_subject
 from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation import Evaluator
@@ -21,6 +21,7 @@ from attree.evaluation.targets import choose_targets
 from attree.faithfulness import Protocol
 from attree.models import Classifier
 from attree.subject import Head
+from attree.subject.binding import Call
 from attree.subject.readout import Readout
 
 
@@ -96,9 +97,9 @@ def make_evaluator(
     chosen = targets
     if not data.is_one_graph:
         chosen = torch.arange(targets.numel())
-        if subject.batch is None:  # nodes of many graphs are explained
+        if subject.level != "graph":  # nodes of many graphs are explained
             chosen = choose_targets(settings.num_targets, subject.graph.num_nodes, settings.seed)
-    elif subject.batch is not None:
+    elif subject.level == "graph":
         chosen = torch.zeros(1, dtype=torch.int64)
     truth = settings.truth if settings.truth is not None else data.truth
     ids = None if data.is_one_graph else targets

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any
 
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from attree.attention.softmax_hook import attention_convs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.subject import Head, Subject
-from attree.subject.data_forward import DataForward
-from attree.subject.inputs import ModelInputs
+from attree.subject.binding import Call
 from attree.subject.readout import READOUTS, Readout
-
-Call = Callable[[Any, Data], Tensor]
-"""How a user's module predicts: `call(module, data)` returns one row of outputs per node or graph."""
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
 """Attributes of a module that are tried after the module itself."""
-
-
-class CallForward(DataForward):
-    """A module that is called as the user says."""
-
-    def __init__(self, module: nn.Module, data: Data, call: Call) -> None:
-        super().__init__(module, data)
-        self._call = call
-
-    def predict(self, data: Data) -> Tensor:
-        return self._call(self.model, data)
 
 
 def find_subject(
@@ -66,10 +50,7 @@ def find_subject(
     own = getattr(module, "readout", None)
     chosen = next((known for known in READOUTS if known == own), None) if readout is None else readout
     if call is not None:
-        whole = CallForward(module, data, call)
-        return Subject(
-            whole, ModelInputs.of(whole, data.x, data.edge_index, **whole.attributes()), head=head, readout=chosen
-        )
+        return Subject.of_data(module, data, call=call, readout=chosen, head=head)
     if network is not None:
         return Subject.of_data(_named(module, network), data, readout=chosen, head=head)
     tried = []
@@ -111,10 +92,9 @@ def _named(module: nn.Module, path: str) -> nn.Module:
 
 def _misfit(subject: Subject, num_classes: int | None) -> str | None:
     """Why a network's outputs are no predictions of the data's labels; None if they may be."""
-    output = subject.attention.output
-    head = subject.head.resolve(output)
+    output, head = subject.output, subject.head
     rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
-    if subject.batch is None and rows != subject.graph.num_nodes:
+    if subject.level == "node" and rows != subject.graph.num_nodes:
         raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")
     if head.mode == "multiclass_classification" and num_classes is not None and columns != num_classes:
         return f"{columns} columns of outputs for {num_classes} classes"

@@ -16,9 +16,11 @@ from attree.evaluation.targets import named_or_drawn
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.subject import Head, Subject
+from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.labels import check_labels
 from attree.subject.readout import Readout
+from attree.subject.roots import Level
 from attree.subject.subject import Targets
 
 
@@ -31,6 +33,8 @@ def evaluate(
     truth: GroundTruth | None = None,
     *,
     num_targets: int | None = None,
+    call: Call | None = None,
+    level: Level | None = None,
     readout: Readout | None = None,
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
@@ -55,6 +59,9 @@ def evaluate(
         protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
         truth: True edges of the nodes that have some.
         num_targets: How many nodes or graphs are drawn at random, 100 by default; all where there are fewer.
+        call: How the model is called with the data, `call(model, data)`, if not by its forward; returns one row of
+            outputs per node, pair of nodes or graph.
+        level: What the outputs are those of: `node`, `edge` (pairs of nodes) or `graph`; None tells it from them.
         readout: Graph-level models: how their nodes become a graph, `sum`, `mean`, `max` or one weight a node; None
             reads it from the model.
         mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
@@ -78,15 +85,12 @@ def evaluate(
     check_model(model)
     if isinstance(data, Subject):
         expect(data.model is model, "data", "a subject of the same model", "that of another")
-    subject = data if isinstance(data, Subject) else _subject(model, data, readout, Head(mode, return_type, label))
+        subject = data
+    else:
+        head = Head(mode, return_type, label)
+        subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
+        check_labels(data.get("y"), subject.output, head)
     ids = named_or_drawn(subject, targets, num_targets, seed)
     labels = None if isinstance(data, Subject) else TargetLabels.of(data, subject)
     evaluator = Evaluator(subject, ids, methods, protocols, truth, labels=labels, random_draws=random_draws, seed=seed)
     return evaluator.evaluate(progress)
-
-
-def _subject(model: nn.Module, data: Data, readout: Readout | None, head: Head) -> Subject:
-    """The model on the data; labels that are no classes of its outputs are noticed."""
-    subject = Subject.of_data(model, data, readout=readout, head=head)
-    check_labels(data.get("y"), subject.attention.output, head)
-    return subject

@@ -15,8 +15,8 @@ from attree.evaluation.result import Evaluation
 from attree.evaluation.shard import Shard
 from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.truth_evaluator import TruthEvaluator
-from attree.faithfulness import Protocols, Reduction, make_reducer, resolve_protocols
-from attree.faithfulness.choose import Reducer
+from attree.faithfulness import Protocols, Reducer, Reduction, resolve_protocols
+from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.precision import exact_dtype
@@ -57,7 +57,6 @@ class Evaluator:
     ) -> None:
         expect_int(random_draws, "random_draws", at_least=1)
         shard = Shard() if shard is None else shard
-        subject.head = subject.head.resolve(subject.attention.output)
         self.subject = subject
         self.truth = truth
         self.labels = TargetLabels() if labels is None else labels
@@ -74,13 +73,12 @@ class Evaluator:
         together = shard.world_size > 1
         self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
-        self._reducer: Reducer | None = None
+        self._reducer = Reducer(subject) if self.protocols else None
         bypass = bypass_of(subject, self.targets)
         self._around = bypass.around
         if warn and shard.rank == 0:
             for sentence in what_attention_misses(subject, bypass):
                 warnings.warn(sentence, stacklevel=2)
-        subject.forget()  # the next pass is made where reductions need it
 
     @property
     def explained(self) -> Tensor:
@@ -90,33 +88,17 @@ class Evaluator:
     def evaluate(self, progress: Progress | None = None) -> Evaluation:
         """Measure with the model's weights of now; metrics are the same in every process.
 
-        The subject keeps the attention of this evaluation until the next, so that what is drawn or saved afterwards
-        is what was measured.
+        The evaluator's subject is that of this evaluation until the next, so that what is drawn or saved afterwards is
+        what was measured.
 
         Args:
             progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         """
-        if self._reducer is None and self.protocols:
-            inputs = self.subject.inputs
-            self._reducer = make_reducer(
-                self.subject.model,
-                inputs.x,
-                inputs.edge_index,
-                *inputs.args,
-                graph=self.subject.graph,
-                head=self.subject.head,
-                **inputs.kwargs,
-            )
-        self.subject.forget()
-        try:
-            if self._reducer is not None:
-                self.subject.adopt(self._reducer.attention)
-            return self._evaluate(progress)
-        finally:
-            if self._reducer is not None:
-                self._reducer.forget()
+        recorded = None if self._reducer is None else self._reducer.record()
+        self.subject = self.subject.fresh() if recorded is None else self.subject.seen(recorded.attention)
+        return self._evaluate(recorded, progress)
 
-    def _evaluate(self, progress: Progress | None) -> Evaluation:
+    def _evaluate(self, recorded: RecordedPass | None, progress: Progress | None) -> Evaluation:
         metrics: dict[str, Tensor] = {}
         if self._truth is not None:
             for name, columns in self._columns.items():
@@ -129,8 +111,8 @@ class Evaluator:
         }
         reductions: dict[str, Reduction] = {}
         for protocol in self.protocols:
-            assert self._reducer is not None
-            reduction = self._reducer.reduce(self.pairs, protocol, progress=progress)
+            assert recorded is not None
+            reduction = recorded.reduce(self.pairs, protocol, progress=progress)
             reductions[protocol.name] = reduction
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
@@ -161,7 +143,7 @@ class Evaluator:
 
     def _predictions(self) -> Tensor | None:
         """Class probabilities of the targets; None where labels or numbers are predicted."""
-        output, head = self.subject.attention.output[self.pairs.targets], self.subject.head
+        output, head = self.subject.output[self.subject.rows(self.pairs.targets)], self.subject.head
         if head.mode == "regression" or head.measured(output) is not None:
             return None
         return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)

@@ -90,7 +90,8 @@ class TargetLabels:
             subject: What is explained.
             target: A node or graph.
         """
-        head, output = subject.head.resolve(subject.attention.output), subject.attention.output[target : target + 1]
+        row = subject.rows(torch.tensor([target], device=subject.device))
+        head, output = subject.head, subject.output[row]
         measured = head.measured(output)
         logits = head.logits(output, measured).detach().cpu().double()
         true = None if self.labels is None else float(self.labels[target])

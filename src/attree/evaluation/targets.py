@@ -34,7 +34,8 @@ def named_or_drawn(subject: Subject, targets: Targets | None, num_targets: int |
         seed: Seed of the draw.
     """
     if targets is None:
-        drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, subject.num_targets, seed)
-        return drawn.to(subject.device)
+        known = subject.targets()
+        drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, known.numel(), seed)
+        return known[drawn.to(known.device)]
     expect(num_targets is None, "num_targets", "None where `targets` names them", num_targets)
     return subject.targets(targets)

@@ -24,7 +24,7 @@ class TruthEvaluator:
     """
 
     def __init__(self, subject: Subject, truth: GroundTruth, shard: Shard) -> None:
-        expect(subject.batch is None, "truth", "None where graphs are explained", "ground truth of nodes")
+        expect(subject.level == "node", "truth", "None where other than nodes are explained", "ground truth of nodes")
         check_truth(truth, subject.graph.original_edge_index, subject.graph.num_nodes)
         positions = shard.of(torch.arange(truth.num_targets, device=subject.device))
         self._pairs = subject_pairs(subject, truth.targets.to(subject.device)[positions])

@@ -190,7 +190,7 @@ class ExplainedNodes(Explained):
                 f"over the whole graph, but got {odd}."
             )
         graph: LoopedGraph = self.subject.graph
-        x = self.subject.inputs.x
+        x = self.subject.call.x
         scorers = {
             name: SubgraphScorer(method, self.subject.model, x, graph, self.ids[:1])
             for name, method in (flows or {"gatt": GAtt()}).items()

@@ -13,8 +13,8 @@ from torch import Tensor
 from attree.attribution import Attribution, AttributionMethod, FlowMethod, GAtt, Pairs, Random, subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.faithfulness import Protocol, Reduction, make_reducer
-from attree.faithfulness.choose import Reducer
+from attree.faithfulness import Protocol, Reducer, Reduction
+from attree.faithfulness.choose import RecordedPass
 from attree.subject import Subject
 
 ENDS = ("target", "source", "destination")
@@ -86,10 +86,10 @@ class SubjectRows:
         """The rows of some targets."""
         if not self.protocols:
             return self._flows(targets)
-        reducer = self._reducer
+        recorded = self._recorded
         pairs = subject_pairs(self.subject, targets)
         scores = {name: method.score_pairs(self.subject, pairs) for name, method in self.methods.items()}
-        reductions = {protocol.name: reducer.reduce(pairs, protocol) for protocol in self.protocols}
+        reductions = {protocol.name: recorded.reduce(pairs, protocol) for protocol in self.protocols}
         return ScoredRows.of(pairs, scores, reductions)
 
     def _flows(self, targets: Tensor) -> ScoredRows:
@@ -100,7 +100,7 @@ class SubjectRows:
             if isinstance(method, FlowMethod)
         }
         listed = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
-        pairs = pairs_of(listed, None if subject.batch is not None else subject.num_layers)
+        pairs = pairs_of(listed, None if subject.level == "graph" else subject.num_layers)
         scores = {
             name: pairs.scores(flows[name]) if name in flows else method.score_pairs(subject, pairs)
             for name, method in self.methods.items()
@@ -108,20 +108,10 @@ class SubjectRows:
         return ScoredRows(pairs, scores)
 
     @cached_property
-    def _reducer(self) -> Reducer:
-        subject, inputs = self.subject, self.subject.inputs
-        _ = subject.num_layers  # which calls are layers is found before attention is taken from elsewhere
-        reducer = make_reducer(
-            subject.model,
-            inputs.x,
-            inputs.edge_index,
-            *inputs.args,
-            graph=subject.graph,
-            head=subject.head.resolve(subject.attention.output),
-            **inputs.kwargs,
-        )
-        subject.adopt(reducer.attention)
-        return reducer
+    def _recorded(self) -> RecordedPass:
+        recorded = Reducer(self.subject).record()
+        self.subject = self.subject.seen(recorded.attention)
+        return recorded
 
 
 class SubgraphRows:

@@ -16,7 +16,7 @@ from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.explain.explained import Explained
 from attree.explain.figures import draw_figures
 from attree.explain.load_run import FinishedRun
-from attree.faithfulness import reduce_attention
+from attree.faithfulness import Reducer, resolve_protocol
 from attree.files import replacing
 from attree.metrics_file import read_metrics
 from attree.report.curves import read_curves
@@ -75,20 +75,9 @@ class Summary:
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject
-        inputs = subject.inputs
+        recorded = Reducer(subject).record()
         reductions = {
-            name: reduce_attention(
-                subject.model,
-                inputs.x,
-                inputs.edge_index,
-                self.evaluation.pairs,
-                name,
-                *inputs.args,
-                graph=subject.graph,
-                head=subject.head,
-                with_probability=True,
-                **inputs.kwargs,
-            )
+            name: recorded.reduce(self.evaluation.pairs, resolve_protocol(name, subject.model), with_probability=True)
             for name in self.evaluation.reductions
         }
         metrics_file = self.run.folder / "metrics.json"

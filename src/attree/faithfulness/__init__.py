@@ -1,6 +1,6 @@
 """What a network's output does when an edge's attention is reduced."""
 
-from attree.faithfulness.choose import make_reducer, reduce_attention
+from attree.faithfulness.choose import Reducer, reduce_attention
 from attree.faithfulness.copies.reducer import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.reducer import ExactReducer
@@ -15,6 +15,7 @@ from attree.faithfulness.protocol import (
     resolve_protocols,
 )
 from attree.faithfulness.reduction import Reduction
+from attree.faithfulness.whole import WholeReducer
 
 __all__ = [
     "DEFAULT_PROTOCOLS",
@@ -23,10 +24,11 @@ __all__ = [
     "ExactReducer",
     "Protocol",
     "Protocols",
+    "Reducer",
     "Reduction",
+    "WholeReducer",
     "check_protocols",
     "delete_edges",
-    "make_reducer",
     "protocol_names",
     "reduce_attention",
     "resolve_protocol",

@@ -1,35 +1,41 @@
-"""Choose how to reduce attention: by exact updates of rows where a model can be run on rows, else by copies."""
+"""Reduce attention by the fastest engine that serves a model: rows, then copies of parts, then the whole graph.
+
+A faster engine that cannot serve a model, or that fails on it, hands over to the next, which is said once.
+"""
 
 from __future__ import annotations
 
 import typing
 import warnings
+from time import perf_counter
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric import EdgeIndex
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.looped_graph import LoopedGraph, plain
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.faithfulness.copies.reducer import CopiesReducer, NotLocalError
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.protocol import Protocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.whole import WholeReducer
 from attree.memory import REDUCTION_MEMORY
-from attree.subject.head import Head
+from attree.ragged import Rows
+from attree.subject import Head, Subject
+
+SECONDS = 2.0
+"""One pass a reduced edge is announced with its time from here on."""
 
 
-class Reducer(typing.Protocol):
+class ReductionPass(typing.Protocol):
     """One forward pass of a model, ready to have edges reduced in it."""
 
     @property
     def attention(self) -> Attention:
         """What the model attended to in the forward pass."""
-
-    def forget(self) -> None:
-        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
 
     def reduce(
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
@@ -37,41 +43,155 @@ class Reducer(typing.Protocol):
         """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
 
 
-def make_reducer(
-    model: nn.Module,
-    x: Tensor,
-    edge_index: Tensor,
-    *args: Any,
-    graph: LoopedGraph | None = None,
-    memory: int = REDUCTION_MEMORY,
-    head: Head | None = None,
-    **kwargs: Any,
-) -> Reducer:
-    """Run `model(x, edge_index, *args, **kwargs)` once and prepare it for reductions.
+class Engine(typing.Protocol):
+    """One way to reduce attention."""
+
+    way: str
+
+    def record(self) -> ReductionPass:
+        """Run the model with its weights of now."""
+
+
+ENGINES: tuple[type[Any], ...] = (ExactReducer, CopiesReducer, WholeReducer)
+"""The engines, fastest first; the last serves whatever can be called."""
+
+SET_ENGINES: tuple[type[Any], ...] = (CopiesReducer, WholeReducer)
+"""Those that reduce several edges at once."""
+
+
+class Reducer:
+    """Reduces attention of a subject, over and over as its model trains.
 
     Args:
-        model: An attention model.
-        x: Node features.
-        edge_index: The graph's edges.
-        *args: Further positional arguments of the model.
-        graph: The looped graph of `edge_index`, if at hand.
+        subject: What is explained.
         memory: Bytes of working memory.
-        head: What the outputs mean; by default logits of classes, or the logit of one.
-        **kwargs: Further keyword arguments of the model.
+        engines: The engines to try, in this order.
     """
-    if isinstance(edge_index, EdgeIndex):
-        edge_index = edge_index.as_tensor()
-    try:
-        return ExactReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
-    except CannotTakeApartError as error:
-        reason = error.reason
-    reducer = CopiesReducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
-    warnings.warn(
-        f"Attention of {type(model).__name__} is reduced by forward passes over copies of subgraphs, which takes "
-        f"many times as long as exact updates, because {reason}.",
-        stacklevel=2,
+
+    def __init__(
+        self, subject: Subject, memory: int = REDUCTION_MEMORY, engines: tuple[type[Any], ...] = ENGINES
+    ) -> None:
+        expect(isinstance(memory, int) and memory > 0, "memory", "a number of bytes > 0", memory)
+        _ = subject.outputs, subject.head  # found once, with the weights of now
+        self.subject = subject.fresh()
+        self._memory = memory
+        self._left = list(engines)
+        self._reasons: list[str] = []
+        self._engine: Engine | None = None
+        self._has_said = False
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in use."""
+        while self._engine is None:
+            try:
+                self._engine = self._left[0](self.subject, self._memory)
+            except (CannotTakeApartError, NotLocalError) as error:
+                self.hand_over(error)
+        return self._engine
+
+    def record(self) -> RecordedPass:
+        """Run the model with its weights of now, by the fastest engine that can."""
+        return RecordedPass(self)
+
+    def hand_over(self, error: Exception) -> None:
+        """Leave the engine in use for the next; raise where there is none."""
+        if len(self._left) == 1:
+            raise error
+        if isinstance(error, CannotTakeApartError | NotLocalError):
+            reason = error.reason
+        else:
+            reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        self._reasons.append(f"{self._left[0].way} cannot serve it, because {reason}")
+        self._left.pop(0)
+        self._engine, self._has_said = None, False
+
+    def say(self, seconds: float, pairs: Pairs | None = None) -> None:
+        """Say once which slower engine serves the model, why, and how long it may take if that depends on the pairs."""
+        if not self._reasons or self._has_said or (pairs is None and self._left[0] is WholeReducer):
+            return
+        self._has_said = True
+        long = ""
+        if self._left[0] is WholeReducer and pairs is not None:
+            passes = pairs.edges.unique().numel()
+            if passes * seconds > SECONDS:
+                long = f" ({passes} passes, about {_time(passes * seconds)} for each protocol)"
+        warnings.warn(
+            f"Attention of {self.subject.call.name} is reduced by {self._left[0].way}{long}, which takes many times as "
+            f"long as exact updates: {'; '.join(self._reasons)}.",
+            stacklevel=2,
+        )
+
+
+class RecordedPass:
+    """One forward pass; while edges are reduced in it, a slower engine may take over.
+
+    Args:
+        reducer: The engines.
+    """
+
+    def __init__(self, reducer: Reducer) -> None:
+        self._reducer = reducer
+        self._pass, self._seconds = self._record()
+        self.attention: Attention = self._pass.attention
+        reducer.say(self._seconds)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that serves the model."""
+        return self._reducer.engine
+
+    def _record(self) -> tuple[Any, float]:
+        while True:
+            engine, began = self._reducer.engine, perf_counter()
+            try:
+                return engine.record(), perf_counter() - began
+            except ArgumentError:
+                raise
+            except Exception as error:
+                if isinstance(engine, WholeReducer):
+                    raise
+                self._reducer.hand_over(error)
+
+    def reduce(
+        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+    ) -> Reduction:
+        """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
+        return self._by_some_engine(pairs, lambda one: one.reduce(pairs, protocol, with_probability, progress))
+
+    def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: Protocol) -> Tensor:
+        """The outputs of the pairs' targets when sets of edges are reduced, all edges of a set at once."""
+        return self._by_some_engine(pairs, lambda one: one.reduce_sets(pairs.targets, owner, sets, protocol))
+
+    def _by_some_engine(self, pairs: Pairs, work: typing.Callable[[Any], Any]) -> Any:
+        pairs.check(self._reducer.subject.graph)
+        while True:
+            self._reducer.say(self._seconds, pairs)
+            try:
+                return work(self._pass)
+            except ArgumentError:
+                raise
+            except Exception as error:
+                if isinstance(self._reducer.engine, WholeReducer):
+                    raise _explained(error, self._reducer.subject) from error
+                self._reducer.hand_over(error)
+                self._pass, self._seconds = self._record()
+
+
+def _explained(error: Exception, subject: Subject) -> Exception:
+    """An error of ours as it is; others with what was tried."""
+    if isinstance(error, UnsupportedModelError):
+        return error
+    return UnsupportedModelError(
+        f"Expected {subject.call.name} to run with an edge's attention reduced, but it raised "
+        f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     )
-    return reducer
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def reduce_attention(
@@ -92,7 +212,7 @@ def reduce_attention(
 
     Args:
         model: An attention model; by exact updates of rows where its forward can be run on rows, which is checked, else
-            by batched copies of subgraphs.
+            by batched copies of subgraphs, else by one pass over the whole graph for each edge.
         x: Node features.
         edge_index: The graph's edges.
         pairs: Which edge to reduce for which target, see `subgraph_pairs` and, for graph-level models, `graph_pairs`.
@@ -106,5 +226,5 @@ def reduce_attention(
         **kwargs: Further keyword arguments of the model.
     """
     chosen = resolve_protocol(protocol, model)
-    reducer = make_reducer(model, x, edge_index, *args, graph=graph, memory=memory, head=head, **kwargs)
-    return reducer.reduce(pairs, chosen, with_probability, progress)
+    subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, **kwargs)
+    return Reducer(subject, memory).record().reduce(pairs, chosen, with_probability, progress)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attree.attribution.pairs import Pairs
 from attree.errors import expect
-from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.faithfulness.choose import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, Protocol
 from attree.memory import REDUCTION_MEMORY
 from attree.ragged import Rows, expand, pointers, row_of
@@ -43,29 +43,18 @@ def delete_edges(
     expect(len(counts) > 0 and min(counts) >= 0, "counts", "integers >= 0", list(counts))
     for name, values in scores.items():
         expect(values.shape == (len(pairs),), f"scores[{name!r}]", f"of shape [{len(pairs)}]", tuple(values.shape))
-    inputs = subject.inputs
-    reducer = CopiesReducer(
-        subject.model,
-        inputs.x,
-        inputs.edge_index,
-        *inputs.args,
-        graph=subject.graph,
-        memory=memory,
-        head=subject.head,
-        **inputs.kwargs,
-    )
-    output = reducer.attention.output
-    head = subject.head.resolve(output)
+    recorded = Reducer(subject, memory, SET_ENGINES).record()
+    output, head, rows = recorded.attention.output, subject.head, subject.rows(pairs.targets)
     expect(head.mode != "regression", "subject", "one that predicts classes", "one that predicts a number")
     measured = head.measured(output)
-    before = head.logits(output, measured)[pairs.targets]
+    before = head.logits(output, measured)[rows]
     predicted = before.argmax(dim=-1)
     targets = torch.arange(pairs.targets.numel(), device=pairs.edges.device)
     owner = row_of(torch.full_like(targets, len(counts)))
     found = {}
     for name, values in scores.items():
-        after = reducer.reduce_sets(pairs.targets, owner, _highest(pairs, values, counts), protocol)
-        own = None if measured is None else measured[pairs.targets[owner]]
+        after = recorded.reduce_sets(pairs, owner, _highest(pairs, values, counts), protocol)
+        own = None if measured is None else measured[rows[owner]]
         probability = head.logits(after, own).softmax(dim=-1)
         found[name] = probability.gather(1, predicted[owner].unsqueeze(1)).view(-1, len(counts))
     return found

@@ -40,7 +40,7 @@ class ReductionWriter:
 
     Args:
         pairs: The pairs; those that are never filled in, whose edge carries no flow, change nothing.
-        output: What the model returned before any reduction, one row per target id, in the type to measure in.
+        output: What the model returned before any reduction, in the type to measure in.
         head: What the outputs mean.
         with_probability: Also hold class probabilities.
     """
@@ -49,7 +49,7 @@ class ReductionWriter:
         self._head = head if head.is_settled else head.resolve(output)
         self._measured = self._head.measured(output)
         self._logits = self._head.logits(output, self._measured)
-        self._target = pairs.targets[pairs.owner]
+        self._target = pairs.target_rows
         zeros = torch.zeros(len(pairs), dtype=output.dtype, device=output.device)
         is_number = self._head.mode == "regression"
         entropy = torch.full_like(zeros, math.nan) if is_number else zeros.clone()

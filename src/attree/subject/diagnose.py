@@ -22,15 +22,17 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
     """
     if getattr(subject.model, "is_plain_stack", False):
         return Bypass(0.0)
-    attention = subject.attention
+    attention, call = subject.attention, subject.call
+    if not call.has_features:  # what goes around can only be seen by changing features
+        return Bypass(0.0)
     calls = range(attention.num_layers) if attention.calls is None else attention.calls
     return measure_bypass(
         subject.model,
         _run(subject),
-        subject.inputs.x,
+        call.x,
         calls=calls,
         usual=attention.output,
-        targets=targets,
+        targets=None if targets is None else subject.rows(targets),
         predict=_predict(subject),
         known=known,
     )
@@ -38,15 +40,17 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     """Sentences to say once of a model whose predictions attention explains only in part; none for most."""
-    run, inputs, output = _run(subject), subject.inputs, subject.attention.output
-    if (odd := odd_outputs(subject.model, run, inputs.x, output)) is not None:
+    run, call, output = _run(subject), subject.call, subject.attention.output
+    if not call.has_features:
+        return []
+    if (odd := odd_outputs(subject.model, run, call.x, output)) is not None:
         return [odd]
     said = [str(bypass)] if bypass.exists else []
-    if inputs.x.is_floating_point():
+    if call.x.is_floating_point() and subject.level != "edge" and subject.outputs.nodes is None:
         locality = measure_locality(
             subject.model,
             run,
-            inputs.x,
+            call.x,
             num_layers=subject.num_layers,
             graph=subject.graph,
             graph_of=subject.batch,
@@ -58,8 +62,7 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
 
 
 def _run(subject: Subject) -> Callable[[Tensor], Any]:
-    inputs = subject.inputs
-    return lambda features: subject.model(features, inputs.edge_index, *inputs.args, **inputs.kwargs)
+    return lambda features: subject.call.with_features(features).run()
 
 
 def _predict(subject: Subject) -> Callable[[Tensor], Tensor] | None:

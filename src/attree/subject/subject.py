@@ -1,52 +1,51 @@
-"""The one thing that every attribution method takes: a model, its inputs, and what it attended to."""
+"""What is explained: one call of a model on a graph, what its outputs are those of, and what they mean."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from attree.attention.capture import Attention, capture_attention
+from attree.attention.capture import Attention, capture_run
+from attree.attention.eager import eval_mode
 from attree.attention.looped_graph import LoopedGraph
-from attree.errors import ArgumentError, expect
-from attree.subject.arguments import Kind
-from attree.subject.head import Head
-from attree.subject.inputs import ModelInputs, bind_data
+from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.subject.binding import Call, bind_data
+from attree.subject.head import Head, check_output
+from attree.subject.level import OutputLevel, find_level
+from attree.subject.model_call import ModelCall, parameters
 from attree.subject.pooling import read_readout
 from attree.subject.readout import Readout, check_readout, readout_weights
-
-Level = Literal["node", "graph"]
-"""What a model's outputs are those of."""
+from attree.subject.roots import LEVELS, Level, Roots
 
 Targets = int | Sequence[int] | Tensor | Literal["all"]
-"""What can be explained: one node or graph, several (ids, or a mask of nodes), or all."""
+"""What can be explained: one node, pair or graph, several (ids, or a mask), or all."""
 
 
 class Subject:
-    """What is explained: a model on a graph, with its attention captured once, when first asked for.
+    """What is explained: a call of a model on a graph, with its attention captured once, when first asked for.
 
-    Node-level subjects explain nodes. Graph-level ones explain the graphs of a batch, each by all its nodes; how their
-    nodes become a graph is the `readout`.
+    A subject does not change: `seen` and `fresh` give another with the same call. Node-level subjects explain nodes,
+    edge-level ones pairs of nodes, graph-level ones the graphs of a batch.
 
     Args:
-        model: The model; None if only its attention is at hand, which serves the methods that read nothing else.
-        inputs: Its arguments; None with `model`.
-        attention: What it attended to, if at hand.
-        graph: The looped graph of the inputs, if at hand.
-        batch: The graph of each node if the model's outputs are those of graphs; None finds it among the inputs.
-        level: Whether the outputs are those of nodes or of graphs; None tells it from their number.
-        readout: Graph-level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it from
+        call: The model's call; None if only its attention is at hand, which serves the methods that read nothing else.
+        attention: What the model attended to, if at hand.
+        graph: The looped graph of the call, if at hand.
+        batch: With attention alone: the graph of each node if graphs are explained.
+        level: What the outputs are those of; None tells it from the output.
+        readout: Graph level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it from
             the model, see `read_readout`.
         head: What the outputs mean; by default logits of classes, or the logit of one.
     """
 
     def __init__(
         self,
-        model: nn.Module | None,
-        inputs: ModelInputs | None,
+        call: ModelCall | None,
         *,
         attention: Attention | None = None,
         graph: LoopedGraph | None = None,
@@ -56,28 +55,26 @@ class Subject:
         head: Head | None = None,
     ) -> None:
         check_readout(readout)
-        expect(level in (None, "node", "graph"), "level", "'node', 'graph' or None", level)
-        expect((model is None) == (inputs is None), "inputs", "given with `model`", "one of the two")
-        if inputs is None:
+        expect(level in (None, *LEVELS), "level", "'node', 'edge', 'graph' or None", level)
+        if call is None:
             expect(attention is not None, "attention", "given where there is no model", None)
             assert attention is not None
             graph = attention.graph
         elif graph is None:
-            graph = LoopedGraph(inputs.edge_index, inputs.num_nodes)
+            graph = LoopedGraph(call.edge_index, call.num_nodes)
         else:
-            matches = graph.matches(inputs.edge_index, inputs.num_nodes)
+            matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
         assert graph is not None
-        self._model = model
-        self._inputs = inputs
+        self._call = call
         self.graph = graph
         self.readout = readout
-        self.head = Head() if head is None else head
-        self._level = level
-        self._batch = batch
+        self._head = Head() if head is None else head
+        self._asked_level = level
         self._attention = attention
-        self._calls = None if attention is None else attention.calls
-        self._node_weights: tuple[Attention, Tensor] | None = None
+        self._layers = None if attention is None else attention.calls
+        if call is None:
+            self.__dict__["outputs"] = OutputLevel("node") if batch is None else OutputLevel("graph", batch=batch)
 
     @classmethod
     def of(
@@ -93,66 +90,149 @@ class Subject:
         **kwargs: Any,
     ) -> Subject:
         """A subject by the call `model(x, edge_index, *args, **kwargs)`."""
-        inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
-        return cls(model, inputs, graph=graph, level=level, readout=readout, head=head)
+        call = ModelCall.of(model, x, edge_index, *args, **kwargs)
+        return cls(call, graph=graph, level=level, readout=readout, head=head)
 
     @classmethod
     def of_data(
-        cls, model: nn.Module, data: Data, *, readout: Readout | None = None, head: Head | None = None
+        cls,
+        model: nn.Module,
+        data: Data,
+        *,
+        call: Call | None = None,
+        level: Level | None = None,
+        readout: Readout | None = None,
+        head: Head | None = None,
     ) -> Subject:
-        """A subject by a PyG graph or batch; the model's arguments are found in it by name."""
-        return cls(*bind_data(model, data), readout=readout, head=head)
+        """A subject by a PyG graph or batch; the model's arguments are found in it by name.
+
+        Args:
+            model: The model.
+            data: The graph.
+            call: How the model is called with a graph, `call(model, data)`, if not by its forward.
+            level: What the outputs are those of; None tells it from the output.
+            readout: Graph level: how nodes become a graph.
+            head: What the outputs mean.
+        """
+        return cls(bind_data(model, data, call), level=level, readout=readout, head=head)
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
         """A subject of attention alone; with `batch`, of the graphs that it names."""
-        return cls(None, None, attention=attention, batch=batch, readout=readout)
+        return cls(None, attention=attention, batch=batch, readout=readout)
+
+    @property
+    def call(self) -> ModelCall:
+        """The model's call."""
+        if self._call is None:
+            raise ArgumentError("Expected argument `subject` to have a model, but got one of attention alone.")
+        return self._call
 
     @property
     def model(self) -> nn.Module:
         """The model."""
-        if self._model is None:
-            raise ArgumentError("Expected argument `subject` to have a model, but got one of attention alone.")
-        return self._model
-
-    @property
-    def inputs(self) -> ModelInputs:
-        """The model's arguments."""
-        if self._inputs is None:
-            raise ArgumentError("Expected argument `subject` to have inputs, but got one of attention alone.")
-        return self._inputs
+        return self.call.model
 
     @property
     def attention(self) -> Attention:
         """What the model attended to; captured when first asked for."""
         if self._attention is None:
-            inputs = self.inputs
-            self._attention = capture_attention(
-                self.model,
-                inputs.x,
-                inputs.edge_index,
-                *inputs.args,
-                graph=self.graph,
-                calls=self._calls,
-                **inputs.kwargs,
-            )
-            self._calls = self._attention.calls
-            self.head = self.head.told_by(self._attention.activation)
+            self._attention = capture_run(self.model, self.call.run, self.graph, self._layers)
+            self._layers = self._attention.calls
         return self._attention
 
-    def adopt(self, attention: Attention) -> None:
-        """Take attention that was seen elsewhere with the same model and inputs, so that there is one source of it.
+    @property
+    def layers(self) -> tuple[int, ...] | None:
+        """Which calls of convolutions are the layers, as far as it has been found out."""
+        return self._layers
 
-        If it lists all calls of convolutions, those are taken that were found to be layers when it was first captured.
+    def seen(self, attention: Attention) -> Subject:
+        """This subject with attention that was seen in another pass of the same call.
+
+        If it lists all calls of convolutions, those are taken that are layers.
         """
-        if self._calls is not None and attention.calls is None:
-            attention = attention.only(self._calls)
-        self._attention = attention
+        if attention.calls is None and self._layers is not None:
+            attention = attention.only(self._layers)
+        return self._again(attention)
 
-    def forget(self) -> None:
-        """Drop the attention: whatever is asked next is answered with the model's weights of then."""
-        if self._model is not None:
-            self._attention = None
+    def fresh(self) -> Subject:
+        """This subject without attention: whatever is asked of it is answered with the model's weights of then."""
+        return self._again(None)
+
+    def _again(self, attention: Attention | None) -> Subject:
+        subject = Subject(
+            self._call,
+            attention=attention,
+            graph=self.graph,
+            level=self._asked_level,
+            readout=self.readout,
+            head=self._head,
+        )
+        for known in ("outputs", "head"):
+            if known in self.__dict__:
+                subject.__dict__[known] = self.__dict__[known]
+        subject._layers = self._layers if attention is None or attention.calls is None else attention.calls
+        return subject
+
+    @property
+    def output(self) -> Tensor:
+        """What the model returned, also where its attention is not that of one computation tree."""
+        output = self._returned
+        check_output(output)
+        return output
+
+    @cached_property
+    def _returned(self) -> Any:
+        try:
+            return self.attention.output
+        except UnsupportedModelError as error:
+            try:
+                with eval_mode(self.model), torch.no_grad():
+                    return self.call.run()
+            except Exception:
+                raise error from None
+
+    @cached_property
+    def head(self) -> Head:
+        """What the outputs mean, settled by the first outputs that were seen and by what the model ends with."""
+        output = self.output  # captures attention, if it can be
+        activation = None if self._attention is None else self._attention.activation
+        return self._head.told_by(activation).resolve(output)
+
+    @cached_property
+    def outputs(self) -> OutputLevel:
+        """What the rows of the output are those of."""
+        found = find_level(self.call, self._returned, self._asked_level)
+        if found.batch is not None and self.call.batch is None:
+            self._call = self.call.telling_graphs_by(found.batch)
+            if self._call.batch is None:
+                self._take_batch(found.batch)
+        return found
+
+    def _take_batch(self, batch: Tensor) -> None:
+        """Pass `batch` to a model that can take it and was given none, if that changes nothing.
+
+        Copies of the one graph can then be told apart, so that many are run at once.
+        """
+        call = self.call
+        free = [one.name for one in parameters(call.model) if "batch" in one.name and one.name not in call.names]
+        if call.convention is not None or not free or "size" in free[0]:
+            return
+        told = call.with_argument(free[0], batch)
+        with eval_mode(call.model), torch.no_grad():
+            again = told.run()
+        if isinstance(again, Tensor) and again.shape == self.output.shape and torch.allclose(again, self.output):
+            self._call = told
+
+    @property
+    def level(self) -> Level:
+        """What the outputs are those of."""
+        return self.outputs.level
+
+    @property
+    def batch(self) -> Tensor | None:
+        """The graph of each node if graphs are explained; None otherwise."""
+        return self.outputs.batch
 
     @property
     def num_layers(self) -> int:
@@ -165,71 +245,63 @@ class Subject:
         return self.graph.device
 
     @property
-    def batch(self) -> Tensor | None:
-        """The graph of each node if graphs are explained; None if nodes are."""
-        if self._batch is None and self._inputs is not None and self._level != "node":
-            self._batch = graph_of_nodes(self._inputs, self.attention.output, self._level)
-            self._level = "node" if self._batch is None else "graph"
-        return self._batch
-
-    def node_weights(self) -> Tensor:
-        """What the readout gives to each node of the graphs that are explained, [num_nodes]."""
-        attention, batch = self.attention, self.batch
-        expect(batch is not None, "subject", "one of graphs", "one of nodes")
-        assert batch is not None
-        if self._node_weights is None or self._node_weights[0] is not attention:
-            model, inputs = self._model, self._inputs
-
-            def read() -> Tensor | None:
-                assert model is not None
-                assert inputs is not None
-                return read_readout(model, lambda: inputs.call(model), batch, attention.calls)
-
-            weights = readout_weights(self.readout, batch, attention.embedding, None if model is None else read)
-            self._node_weights = attention, weights
-        return self._node_weights[1]
-
-    @property
     def num_targets(self) -> int:
-        """How many nodes or graphs there are."""
-        batch = self.batch
-        if batch is None:
-            return self.graph.num_nodes
-        return int(batch.max()) + 1 if batch.numel() else 0
+        """How many nodes, pairs or graphs there are."""
+        outputs = self.outputs
+        if outputs.batch is not None:
+            return int(outputs.batch.max()) + 1 if outputs.batch.numel() else 0
+        return self.graph.num_nodes if outputs.ends is None else outputs.ends.shape[1]
 
     def targets(self, targets: Targets = "all") -> Tensor:
-        """Ids of nodes or graphs as a tensor on the graph's device, checked."""
-        return as_targets(targets, self.num_targets, self.device, "node" if self.batch is None else "graph")
+        """Ids of nodes, pairs or graphs as a tensor on the graph's device, checked."""
+        outputs = self.outputs
+        what = "pair" if outputs.level == "edge" else outputs.level
+        known = outputs.nodes if outputs.batch is None else outputs.batch.unique()
+        if known is not None and isinstance(targets, str) and targets == "all":
+            return known
+        ids = as_targets(targets, self.num_targets, self.device, what)
+        if known is not None:
+            those = "ids of graphs that have nodes" if what == "graph" else "ids of nodes that the model returns"
+            expect(bool(torch.isin(ids, known).all()), "targets", those, ids.tolist()[:5])
+        return ids
 
+    def rows(self, targets: Tensor) -> Tensor:
+        """The row of the output that belongs to each target."""
+        nodes = self.outputs.nodes
+        if nodes is None:
+            return targets
+        place = torch.full((self.graph.num_nodes,), -1, device=nodes.device)
+        place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
+        return place[targets]
 
-def graph_of_nodes(inputs: ModelInputs, output: Any, level: Level | None = None) -> Tensor | None:
-    """The argument that says which graph each node belongs to, if the outputs are those of graphs; None if of nodes.
-
-    An argument with `batch` in its name; or else the one whose values can only mean that.
-    """
-    rows = output.shape[0] if isinstance(output, Tensor) and output.dim() else inputs.num_nodes
-    if level != "graph" and rows == inputs.num_nodes:
-        return None
-    named = [(name, value, kind) for (name, value), kind in zip(inputs.named(), inputs.kinds(), strict=True)]
-    found = [value for _, value, kind in named if kind is Kind.BATCH]
-    if not found:
-        found = [value for _, value, kind in named if kind is Kind.NODE and _numbers_graphs(value, rows)]
-    if not found and rows == 1:
-        return torch.zeros(inputs.num_nodes, dtype=torch.int64, device=inputs.edge_index.device)
-    if len(found) != 1:
-        names = ", ".join(name or "unnamed" for name, _, _ in named) or "none"
-        raise ArgumentError(
-            f"Expected one argument to say which of the {rows} graphs each node belongs to (name it `batch`), but got "
-            f"{len(found) or 'none'} among the further arguments: {names}."
+    def roots(self, targets: Targets = "all", dtype: torch.dtype | None = None) -> Roots:
+        """Where the computation trees of targets begin."""
+        ids, outputs = self.targets(targets), self.outputs
+        if outputs.ends is not None:
+            return Roots.at_pairs(ids, outputs.ends, dtype)
+        if outputs.batch is None:
+            return Roots.at_nodes(ids, dtype)
+        batch = outputs.batch
+        expect(
+            batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64,
+            "batch",
+            f"{self.graph.num_nodes} graph ids of dtype torch.int64, one a node",
+            f"{tuple(batch.shape)} of {batch.dtype}",
         )
-    return found[0]
+        return Roots.at_graphs(ids, batch, self.node_weights)
 
+    @cached_property
+    def node_weights(self) -> Tensor:
+        """Graph level: what the readout gives to each node, [num_nodes]."""
+        attention, batch, call = self.attention, self.batch, self._call
+        expect(batch is not None, "subject", "one of graphs", f"one of {self.level}s")
+        assert batch is not None
 
-def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
-    """Whether values count graphs from 0 on, node by node."""
-    if value.dim() != 1 or value.dtype != torch.int64 or value.numel() == 0:
-        return False
-    return int(value[0]) == 0 and int(value[-1]) == num_graphs - 1 and bool((value.diff() >= 0).all())
+        def read() -> Tensor | None:
+            assert call is not None
+            return read_readout(call.model, call.run, batch, attention.calls)
+
+        return readout_weights(self.readout, batch, attention.embedding, None if call is None else read)
 
 
 def as_targets(targets: Targets, count: int, device: torch.device, what: str = "node") -> Tensor:
@@ -241,19 +313,20 @@ def as_targets(targets: Targets, count: int, device: torch.device, what: str = "
         device: Where the result goes.
         what: What they are, in words.
     """
-    if isinstance(targets, str):
-        expect(targets == "all", "targets", f"'all', {what} ids or a mask of {what}s", targets)
-        return torch.arange(count, device=device)
     expected = f"'all', {what} ids or a mask of {what}s"
+    if isinstance(targets, str):
+        expect(targets == "all", "targets", expected, targets)
+        return torch.arange(count, device=device)
     try:
         ids = torch.as_tensor(targets, device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"Expected argument `targets` to be {expected}, but got {targets!r}.") from None
-    if ids.dtype == torch.bool:
+    if ids.dtype == torch.bool and ids.dim() > 0:
         expect(ids.shape == (count,), "targets", f"a mask of {count} {what}s", tuple(ids.shape))
         return ids.nonzero().view(-1)
     ids = ids.reshape(-1)
-    expect(ids.numel() == 0 or not ids.is_floating_point(), "targets", "integers", ids.dtype)
+    fine = ids.numel() == 0 or not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    expect(fine, "targets", "integers", ids.dtype)
     ids = ids.long()
     outside = ids[(ids < 0) | (ids >= count)]
     expect(outside.numel() == 0, "targets", f"{what} ids in [0, {count})", outside[:3].tolist())

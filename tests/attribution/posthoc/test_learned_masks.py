@@ -74,7 +74,7 @@ def test_gnn_explainer_starts_from_pyg_s_distribution() -> None:
     first = GNNExplainer().first_mask(Copies.whole(subject, torch.tensor([0])), torch.float64)
     algorithm = PyGGNNExplainer()
     Explainer(subject.model, algorithm, explanation_type="model", edge_mask_type="object", model_config=CONFIG)
-    algorithm._initialize_masks(subject.inputs.x, edges)
+    algorithm._initialize_masks(subject.call.x, edges)
     assert float(first.mean()) == pytest.approx(0, abs=0.003)
     assert float(first.std()) == pytest.approx(float(algorithm.edge_mask.detach().std()), rel=0.05)
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.posthoc.borrowed import plain
-from attree.attribution.start import Start
 from attree.memory import chunk_bounds
 from attree.precision import exact_dtype
 from attree.ragged import Rows, expand, find, group
-from attree.subject import ModelInputs, Subject
-from attree.subject.arguments import Kind
+from attree.subject import ModelCall, Part, Subject
+from attree.subject.roots import Roots
 
 
 @dataclass(frozen=True)
@@ -127,36 +125,33 @@ class Copies:
     @cached_property
     def rows(self) -> Tensor:
         """Which row of the model's output belongs to each target."""
-        if self.subject.batch is not None:
-            return self.targets if self.is_whole else torch.arange(self.targets.numel(), device=self.node.device)
+        if self.is_whole:
+            return self.subject.rows(self.targets)
+        if self.subject.level == "graph":
+            return torch.arange(self.targets.numel(), device=self.node.device)
         num_nodes = self.subject.graph.num_nodes
         asked = torch.arange(self.targets.numel(), device=self.node.device) * num_nodes + self.targets
         return find(self.copy * num_nodes + self.node, asked)[0]
 
     @cached_property
-    def inputs(self) -> ModelInputs:
-        """The model's arguments on this batch; each copy is a graph of its own."""
-        given, batch = self.subject.inputs, self.subject.batch
+    def call(self) -> ModelCall:
+        """The model's call on this batch; each copy is a graph of its own."""
+        given = self.subject.call.changed(lambda _, value: plain(value))
         if self.is_whole:
-            return given.replaced(plain(given.x), self.edge_index, lambda _, value: plain(value))
+            return given
+        own = given.batch
+        graph_of = None if own is None or not self.node.numel() else own[self.node[self._first]]
+        call = given.on(Part(self.node, self.edge_index, self.edge, self.copy, graph_of, self.count))
+        if not self.decoy or not call.has_features:
+            return call
+        x = call.x.clone()
+        x[self.copy == self.targets.numel()] = 0
+        return call.with_features(x)
 
-        def part(kind: Kind, value: Any) -> Any:
-            if kind is Kind.BATCH or (value is batch and batch is not None):
-                return self.copy
-            match kind:
-                case Kind.NODE:
-                    return plain(value)[self.node]
-                case Kind.EDGE:
-                    return plain(value)[self.edge]
-                case Kind.COUNT:
-                    return self.count
-                case _:
-                    return plain(value)
-
-        x = plain(given.x)[self.node]
-        if self.decoy:
-            x[self.copy == self.targets.numel()] = 0
-        return given.replaced(x, self.edge_index, part)
+    @cached_property
+    def _first(self) -> Tensor:
+        """The first node of each copy."""
+        return torch.searchsorted(self.copy, torch.arange(self.count, device=self.copy.device))
 
     def without_decoy(self) -> Copies:
         """The batch without its decoy, which is its end."""
@@ -217,7 +212,8 @@ def neighbourhood_copies(subject: Subject, targets: Tensor, bytes_per_edge: floa
 
 def _inner_nodes(subject: Subject, targets: Tensor, memory: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """For consecutive targets, the nodes whose entering edges they depend on: targets, owners, nodes."""
-    if subject.batch is not None:
+    if subject.level == "graph":
+        assert subject.batch is not None
         nodes = group(subject.batch, subject.num_targets)
         owner, place = expand(nodes.ptr, targets)
         yield targets, owner, nodes.items[place]
@@ -229,4 +225,4 @@ def _inner_nodes(subject: Subject, targets: Tensor, memory: float) -> Iterator[t
 def _frontiers(subject: Subject, targets: Tensor, memory: float) -> Iterator[Frontier]:
     graph = subject.graph
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * subject.num_layers
-    return stream_frontiers(graph, Start.at_nodes(targets, torch.float32), ones, memory=max(int(memory), 1))
+    return stream_frontiers(graph, Roots.at_nodes(targets, torch.float32), ones, memory=max(int(memory), 1))

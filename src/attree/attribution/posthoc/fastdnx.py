@@ -16,12 +16,12 @@ from attree.attribution.posthoc.borrowed import plain
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.precision import exact_dtype
 from attree.ragged import find
 from attree.subject import Subject
+from attree.subject.roots import Roots
 
 BYTES_PER_ENTRY = 128
 """What one node of a target's row costs while it is found and scored."""
@@ -82,14 +82,16 @@ class FastDnX(TrainedMethod[Surrogate]):
         self.train_share = train_share
 
     def fit(self, subject: Subject) -> Surrogate:
-        if subject.batch is not None:
+        if subject.level == "graph":
             raise UnsupportedModelError("Expected a model of nodes, but got one of graphs: FastDnX explains nodes.")
+        if subject.outputs.nodes is not None:
+            raise UnsupportedModelError("Expected a model that returns all nodes, which FastDnX distils, but got some.")
         predictions = Predictions(subject)
         if predictions.are_numbers:
             raise UnsupportedModelError(
                 "Expected a model of classes, whose probabilities FastDnX distils, but got one of numbers."
             )
-        x = plain(subject.inputs.x)
+        x = plain(subject.call.x)
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
                 f"Expected node features [nodes, features] of floats, which FastDnX distils from, but got "
@@ -149,7 +151,7 @@ def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) ->
 
 def power_rows(graph: LoopedGraph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
     """The rows of the adjacency's power that belong to targets: at each entry, the first of its `weight`."""
-    return walk_back(graph, Start.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
+    return walk_back(graph, Roots.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 
 
 def node_scores(fitted: Surrogate, row: Frontier) -> Tensor:

@@ -76,7 +76,7 @@ class GNNExplainer(MaskMethod):
         run.check_unmasked(copies)
         copies = copies.without_decoy()
         mask = self.first_mask(copies, run.unmasked(copies).dtype).requires_grad_(True)
-        x = copies.inputs.x
+        x = copies.call.x
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
         optimizer = torch.optim.Adam([mask] if features is None else [mask, features], lr=self.lr)
         used = used_features = None
@@ -107,7 +107,7 @@ class GNNExplainer(MaskMethod):
 
     def first_feature_mask(self, copies: Copies) -> Tensor:
         """Normal numbers of the spread that PyG takes, one a feature of each node."""
-        x = copies.inputs.x
+        x = copies.call.x
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
                 f"Expected node features [nodes, features] of floats, which `feature_mask` masks, but got "

@@ -21,7 +21,7 @@ from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import expect
-from attree.subject import ModelInputs, Subject
+from attree.subject import ModelCall, Subject
 
 LAMBDA_BOUNDS = (-2.0, 30.0)
 
@@ -77,13 +77,12 @@ class GraphMask(TrainedMethod[Tensor]):
         self.lambda_lr = lambda_lr
 
     def fit(self, subject: Subject) -> Tensor:
-        given = subject.inputs
-        inputs = given.replaced(plain(given.x), plain(given.edge_index), lambda _, value: plain(value))
+        call = subject.call.changed(lambda _, value: plain(value))
         predictions = Predictions(subject)
         with gated_model(subject.model) as model:
-            layers = model.record(inputs)
+            layers = model.record(call)
             gates = nn.ModuleList([MessageGate(layer).to(layer.messages) for layer in layers])
-            self._train(model, inputs, layers, gates, predictions)
+            self._train(model, call, layers, gates, predictions)
         with torch.no_grad():
             shares = [
                 on_graph(subject.graph, layer.edges, open_probability(gate(layer)))
@@ -94,7 +93,7 @@ class GraphMask(TrainedMethod[Tensor]):
     def _train(
         self,
         model: GatedModel,
-        inputs: ModelInputs,
+        call: ModelCall,
         layers: list[LayerMessages],
         gates: nn.ModuleList,
         predictions: Predictions,
@@ -105,7 +104,7 @@ class GraphMask(TrainedMethod[Tensor]):
             for first in reversed(range(len(layers))):
                 optimizer = torch.optim.Adam(gates[first:].parameters(), lr=self.lr)
                 for _ in range(self.epochs):
-                    loss = self._loss(model, inputs, layers, gates, first, predictions, factor)
+                    loss = self._loss(model, call, layers, gates, first, predictions, factor)
                     optimizer.zero_grad()
                     ascent.zero_grad()
                     loss.backward()
@@ -118,7 +117,7 @@ class GraphMask(TrainedMethod[Tensor]):
     def _loss(
         self,
         model: GatedModel,
-        inputs: ModelInputs,
+        call: ModelCall,
         layers: list[LayerMessages],
         gates: nn.ModuleList,
         first: int,
@@ -136,8 +135,8 @@ class GraphMask(TrainedMethod[Tensor]):
             logits = gate(layer)
             penalty = penalty + open_probability(logits).mean()
             drawn.append((gate, draw_gates(logits)))
-        every = torch.arange(predictions.classes.numel(), device=predictions.classes.device)
-        loss = predictions.loss(predictions.read(model.run(inputs, drawn), every), every)
+        every = predictions.every
+        loss = predictions.loss(predictions.read(model.run(call, drawn), every), every)
         lost = F.relu(loss - self.allowance).mean()
         return self.penalty_scaling * penalty + F.softplus(factor) * lost
 

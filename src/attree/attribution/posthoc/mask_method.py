@@ -17,7 +17,7 @@ from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.result import Attribution
-from attree.attribution.start import Start
+from attree.errors import UnsupportedModelError
 from attree.ragged import pointers
 from attree.subject import Subject
 from attree.subject.subject import Targets
@@ -57,7 +57,8 @@ class MaskMethod(AttributionMethod):
         """
         subject = as_subject(subject)
         model = subject.model
-        ids = subject.targets(targets) if subject.batch is None else Start.of(subject, targets).targets
+        refuse_pairs(self.label, subject)
+        ids = subject.targets(targets)
         with borrowed(model), masked_run(subject) as run:
             try:
                 parts = self._collect(subject, ids, run, local_copies)
@@ -86,6 +87,15 @@ class MaskMethod(AttributionMethod):
         return parts
 
 
+def refuse_pairs(method: str, subject: Subject) -> None:
+    """Raise where pairs of nodes are explained, which these methods do not serve."""
+    if subject.level == "edge":
+        raise UnsupportedModelError(
+            f"Expected nodes or graphs to be explained by {method}, but {subject.call.name} returns one row per pair "
+            "of nodes: methods that follow attention explain those."
+        )
+
+
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
     """Copies of neighbourhoods, as many at once as fit into the working memory."""
     return neighbourhood_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
@@ -100,7 +110,7 @@ def bytes_per_edge(subject: Subject) -> float:
     """What a forward and a backward pass take for each edge of a batch, roughly, with the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
-    x = subject.inputs.x
+    x = subject.call.x
     itemsize = x.element_size() if x.is_floating_point() else 4
     return float(x[:1].numel() * x.element_size() + 16 * width * itemsize + 128)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ class MaskedRun:
 
     def __init__(self, subject: Subject) -> None:
         self.model = subject.model
-        self.graph_level = subject.batch is not None
+        self.graph_level = subject.level == "graph"
         self.predictions = Predictions(subject)
         self._copies: Copies | None = None
         self._mask: Tensor | None = None
@@ -50,8 +49,8 @@ class MaskedRun:
             x: Other features for the batch's nodes, if any.
         """
         self._copies, self._mask = copies, mask
-        inputs = copies.inputs if x is None else replace(copies.inputs, x=x)
-        return self.predictions.read(inputs.call(self.model)[copies.rows], copies.targets)
+        call = copies.call if x is None else copies.call.with_features(x)
+        return self.predictions.read(call.run()[copies.rows], copies.targets)
 
     def explained(self, copies: Copies, logits: Tensor) -> Tensor:
         """The explained output of each target, [B], of their logits."""
@@ -63,7 +62,7 @@ class MaskedRun:
 
     def check(self, copies: Copies, logits: Tensor) -> None:
         """Raise unless the targets' logits, with nothing masked, are those on the whole graph."""
-        expected = self.predictions.logits[copies.targets]
+        expected = self.predictions.of(copies.targets)
         if expected.numel() == 0:
             return
         difference, scale = float((logits.detach() - expected).abs().max()), max(float(expected.abs().max()), 1.0)

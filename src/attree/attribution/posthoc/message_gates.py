@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.errors import UnsupportedModelError
-from attree.subject import ModelInputs
+from attree.subject import ModelCall
 
 # The hard concrete distribution, with the numbers of GraphMask.
 BETA, GAMMA, ZETA, LOCATION = 1 / 3, -0.2, 1.2, 2.0
@@ -92,19 +92,19 @@ class GatedModel:
         self._call = 0
 
     @torch.no_grad()
-    def record(self, inputs: ModelInputs) -> list[LayerMessages]:
+    def record(self, call: ModelCall) -> list[LayerMessages]:
         """What every convolution is given and sends, in the order of calls."""
         self._recorded, self._gates, self._call = [], [], 0
         try:
-            inputs.call(self._model)
+            call.run()
             return self._recorded
         finally:
             self._recorded = None
 
-    def run(self, inputs: ModelInputs, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
+    def run(self, call: ModelCall, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
         """The model's output with a gate, and how open it is at each edge, for some of the calls."""
         self._gates, self._call = gates, 0
-        return inputs.call(self._model)
+        return call.run()
 
     def see_states(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Hook: note what a convolution is given."""

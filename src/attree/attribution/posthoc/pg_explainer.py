@@ -16,10 +16,10 @@ from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, mask
 from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
 from attree.ragged import expand, group
 from attree.subject import Subject
+from attree.subject.roots import Roots
 
 HIDDEN = 64
 TEMPERATURES = (5.0, 2.0)
@@ -86,9 +86,9 @@ class PGExplainer(TrainedMethod[Fitted]):
         if not isinstance(embedding, Tensor) or embedding.dim() != 2:
             raise UnsupportedModelError("Expected the last attention layer to return embeddings [nodes, channels].")
         embedding = embedding.clone()
-        width = embedding.shape[1] * (3 if subject.batch is None else 2)
+        width = embedding.shape[1] * (2 if subject.level == "graph" else 3)
         mlp = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)).to(embedding)
-        known = subject.targets() if subject.batch is None else subject.batch.unique()
+        known = subject.targets()
         chosen = known[torch.randperm(known.numel())[: self.num_train].to(known.device)]
         with masked_run(subject) as run:
             try:
@@ -130,7 +130,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         masked[graph.position] = True
         scored = masked[pairs.edges]
         scores = fitted.embedding.new_zeros(len(pairs))
-        graph_level = subject.batch is not None
+        graph_level = subject.level == "graph"
         with torch.no_grad():
             for chosen in scored.nonzero().view(-1).split(CHUNK):
                 of = None if graph_level else targets[chosen]
@@ -163,7 +163,7 @@ def induced_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
     # One layer more than the model has: the frontier then is every node within L hops.
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (subject.num_layers + 1)
     for target in targets.split(1):
-        ball = walk_back(graph, Start.at_nodes(target, torch.float32), ones)
+        ball = walk_back(graph, Roots.at_nodes(target, torch.float32), ones)
         yield Copies.entering(subject, target, ball.owner, ball.node, rows, induced=True)
 
 

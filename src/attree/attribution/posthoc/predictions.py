@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attree.attention.capture import Attention, capture_attention
+from attree.attention.capture import Attention, capture_run
 from attree.subject import Subject
+from attree.subject.head import check_output
 
 
 class Predictions:
@@ -24,7 +26,9 @@ class Predictions:
 
     def __init__(self, subject: Subject) -> None:
         output = full_pass(subject).output
-        self._head = subject.head.resolve(output)
+        check_output(output)
+        self._subject = subject
+        self._head = subject.head
         self._measured = self._head.measured(output)
         self.logits = self._head.logits(output, self._measured).detach()
         self.classes = self.logits.argmax(dim=1)
@@ -34,20 +38,30 @@ class Predictions:
         """Whether numbers are predicted, not classes."""
         return self._head.mode == "regression"
 
+    @property
+    def every(self) -> Tensor:
+        """The target of each row of the output."""
+        nodes = self._subject.outputs.nodes
+        return torch.arange(self.classes.numel(), device=self.classes.device) if nodes is None else nodes
+
+    def of(self, targets: Tensor) -> Tensor:
+        """The logits (or numbers) of targets."""
+        return self.logits[self._subject.rows(targets)]
+
     def read(self, output: Any, targets: Tensor) -> Tensor:
         """The logits (or numbers) of targets, given the rows of an output that are theirs."""
-        measured = None if self._measured is None else self._measured[targets]
+        measured = None if self._measured is None else self._measured[self._subject.rows(targets)]
         return self._head.logits(output, measured)
 
     def explained(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Of each target, the logit of the class that was predicted, [targets]."""
-        return logits.gather(1, self.classes[targets].unsqueeze(1)).view(-1)
+        return logits.gather(1, self.classes[self._subject.rows(targets)].unsqueeze(1)).view(-1)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """How far each target is from its prediction: cross-entropy, or the squared difference of numbers."""
         if self.are_numbers:
-            return (logits - self.logits[targets]).square().view(-1)
-        return F.cross_entropy(logits, self.classes[targets], reduction="none")
+            return (logits - self.of(targets)).square().view(-1)
+        return F.cross_entropy(logits, self.classes[self._subject.rows(targets)], reduction="none")
 
 
 def full_pass(subject: Subject) -> Attention:
@@ -58,7 +72,4 @@ def full_pass(subject: Subject) -> Attention:
     attention = subject.attention
     if attention.output is not None and attention.embedding is not None:
         return attention
-    inputs = subject.inputs
-    return capture_attention(
-        subject.model, inputs.x, inputs.edge_index, *inputs.args, graph=subject.graph, **inputs.kwargs
-    )
+    return capture_run(subject.model, subject.call.run, subject.graph)

@@ -13,6 +13,7 @@ from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import borrowed
+from attree.attribution.posthoc.mask_method import refuse_pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.subject import Subject
@@ -69,6 +70,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     def fitted(self, subject: Subject) -> Fit:
         """What was fitted to the subject; a subject that forgot its attention may have other weights by now."""
+        refuse_pairs(self.label, subject)
         model, attention = subject.model, subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:
             with borrowed(model, self.seed):

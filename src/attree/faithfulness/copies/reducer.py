@@ -7,109 +7,104 @@ compute a target's class scores from the target's own subgraph, which is checked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.capture import Attention, capture_attention, eval_mode
-from attree.attention.edge_hook import EdgeHook, hook_edges
-from attree.attention.looped_graph import LoopedGraph
-from attree.attention.softmax_hook import attention_convs, hook_softmax
+from attree.attention.capture import Attention
+from attree.attention.softmax_hook import attention_convs
 from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
-from attree.attribution.start import Start
 from attree.errors import UnsupportedModelError, expect
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
-from attree.faithfulness.model_call import ModelCall
-from attree.faithfulness.protocol import Protocol, reduced_softmax
+from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
+from attree.precision import exact_dtype
 from attree.ragged import Rows, expand, group
-from attree.subject import ModelInputs
-from attree.subject.head import Head
+from attree.subject import ModelCall, Part, Subject
+from attree.subject.arguments import Kind
+
+
+class NotLocalError(UnsupportedModelError):
+    """A model cannot be run on copies of what a target depends on.
+
+    Args:
+        name: The model's class.
+        reason: Why, as the end of a sentence.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"Expected {name} to compute the class scores of a target from its own graph, or from the nodes within "
+            f"reach of its attention layers, but {reason}."
+        )
+        self.reason = reason
 
 
 class CopiesReducer:
-    """Reduces edges of one forward pass, `model(x, edge_index, *args, **kwargs)`, of any PyG attention model.
+    """Reduces edges by forward passes over copies of what targets depend on.
 
-    Among the further arguments, tensors with one row per edge or per node go with the edges and nodes of the copies
-    (edge_attr, edge_weight, positions, ...); everything else is passed on as it is.
-
-    Node-level models return one row of class scores per node. Graph-level models take the graph of each node as an
-    argument named `batch` and return one row per graph; targets then are graph ids, and each pair's copy is of its
-    whole graph (see `graph_pairs`). Scores are logits or log-probabilities.
+    Arguments with one row per edge, node or graph go with those of the copies; everything else is passed on as it is.
 
     Args:
-        model: The model.
-        x: Node features.
-        edge_index: The graph's edges.
-        *args: Further positional arguments of the model.
-        graph: The looped graph of `edge_index`, if at hand.
+        subject: What is explained.
         memory: Bytes of working memory for one batch of copies; one copy is never cut.
-        head: What the outputs mean.
-        **kwargs: Further keyword arguments of the model.
 
     Raises:
-        UnsupportedModelError: If the model is not one that attention can be reduced in; the message says why.
+        NotLocalError: If the model cannot be run on copies; the message says why.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        edge_index: Tensor,
-        *args: Any,
-        graph: LoopedGraph | None = None,
-        memory: int = REDUCTION_MEMORY,
-        head: Head | None = None,
-        **kwargs: Any,
-    ) -> None:
+    way = "forward passes over copies of subgraphs"
+
+    def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         expect(memory > 0, "memory", "a number of bytes > 0", memory)
-        self.model = model
+        outputs, call = subject.outputs, subject.call
+        if outputs.nodes is not None:
+            raise NotLocalError(call.name, "its outputs are those of chosen nodes, which a copy may not have")
+        if len(call.of_kind(Kind.IDS)) > int(outputs.level == "edge"):
+            raise NotLocalError(call.name, "an argument holds ids of nodes, which are others in a copy")
+        if outputs.level == "graph" and call.batch is None:
+            raise NotLocalError(call.name, "no argument tells its graphs apart, so copies would run together")
+        self.subject = subject
         self.memory = memory
-        self.head = Head() if head is None else head
-        self._inputs = ModelInputs.of(model, x, edge_index, *args, **kwargs)
-        self.graph = LoopedGraph(edge_index, x.shape[0]) if graph is None else graph
-        hidden = max(_width(conv) for conv in attention_convs(model))
-        self._pass: tuple[Attention, ModelCall] | None = None
-        self._bytes_per_node = x[:1].numel() * x.element_size() + 6 * hidden * self._call.itemsize
-        self._bytes_per_edge = 6 * hidden * self._call.itemsize + 64
-        # After the forward pass, which refuses a graph of other edges.
-        self._rows = group(edge_index[1], self.graph.num_nodes)
+        self.rows = group(subject.graph.original_edge_index[1], subject.graph.num_nodes)
 
-    @property
-    def attention(self) -> Attention:
-        """What the model attended to in the forward pass."""
-        return self._forward()[0]
+    def record(self) -> CopiesPass:
+        """Run the model with its weights of now."""
+        return CopiesPass(self)
 
-    @property
-    def _call(self) -> ModelCall:
-        return self._forward()[1]
 
-    def _forward(self) -> tuple[Attention, ModelCall]:
-        if self._pass is None:
-            inputs = self._inputs
-            attention = capture_attention(
-                self.model, inputs.x, inputs.edge_index, *inputs.args, graph=self.graph, **inputs.kwargs
-            )
-            self._pass = attention, ModelCall(self._inputs, attention.output)
-        return self._pass
+class CopiesPass:
+    """One forward pass, ready to have edges reduced in copies of its parts.
 
-    def forget(self) -> None:
-        """Drop the forward pass: whatever is asked next is answered by a new one, with the weights of then."""
-        self._pass = None
+    Args:
+        reducer: What is explained, and the memory to do so.
+    """
+
+    def __init__(self, reducer: CopiesReducer) -> None:
+        self._subject = subject = reducer.subject.fresh()
+        self._rows = reducer.rows
+        self._memory = reducer.memory
+        self.attention: Attention = subject.attention
+        # In float32, the logarithms in dNE would add noise that rank statistics rank.
+        self._output = subject.output.to(exact_dtype(subject.device))
+        self._queries = subject.outputs.ends
+        hidden, itemsize = max(_width(conv) for conv in attention_convs(subject.model)), subject.output.element_size()
+        features = subject.call.x if subject.call.has_features else subject.output
+        self._bytes_per_node = features[:1].numel() * features.element_size() + 6 * hidden * itemsize
+        self._bytes_per_edge = 6 * hidden * itemsize + 64
 
     @torch.no_grad()
     def reduce(
         self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        pairs.check(self.graph, self.attention.num_layers)
-        writer = ReductionWriter(pairs, self._call.logits, self.head, with_probability)
+        pairs.check(self._subject.graph, self.attention.num_layers)
+        writer = ReductionWriter(pairs, self._output, self._subject.head, with_probability)
         flow = pairs.flow.nonzero().view(-1)
         alone = Rows(torch.arange(flow.numel() + 1, device=flow.device), pairs.edges[flow])
         done = 0
@@ -131,38 +126,46 @@ class CopiesReducer:
             protocol: What happens to them.
         """
         outputs = [output for _, _, output in self._outputs(targets, owner, sets, protocol)]
-        logits = self._call.logits
-        return torch.cat([logits[:0], *(output.to(logits.dtype) for output in outputs)])
+        return torch.cat([self._output[:0], *(output.to(self._output.dtype) for output in outputs)])
 
     def _outputs(
         self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol
     ) -> Iterator[tuple[int, int, Tensor]]:
         """As `reduce_sets`, for consecutive sets `begin` to `end` that fit into memory together."""
-        with eval_mode(self.model), reducing(self.model, protocol) as run:
+        with reduced_run(self._subject.model, protocol) as run:
             for begin, end, subgraphs in self._subgraphs(targets):
                 cost = self._cost(subgraphs)
                 self._check(run, subgraphs, cost, targets[begin:end])
                 first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
                 part = owner[first:last] - begin
-                for low, high in chunk_bounds(cost[part], self.memory):
+                for low, high in chunk_bounds(cost[part], self._memory):
                     rows = torch.arange(first + low, first + high, device=owner.device)
                     where, place = expand(sets.ptr, rows)
                     copies = Copies(subgraphs, part[low:high], sets.items[place], where)
-                    output = run(copies, self._inputs_on(copies))
-                    found = self._rows_of(copies, targets[part[low:high] + begin])
-                    yield first + low, first + high, output[found]
+                    own = targets[part[low:high] + begin]
+                    yield first + low, first + high, self._run(run, copies, self._call_on(copies, own), own)
+
+    def _run(self, run: ReducedRun, copies: Copies, call: ModelCall, targets: Tensor) -> Tensor:
+        """The outputs of the target of each copy."""
+        output = run(call.run, copies.reduced_in)
+        found = self._rows_of(copies, targets)
+        expected = targets.numel() if self._subject.level != "node" else copies.node.numel()
+        if not isinstance(output, Tensor) or output.shape != (expected, *self._output.shape[1:]):
+            raise NotLocalError(self._subject.call.name, "on copies it returns other rows than those of the copies")
+        return output[found]
 
     def _subgraphs(self, targets: Tensor) -> Iterator[tuple[int, int, Subgraphs]]:
         """What the targets `begin` to `end` depend on, for consecutive chunks of targets."""
-        graph = self.graph
-        if self._call.batch is not None:
-            nodes = group(self._call.batch, self._call.logits.shape[0])
+        graph, batch = self._subject.graph, self._subject.outputs.batch
+        if batch is not None:
+            nodes = group(batch, self._output.shape[0])
             owner, place = expand(nodes.ptr, targets)
             yield 0, targets.numel(), Subgraphs.entering(graph, targets.numel(), owner, nodes.items[place], self._rows)
             return
         ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * self.attention.num_layers
         begin = 0
-        for frontier in stream_frontiers(graph, Start.at_nodes(targets, torch.float32), ones, memory=self.memory):
+        roots = self._subject.roots(targets, torch.float32)
+        for frontier in stream_frontiers(graph, roots, ones, memory=self._memory):
             size = frontier.targets.numel()
             yield begin, begin + size, Subgraphs.entering(graph, size, frontier.owner, frontier.node, self._rows)
             begin += size
@@ -172,81 +175,50 @@ class CopiesReducer:
         nodes, edges = (size.float() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
-    def _inputs_on(self, copies: Copies) -> ModelInputs:
-        """The arguments of the same call on copies; each copy is a graph of its own."""
-        return self._call.on(
-            copies.edge_index,
-            lambda value: value[copies.node],
-            lambda value: value[copies.edge],
-            copies.copy,
-            copies.part.numel(),
+    def _call_on(self, copies: Copies, targets: Tensor) -> ModelCall:
+        """The same call on copies; each copy is a graph of its own, with the rows that its graph has."""
+        call = self._subject.call
+        batch = call.batch
+        graph_of = None if batch is None else batch[copies.node[copies.start]]
+        queries = None
+        if self._queries is not None:
+            queries = torch.stack([copies.nodes_of_copies(end[targets]) for end in self._queries])
+        part = Part(
+            copies.node, copies.edge_index, copies.edge, copies.copy, graph_of, copies.part.numel(), queries=queries
         )
+        return call.on(part)
 
     def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
         """Which row of the output on copies belongs to the target of each."""
-        if self._call.batch is not None:
+        if self._subject.level != "node":
             return torch.arange(target.numel(), device=target.device)
         return copies.nodes_of_copies(target)
 
-    def _check(self, run: CopyRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
+    def _check(self, run: ReducedRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
         every = torch.arange(targets.numel(), device=targets.device)
-        for low, high in chunk_bounds(cost, self.memory):
-            # The last copy is a decoy without features: a model that mixes copies will show it.
-            part = torch.cat([every[low:high], every[high - 1 : high]])
+        for low, high in chunk_bounds(cost, self._memory):
+            # Decoys without features stand in front and behind: a model that mixes copies, or reads the first or the
+            # last rows, will show it. The order is another than that of the targets.
+            part = torch.cat([every[low : low + 1], every[low:high].flip(0), every[high - 1 : high]])
             copies = Copies(subgraphs, part)
-            inputs = self._inputs_on(copies)
-            inputs.x[copies.start[-1] :] = 0
-            scores = run(copies, inputs)[self._rows_of(copies, targets[part])[:-1]]
-            expected = self._call.logits[targets[part[:-1]]]
+            call = self._call_on(copies, targets[part])
+            if call.has_features:
+                x = call.x.clone()
+                x[(copies.copy == 0) | (copies.copy == part.numel() - 1)] = 0
+                call = call.with_features(x)
+            scores = self._run(run, copies, call, targets[part])[1:-1]
+            expected = self._output[self._subject.rows(targets[part[1:-1]])]
             finite = expected.isfinite()  # where it has diverged, nothing can be told
             difference = float((scores - expected).abs().where(finite, 0).max())
             scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
             if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
-                raise UnsupportedModelError(
-                    f"Expected {type(self.model).__name__} to compute the class scores of a target from its own graph, "
-                    f"or from the nodes within {self.attention.num_layers} hops (one a call of an attention layer), "
-                    f"but without the rest they differ by {difference:.2g}: it has other paths, such as batch "
-                    "statistics or pooling over nodes."
+                raise NotLocalError(
+                    self._subject.call.name,
+                    f"without the rest they differ by {difference:.2g}: it has paths beside attention, such as norms "
+                    "or pooling over nodes, features computed from all edges, or code that depends on the position of "
+                    "a node",
                 )
-
-
-class CopyRun:
-    """Runs a model on copies, with the edge of each copy reduced in every attention softmax."""
-
-    def __init__(self, model: nn.Module, protocol: Protocol) -> None:
-        self.model = model
-        self.protocol = protocol
-        self._copies: Copies | None = None
-        self.edges = EdgeHook()
-
-    def __call__(self, copies: Copies, inputs: ModelInputs) -> Tensor:
-        """The model's output on copies."""
-        self._copies = copies
-        output: Tensor = inputs.call(self.model)
-        return output
-
-    def reduce_softmax(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        """Hook of the softmax, see `hook_softmax`."""
-        edges = self.edges.scored(conv, scores.shape[0])
-        assert self._copies is not None
-        reduced = None if edges is None else self._copies.reduced_in(edges)
-        if reduced is None:
-            raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
-                f"but it scored others: the protocol `{self.protocol}` is not defined there."
-            )
-        return reduced_softmax(self.protocol, scores, reduced, softmax)
-
-
-@contextmanager
-def reducing(model: nn.Module, protocol: Protocol) -> Iterator[CopyRun]:
-    """While open, the returned run reduces edges in `model`; hooks are gone afterwards."""
-    run = CopyRun(model, protocol)
-    with ExitStack() as stack:
-        convs = stack.enter_context(hook_softmax(model, run.reduce_softmax))
-        stack.enter_context(hook_edges(convs, run.edges))
-        yield run
 
 
 def _width(conv: MessagePassing) -> int:

@@ -1,11 +1,11 @@
 """Whether a model may be run on rows: found out before it is, never assumed.
 
 1. Each convolution itself, on the edges that enter a few nodes, must return what its algebra recorded for them.
-2. The model's forward on a few rows, without a reduction, must give the recorded inputs of every convolution and the
-   recorded outputs, whatever stands in a decoy row among them.
+2. The model's forward on rows in another order, without a reduction, must give the recorded inputs of every convolution
+   and the recorded outputs, whatever stands in decoy rows among them.
 
-The first is looked at once a model, and so is what feeds what; that rows are independent is looked at again with each
-recording, because it can depend on the weights.
+When a model is first seen, this is looked at for as many rows as there are nodes, and so is what feeds what. With each
+later recording a few rows are looked at again, because independence can depend on the weights.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.looped_graph import LoopedGraph
 from attree.faithfulness.exact.compare import check_conv, rows_of, same
 from attree.faithfulness.exact.layer_edges import ConvArguments
+from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_model import RowModel
-from attree.faithfulness.exact.sample import Sample
+from attree.faithfulness.exact.sample import MANY_NODES, Sample
 from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
 from attree.faithfulness.exact.trace import LayerTrace
-from attree.subject import ModelInputs
+from attree.subject import ModelCall
 from attree.subject.arguments import Kind
+from attree.subject.level import OutputLevel
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Wiring]] = WeakKeyDictionary()
-"""What feeds what in models that have been looked at, with what they were made of."""
+"""What feeds what in models that have been looked at, with what it depends on."""
 
-Rows = list[tuple[Tensor, Tensor]]
-"""For each call, the inputs and outputs that were recorded for the rows of a sample."""
+Traces = list[tuple[Tensor, Tensor]]
+"""For each call, the inputs and outputs that were recorded, of all nodes."""
 
 
 class Checker:
@@ -43,17 +45,24 @@ class Checker:
     Args:
         recorder: Records the model.
         graph: The looped graph.
+        outputs: What the rows of the output are those of.
 
     Raises:
         CannotTakeApartError: If there is nothing to look at.
     """
 
-    def __init__(self, recorder: Recorder, graph: LoopedGraph) -> None:
+    def __init__(self, recorder: Recorder, graph: LoopedGraph, outputs: OutputLevel) -> None:
         if graph.num_nodes == 0:
             raise CannotTakeApartError("its graph has no nodes")
+        if outputs.level == "edge" or outputs.nodes is not None:
+            raise CannotTakeApartError("its outputs are those of chosen nodes")
+        if recorder.call.of_kind(Kind.IDS):
+            raise CannotTakeApartError("one of its arguments holds ids of nodes")
         self._recorder = recorder
         self._graph = graph
-        self._sample = Sample.of(recorder.inputs, graph)
+        self._outputs = outputs
+        self._told_apart = recorder.call.batch is not None
+        self._sample = Sample.of(outputs, graph, self._told_apart)
 
     def recording(self) -> tuple[Recording, Wiring]:
         """Record a pass with the weights of now, and say what feeds what.
@@ -62,33 +71,51 @@ class Checker:
             CannotTakeApartError: If the model does not fit; the message says why.
         """
         recorder, model = self._recorder, self._recorder.weights()
-        made_of = [*((id(conv), type(conv)) for conv in model.convs), *recorder.inputs.kinds()]
+        made_of = (
+            tuple((id(module), type(module)) for module in recorder.model.modules()),
+            (recorder.call.kinds, self._outputs.level, self._told_apart),
+        )
         known = _KNOWN.get(recorder.model)
         wiring = known[1] if known is not None and known[0] == made_of else None
         with model.opened():
-            recording, rows = self._record(model, wiring is None)
-            if recording.call.batch is not None and self._sample.copy is None:
-                self._sample = Sample.of_one_graph(self._graph)
-                recording, rows = self._record(model, False)
-            wiring = self._compare(recording, rows, wiring)
+            recording, traces = self._record(model, wiring is None)
+            wiring = self._compare(recording, traces, wiring)
         _KNOWN[recorder.model] = made_of, wiring
         return recording, wiring
 
-    def _record(self, model: RowModel, check: bool) -> tuple[Recording, Rows]:
-        rows: Rows = []
+    def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
+        traces: Traces = []
 
         def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
-            rows.append((rows_of(given.x, self._sample.node), out[self._sample.node]))
+            # Code that follows may change inputs and outputs in place.
+            whole = check and self._outputs.batch is None
+            node = None if whole else self._sample.node
+            before = rows_of(given.x, node) if node is not None else given.x
+            if node is None and not isinstance(before, LazyRows):
+                before = before.clone()
+            traces.append((before, out.clone() if node is None else out[node]))
             if check:
                 check_conv(trace, given, out, self._graph)
 
-        return self._recorder.record(model, watch), rows
+        return self._recorder.record(model, watch), traces
 
-    def _compare(self, recording: Recording, rows: Rows, wiring: Wiring | None) -> Wiring:
+    def _compare(self, recording: Recording, traces: Traces, wiring: Wiring | None) -> Wiring:
+        sample = self._sample
         try:
-            if self._sample.whole:  # a decoy among all nodes of one graph changes the output: one more run, without
-                _RowCheck(recording, self._sample, rows, wiring, decoy=True).run()
-            return _RowCheck(recording, self._sample, rows, wiring, decoy=not self._sample.whole).run()
+            if wiring is not None:
+                for one in sample.with_noise() if sample.whole else []:
+                    _RowCheck(recording, one, traces, wiring).run()
+                return _RowCheck(recording, sample, traces, wiring).run()
+            if self._outputs.batch is None:
+                few = [(rows_of(before, sample.node), after[sample.node]) for before, after in traces]
+                wiring = _RowCheck(recording, sample, few, None).run()
+                many = Sample.of_nodes(self._graph, MANY_NODES, seed=1)
+                lots = [(rows_of(before, many.node), after[many.node]) for before, after in traces]
+                return _RowCheck(recording, many, lots, wiring).run()
+            wiring = _RowCheck(recording, sample, traces, None).run()
+            for one in sample.with_noise() if sample.whole else []:
+                _RowCheck(recording, one, traces, wiring).run()
+            return wiring
         except CannotTakeApartError:
             raise
         except StageError as error:
@@ -106,48 +133,51 @@ class _RowCheck:
         sample: The rows.
         rows: What was recorded for them.
         wiring: What feeds what, if known.
-        decoy: Whether the last row is filled with noise.
     """
 
-    def __init__(self, recording: Recording, sample: Sample, rows: Rows, wiring: Wiring | None, decoy: bool) -> None:
+    def __init__(self, recording: Recording, sample: Sample, rows: Traces, wiring: Wiring | None) -> None:
         self.recording = recording
         self.sample = sample
         self.rows = rows
         self.wiring = wiring
-        self.decoy = decoy
         self._mode = StageMode(sample.node.numel()) if wiring is None else None
         self._calls = 0
 
     def run(self) -> Wiring:
         """Compare inputs of convolutions and outputs; find what feeds what if that is not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
-        batch = sample.copy if recording.call.batch is not None else None
-        graphs = sample.graph if batch is not None else None
-        count = None if graphs is None else graphs.numel()
-        given = recording.inputs_at(sample.node, batch, count, lazy=False)
-        if self.decoy and given.x.is_floating_point():
-            given.x[-1] = _noise(given.x, 0)
+        given = recording.call_on(sample.part(recording.graph.original_edge_index), lazy=False)
+        if given.has_features and given.x.is_floating_point():
+            given = given.with_features(self._noisy(given.x, 0))
         if mode is not None:
             self._mark(mode, given)
         with nullcontext() if mode is None else mode:
             output = recording.model(given, self._answer)
         if self._calls != len(recording.layers):
             raise CannotTakeApartError("its forward calls other layers on rows")
-        expected = recording.call.logits[sample.node if graphs is None else graphs]
+        decoys = sample.decoy_graphs
+        expected = recording.output[sample.node if sample.graph_of is None else sample.graph_of]
         if not isinstance(output, Tensor) or output.shape != expected.shape:
             raise CannotTakeApartError("its forward returns something else on rows")
-        kept = slice(expected.shape[0] - 1 if self.decoy else None)
+        kept = ~(sample.decoy if decoys is None else decoys)
         if not same(output[kept], expected[kept], expected.dtype):
             where = "what follows them is not computed node by node"
-            raise CannotTakeApartError(where if graphs is None else "its readout does not treat each graph alone")
+            raise CannotTakeApartError(where if decoys is None else "its readout does not treat each graph alone")
         if self.wiring is not None:
             return self.wiring
         assert mode is not None
         if EDGES in mode.marks(output):
             raise CannotTakeApartError("its output depends on edges outside its attention layers")
-        return mode.wiring(output, None if graphs is None else "one graph" if sample.whole else "graphs")
+        return mode.wiring(output, None if decoys is None else "one graph" if sample.whole else "graphs")
 
-    def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _noisy(self, rows: Tensor, seed: int) -> Tensor:
+        """The rows with noise in those of decoys."""
+        noise = torch.randn(rows.shape[1:], generator=torch.Generator().manual_seed(seed)).to(rows)
+        out = rows.clone()
+        out[self.sample.decoy] = noise
+        return out
+
+    def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a convolution returned for the rows, if it was called with what it was."""
         self._calls += 1
         layers = self.recording.layers
@@ -156,16 +186,16 @@ class _RowCheck:
             raise CannotTakeApartError("its forward calls other layers on rows")
         given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
         feeds = self._feeds(given)
-        kept = slice(before.shape[0] - 1 if self.decoy else None)
+        kept = ~self.sample.decoy
         # What no call feeds is as it was recorded, whatever is reduced.
         if feeds and (given.x.shape != before.shape or not same(given.x[kept], before[kept], before.dtype)):
             raise CannotTakeApartError("what stands between its attention layers is not computed node by node")
-        out = after.clone()
-        if self.decoy:
-            out[-1] = _noise(out, self._calls)
+        out = self._noisy(after, self._calls)
+        answer = given.answer(out, layer.weights, self.recording.graph)
         if self._mode is not None:
+            self._mode.mark(answer, EDGES)  # attention that is returned is of edges, and of all of them
             self._mode.mark(out, self._calls)
-        return out
+        return answer
 
     def _feeds(self, given: ConvArguments) -> tuple[int, ...]:
         if self.wiring is not None:
@@ -183,16 +213,10 @@ class _RowCheck:
         mode.feeds.append(feeds)
         return feeds
 
-    def _mark(self, mode: StageMode, given: ModelInputs) -> None:
+    def _mark(self, mode: StageMode, given: ModelCall) -> None:
         """Say which arguments are about nodes, graphs and edges."""
-        call = self.recording.call
-        mode.mark(given.x, INPUT)
-        mode.mark(given.edge_index, EDGES)
-        stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.BATCH: INPUT if call.batch is None else BATCH}
-        for kind, (_, value) in zip(call.kinds, given.named(), strict=True):
+        of_graphs = BATCH if self.sample.graph_of is not None else INPUT
+        stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
+        for kind, value in zip(given.kinds, given.values, strict=True):
             if kind in stage:
                 mode.mark(value, stage[kind])
-
-
-def _noise(like: Tensor, seed: int) -> Tensor:
-    return torch.randn(like.shape[1:], generator=torch.Generator().manual_seed(seed)).to(like)

@@ -26,11 +26,13 @@ class ConvArguments:
         x: Node features.
         edge_index: Edges.
         features: Edge features, if it takes any.
+        wants_weights: Whether it is asked to return its attention too.
     """
 
     x: Tensor
     edge_index: Tensor
     features: Tensor | None
+    wants_weights: bool = False
 
     @classmethod
     def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
@@ -40,6 +42,7 @@ class ConvArguments:
         given.pop("self", None)
         x, edge_index = given.pop("x", None), given.pop("edge_index", None)
         features = None if algebra.edge_argument is None else given.pop(algebra.edge_argument, None)
+        wants_weights = isinstance(given.pop("return_attention_weights", None), bool)
         others = [key for key, value in given.items() if value is not None and key not in algebra.ignored_arguments]
         if others:
             raise CannotTakeApartError(f"{name} is called with `{others[0]}`")
@@ -47,7 +50,19 @@ class ConvArguments:
             raise CannotTakeApartError(f"{name} is not called with one tensor of features and one of edges")
         if isinstance(edge_index, EdgeIndex):
             edge_index = edge_index.as_tensor()
-        return cls(x, edge_index, features)
+        return cls(x, edge_index, features, wants_weights)
+
+    def answer(self, out: Tensor, weights: Tensor, graph: LoopedGraph) -> Any:
+        """What the convolution returns: its output, and its edges and attention if it is asked for them.
+
+        Args:
+            out: The output.
+            weights: The attention, [num_edges, heads].
+            graph: The looped graph.
+        """
+        if not self.wants_weights:
+            return out
+        return out, (graph.edge_index, weights.clone())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
@@ -19,10 +19,11 @@ from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_model import RowModel
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import LayerTrace, trace_layer
-from attree.faithfulness.model_call import ModelCall
 from attree.precision import exact_dtype
-from attree.subject import ModelInputs
+from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
+from attree.subject.head import check_output
+from attree.subject.model_call import take_index
 
 Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""
@@ -31,9 +32,9 @@ Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 class Features:
     """The floating-point arguments of a call, prepared once: the parts of a recording that weights do not change."""
 
-    def __init__(self, inputs: ModelInputs) -> None:
+    def __init__(self, call: ModelCall) -> None:
         self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
-        for value in (inputs.x, *inputs.args, *inputs.kwargs.values()):
+        for value in call.values:
             if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
                 whole = value.detach()
                 whole = whole if whole.dtype.itemsize >= 4 else whole.float()
@@ -55,7 +56,8 @@ class Recording:
         model: The model with the weights that it had.
         graph: The looped graph.
         layers: Every call of a convolution, in order.
-        call: The call that was recorded, with its output.
+        call: The call that was recorded.
+        output: What it returned, in the most exact type of the device.
         attention: The attention in the usual form.
     """
 
@@ -63,48 +65,43 @@ class Recording:
     graph: LoopedGraph
     layers: list[LayerTrace]
     call: ModelCall
+    output: Tensor
     attention: Attention
     _features: Features
     _store: Store
 
-    def inputs_at(self, nodes: Tensor, batch: Tensor | None, count: int | None, lazy: bool = True) -> ModelInputs:
-        """The arguments of the same call on rows.
+    def call_on(self, part: Part, lazy: bool = True) -> ModelCall:
+        """The same call on rows.
 
         Args:
-            nodes: The node of each row.
-            batch: The graph of each row; None reads that of its node, if it is asked for.
-            count: The number of these graphs.
+            part: The rows.
             lazy: Look features up when they are read; else at once.
         """
-        dtype = self.call.logits.dtype
+        dtype = self.output.dtype
 
-        def of_nodes(value: Tensor) -> Tensor:
+        def take(value: Tensor, index: Tensor | None) -> Tensor:
             rows = self._features.lazy(value, dtype, self._store)
             if rows is None:
-                return value[nodes]
-            return rows.at(nodes) if lazy else rows.at(nodes).read()
+                return take_index(value, index)
+            rows = rows if index is None else rows.at(index)
+            return rows if lazy else rows.read()
 
-        def of_edges(value: Tensor) -> Tensor:
-            rows = self._features.lazy(value, dtype, self._store)
-            return value if rows is None else rows if lazy else rows.read()
-
-        return self.call.on(self.graph.original_edge_index, of_nodes, of_edges, batch, count)
+        return self.call.on(part, take)
 
 
 class Recorder:
     """Records forward passes of one call.
 
     Args:
-        model: The model.
-        inputs: The arguments it is called with.
+        call: The model's call.
         graph: The looped graph.
         memory: Bytes of working memory beyond what is kept.
     """
 
-    def __init__(self, model: nn.Module, inputs: ModelInputs, graph: LoopedGraph, memory: int) -> None:
-        self.model = model
-        self.inputs = inputs
-        self._features = Features(inputs)
+    def __init__(self, call: ModelCall, graph: LoopedGraph, memory: int) -> None:
+        self.model = call.model
+        self.call = call
+        self._features = Features(call)
         self._graph = graph
         self._memory = memory
         self._dtype = exact_dtype(graph.device)
@@ -131,7 +128,7 @@ class Recorder:
         layers: list[LayerTrace] = []
         edges: list[LayerEdges] = []
 
-        def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
             if given.x.shape[0] != self._graph.num_nodes or given.x.dim() != 2:
@@ -144,20 +141,24 @@ class Recorder:
                 watcher(layers[-1], given, out)
             # What follows may change its input in place; what is recorded must stay.
             shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
-            return out.clone() if shared else out
+            return given.answer(out.clone() if shared else out, layers[-1].weights, self._graph)
 
-        def whole(_: Kind, value: Any) -> Any:
+        def whole(kind: Kind, value: Any) -> Any:
+            if kind is Kind.EDGES:
+                return self._graph.original_edge_index
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
-        x = whole(Kind.NODE, self.inputs.x)
-        output = model(self.inputs.replaced(x, self._graph.original_edge_index, whole), answer)
+        output = model(self.call.changed(whole), answer)
         if not layers:
             raise CannotTakeApartError("it calls no attention layer")
         output = output.read() if isinstance(output, LazyRows) else output
-        call = ModelCall(self.inputs, output)
-        dtype = self.inputs.x.dtype if self.inputs.x.is_floating_point() else torch.get_default_dtype()
+        check_output(output)
+        # In float32, the logarithms in dNE would add noise that rank statistics rank.
+        output = output.to(self._dtype)
+        features = self.call.x if self.call.has_features else output
+        dtype = features.dtype if features.is_floating_point() else torch.get_default_dtype()
         weights = tuple(layer.weights.to(dtype) for layer in layers)
         embedding = layers[-1].algebra.finish(layers[-1].aggregated, layers[-1].states.root)
-        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), call.logits, embedding)
-        return Recording(model, self._graph, layers, call, attention, self._features, store)
+        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), output, embedding)
+        return Recording(model, self._graph, layers, self.call, output, attention, self._features, store)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode
-from attree.subject import ModelInputs
+from attree.subject import ModelCall
 
-Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Tensor]
+Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
 """Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns its output."""
 
 
@@ -54,10 +54,10 @@ class RowModel:
         """The copies of parameters and buffers that the forward sees."""
         return list(self._copies.values())
 
-    def __call__(self, inputs: ModelInputs, handler: Handler) -> Any:
-        """Run the forward, each convolution answered by `handler`; to be called while `opened` is open."""
+    def __call__(self, call: ModelCall, handler: Handler) -> Any:
+        """Make a call of the model, each convolution answered by `handler`; to be called while `opened` is open."""
         self._handler = handler
-        return inputs.call(self.model)
+        return call.run()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -77,7 +77,7 @@ class RowModel:
                 conv.__dict__["forward"] = partial(self._answer, conv)
             yield
 
-    def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Tensor:
+    def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         assert self._handler is not None
         return self._handler(conv, args, kwargs)
 

@@ -78,6 +78,7 @@ class StageMode(Provenance):
         self.width = 1
         self.feeds: list[tuple[int, ...]] = []
         self.meetings: set[Marks] = set()
+        self.reshaped: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -90,6 +91,8 @@ class StageMode(Provenance):
             self.meetings.add(stages)
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if stages and EDGES not in stages:
+            if BATCH not in stages and any(tensor.shape[:1] != (self.rows,) for tensor in tensors_in(out)):
+                self.reshaped |= {stage for stage in stages if stage > 0}
             self.width = max(self.width, *(tensor.numel() // self.rows for tensor in tensors_in(out)), 1)
         return out
 
@@ -102,8 +105,14 @@ class StageMode(Provenance):
         """
         stages = [*range(len(self.feeds) + 1), *([BATCH] if readout == "graphs" else [])]
         family = {stage: number for number, stage in enumerate(stages)}
-        for met in self.meetings:
-            joined = {family[stage] for stage in met}
+        meetings = set(self.meetings)
+        if readout == "graphs":
+            # What is not taken row by row may be taken graph by graph: then all rows of a graph must be there.
+            meetings |= {frozenset({stage, BATCH}) for stage in self.reshaped}
+        elif readout == "one graph":
+            meetings.add(frozenset(stages))
+        for met in meetings:
+            joined = {family[stage] for stage in met if stage in family}
             family = {stage: min(joined) if number in joined else number for stage, number in family.items()}
         numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
         outputs = tuple(sorted(stage for stage in self.marks(output) if stage > 0))

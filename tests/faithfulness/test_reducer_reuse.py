@@ -17,6 +17,7 @@ from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol
 from attree.faithfulness.exact import reduction_plan, row_groups
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
+from helpers.reducers import exact_pass, subject_of
 
 MEMORY = {"whole": 2**29, "in chunks": 2**29, "not kept": 40_000}
 """Bytes of working memory for each way that a plan can be kept."""
@@ -57,18 +58,17 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
     net, x, edge_index = setting(kind, 3, 2, seed=4)
     net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)
-    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=MEMORY[kept])
-    first = reducer.reduce(pairs, protocol)
+    reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph), MEMORY[kept])
+    first = reducer.record().reduce(pairs, protocol)
     chunks = len(followed)
     assert (chunks > 1) == (kept != "whole")
 
     randomize(net, 5)
-    reducer.forget()
-    second = reducer.reduce(pairs, protocol, with_probability=True)
+    second = reducer.record().reduce(pairs, protocol, with_probability=True)
     assert len(followed) == chunks * (2 if kept == "not kept" else 1)
     assert_as_brute_force(second, net, x, graph, protocol, 1e-9)
     assert float((first.delta_pc - second.delta_pc).abs().max()) > 1e-3
-    assert_same(second, ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol))
+    assert_same(second, exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol))
 
 
 @pytest.mark.parametrize("kept", list(MEMORY))
@@ -81,14 +81,14 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
     asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in PROTOCOLS.values()]
 
     def fresh(pairs: Pairs, protocol: Protocol) -> Reduction:
-        return ExactReducer(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
+        return exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
 
-    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph, memory=MEMORY[kept])
+    reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph), MEMORY[kept])
     for seed in range(2):
         randomize(net, seed)
-        reducer.forget()
+        recorded = reducer.record()
         for pairs, protocol in asked:
-            assert_same(reducer.reduce(pairs, protocol), fresh(pairs, protocol))
+            assert_same(recorded.reduce(pairs, protocol), fresh(pairs, protocol))
     assert reducer._plan is not None
     assert (reducer._plan._kept is None) == (kept == "not kept")
     assert (len(reducer._plan._bounds) > 1) == (kept != "whole")
@@ -103,8 +103,8 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
     net, x, edge_index = setting(kind, 3, 2, seed=3)
     net, x, graph = net.double(), x.double() * 3, LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
-    reducer = ExactReducer(net, x, graph.original_edge_index, graph=graph)
-    reducer.reduce(pairs, protocol)
+    reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
+    reducer.record().reduce(pairs, protocol)
     grouped: list[Tensor] = []
     find = ReductionPlan.groups
 
@@ -114,8 +114,7 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
 
     monkeypatch.setattr(ReductionPlan, "groups", note)
     randomize(net, 3, scale=6.0)
-    reducer.forget()
-    reduction = reducer.reduce(pairs, protocol, with_probability=True)
+    reduction = reducer.record().reduce(pairs, protocol, with_probability=True)
     assert len(followed) == 1
     # Rows whose own features change were grouped the first time: these are the others, updates of which fail.
     assert sum(rows.numel() for rows in grouped) > 0
@@ -123,28 +122,27 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
 
 
 def make_exact(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> ExactReducer:
-    return ExactReducer(net, x, graph.original_edge_index, graph=graph)
+    return ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
 
 
 def make_generic(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> CopiesReducer:
-    return CopiesReducer(net, x, graph.original_edge_index, graph=graph)
+    return CopiesReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
 
 
 MAKERS: dict[str, Callable] = {"exact": make_exact, "generic": make_generic}
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_attention_is_that_of_the_pass_until_it_is_forgotten(make: Callable) -> None:
+def test_attention_is_that_of_the_pass(make: Callable) -> None:
     net, x, edge_index = setting("SuperGAT-MX", 2, 2, seed=7)
     graph = LoopedGraph(edge_index, NODES)
     old = capture_attention(net, x, edge_index)
     reducer = make(net, x, graph)
+    recorded = reducer.record()
     randomize(net, 8)
     new = capture_attention(net, x, edge_index)
-    torch.testing.assert_close(reducer.attention.weights, old.weights)
-    reducer.forget()
-    torch.testing.assert_close(reducer.attention.weights, new.weights)
-    assert reducer.attention is reducer.attention
+    torch.testing.assert_close(recorded.attention.weights, old.weights)
+    torch.testing.assert_close(reducer.record().attention.weights, new.weights)
     assert float((old.weights[1] - new.weights[1]).abs().max()) > 1e-2
 
 
@@ -153,35 +151,33 @@ def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
     net, x, edge_index = setting("GATv2", 2, 2, seed=9)
     net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 9, 3]), 2)
-    reducer = CopiesReducer(net, x, edge_index)
-    first = reducer.reduce(pairs, protocol)
+    reducer = CopiesReducer(subject_of(net, x, edge_index))
+    first = reducer.record().reduce(pairs, protocol)
     randomize(net, 10)
-    reducer.forget()
-    second = reducer.reduce(pairs, protocol, with_probability=True)
+    second = reducer.record().reduce(pairs, protocol, with_probability=True)
     assert_as_brute_force(second, net, x, graph, protocol, 1e-10)
     assert float((first.delta_pc - second.delta_pc).abs().max()) > 1e-3
 
 
-def test_forgetting_frees_the_pass() -> None:
+def test_nothing_holds_a_pass_that_is_done_with() -> None:
     """With the plan, the result and the pairs still held."""
     net, x, edge_index = setting("GAT", 3, 1, seed=2)
     graph = LoopedGraph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
     exact, generic = make_exact(net, x, graph), make_generic(net, x, graph)
-    results = [reducer.reduce(pairs, PROTOCOLS["removal"]) for reducer in (exact, generic)]
+    passes = [exact.record(), generic.record()]
+    results = [recorded.reduce(pairs, PROTOCOLS["removal"]) for recorded in passes]
     tensors = [
-        exact.recording.call.logits,
-        *exact.attention.weights,
-        *generic.attention.weights,
-        generic.attention.output,
+        passes[0].recording.output,
+        *(weight for recorded in passes for weight in recorded.attention.weights),
+        passes[1].attention.output,
     ]
-    for layer in exact.recording.layers:
+    for layer in passes[0].recording.layers:
         tensors += [layer.weights, layer.log_norm, layer.aggregated, *layer.states[:3]]
     references = [weakref.ref(tensor) for tensor in tensors]
     del tensors, layer
     assert all(reference() is not None for reference in references)
-    exact.forget()
-    generic.forget()
+    passes.clear()
     gc.collect()
     assert [reference() for reference in references] == [None] * len(references)
-    assert exact.reduce(pairs, PROTOCOLS["removal"]).delta_pc.equal(results[0].delta_pc)
+    assert exact.record().reduce(pairs, PROTOCOLS["removal"]).delta_pc.equal(results[0].delta_pc)

@@ -1,0 +1,210 @@
+"""Whether a model's outputs are those of nodes, of pairs of nodes or of graphs.
+
+Where the number of rows leaves it open, the model is asked which nodes a row is read from: what every convolution
+returns is replaced by numbers that depend on nothing but one number t_i for each node i, and the gradient of a row
+with respect to t is not 0 at the nodes that the row reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.eager import eval_mode
+from attree.errors import ArgumentError, expect
+from attree.subject.arguments import Kind
+from attree.subject.model_call import ModelCall
+from attree.subject.roots import Level
+
+DRAWS = 4
+"""How often rows are read, with other numbers each time: a maximum then reads other nodes, a chosen row does not."""
+
+SAMPLED_ROWS = 6
+"""How many rows are asked where not all must be known."""
+
+CHOSEN_ROWS = 4096
+"""How many rows of chosen nodes are asked at the most, as each takes a backward pass from the last layer."""
+
+
+@dataclass(frozen=True)
+class OutputLevel:
+    """What the rows of a model's output are those of.
+
+    Attributes:
+        level: Nodes, pairs of nodes or graphs.
+        batch: Graph level: the graph of each node.
+        ends: Edge level: the two nodes of each row, [2, rows].
+        nodes: Node level: the node of each row, if the model returns only some nodes; None if it returns all.
+    """
+
+    level: Level
+    batch: Tensor | None = None
+    ends: Tensor | None = None
+    nodes: Tensor | None = None
+
+
+def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:
+    """Tell what the rows of an output are those of.
+
+    Args:
+        call: The model's call.
+        output: What it returned.
+        level: What the caller says they are; None finds out.
+
+    Raises:
+        ArgumentError: The output can be several things, or is not what the caller says.
+    """
+    rows = output.shape[0] if isinstance(output, Tensor) and output.dim() else call.num_nodes
+    pairs = [value for value in call.of_kind(Kind.IDS) if value.dim() == 2 and value.shape == (2, rows)]
+    if level == "edge":
+        expect(len(pairs) == 1, "level", f"'edge' where one argument holds {rows} pairs of nodes, [2, {rows}]", level)
+        return OutputLevel("edge", ends=pairs[0])
+    if level == "graph":
+        return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
+    if level == "node":
+        return OutputLevel("node") if rows == call.num_nodes else _chosen_nodes(call, rows)
+    if rows == call.num_nodes and not pairs:
+        return OutputLevel("node")
+    batch = call.batch
+    if not pairs and batch is not None and rows == int(batch.max()) + 1:
+        return OutputLevel("graph", batch=batch)
+    numbering = [value for value in call.of_kind(Kind.NODE) if _numbers_graphs(value, rows)]
+    if not pairs and rows > 1 and len(numbering) == 1:
+        return OutputLevel("graph", batch=numbering[0])
+    return _by_reading(call, rows, pairs)
+
+
+def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
+    sample = torch.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).round().long().unique()
+    reads = _nodes_read(call, sample.tolist())
+    if reads is None or not bool(reads.any(dim=2).all()):  # nothing flows back, as through an argmax
+        if rows == 1 and not pairs and not call.of_kind(Kind.IDS):
+            return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
+        raise _ask(call, rows)
+    union = reads.any(dim=0)  # [rows, nodes]
+    steady = bool((reads == reads[:1]).all())
+    for ends in pairs:
+        named = torch.zeros_like(union)
+        named.scatter_(1, ends[:, sample].t().cpu().long(), True)
+        if bool((union & ~named).sum() == 0) and bool(union.any(dim=1).all()):
+            return OutputLevel("edge", ends=ends)
+    counts = union.sum(dim=1)
+    if rows == call.num_nodes and bool((counts == 1).all()) and torch.equal(union.long().argmax(dim=1), sample):
+        return OutputLevel("node")
+    if steady and bool((counts == 1).all()) and call.num_nodes > 1:
+        return _chosen_nodes(call, rows)
+    if rows == 1 and (bool(union.all()) or not steady):
+        return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
+    raise _ask(call, rows)
+
+
+def _ask(call: ModelCall, rows: int) -> ArgumentError:
+    names = ", ".join(f"`{name}`" for name in call.names if name) or "none"
+    return ArgumentError(
+        f"Expected {call.name} to return one row per node, per pair of nodes that an argument holds as [2, P], or per "
+        f"graph of an argument `batch`, or argument `level` to say which, but got {rows} rows for {call.num_nodes} "
+        f"nodes and arguments {names}."
+    )
+
+
+def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
+    """The node that each row is that of, where a model returns some of its nodes."""
+    if rows > CHOSEN_ROWS:
+        raise _ask(call, rows)
+    reads = _nodes_read(call, list(range(rows)))
+    if reads is None or not bool((reads.any(dim=0).sum(dim=1) == 1).all()):
+        raise _ask(call, rows)
+    nodes = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
+    if nodes.unique().numel() != rows:
+        raise _ask(call, rows)
+    return OutputLevel("node", nodes=nodes)
+
+
+def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:
+    """The argument that says which graph each node belongs to; all nodes are of one graph where there is one row."""
+    found = call.of_kind(Kind.BATCH) or [
+        value for value in call.of_kind(Kind.NODE) if rows > 1 and _numbers_graphs(value, rows)
+    ]
+    if not found and rows == 1:
+        return torch.zeros(call.num_nodes, dtype=torch.int64, device=call.edge_index.device)
+    if len(found) != 1:
+        names = ", ".join(name or "unnamed" for name in call.names) or "none"
+        raise ArgumentError(
+            f"Expected one argument to say which of the {rows} graphs each node belongs to (name it `batch`), but got "
+            f"{len(found) or 'none'} among the arguments: {names}."
+        )
+    return found[0]
+
+
+def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
+    """Whether values count graphs from 0 on, node by node."""
+    if value.dim() != 1 or value.dtype != torch.int64 or value.numel() == 0:
+        return False
+    return int(value[0]) == 0 and int(value[-1]) == num_graphs - 1 and bool((value.diff() >= 0).all())
+
+
+def _nodes_read(call: ModelCall, rows: list[int]) -> Tensor | None:
+    """Which nodes some rows of the output read, in each of several draws: [draws, rows, nodes]; None if unknown."""
+    found = []
+    for draw in range(DRAWS):
+        with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, draw) as marks:
+            output = call.changed(lambda _, value: value.clone() if _is_inference(value) else value).run()
+            if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
+                return None
+            columns = output.reshape(output.shape[0], -1)
+            mixed = columns @ marks.noise(columns.shape[1]).to(columns)
+            reads = []
+            for row in rows:
+                (gradient,) = torch.autograd.grad(mixed[row], marks.value, retain_graph=True, allow_unused=True)
+                reads.append(torch.zeros(call.num_nodes) if gradient is None else gradient.detach().cpu())
+            found.append(torch.stack(reads) != 0)
+    return torch.stack(found)
+
+
+class _Marks:
+    """A number for each node that all convolutions return something of, along a direction of their own."""
+
+    def __init__(self, call: ModelCall, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        device = call.edge_index.device
+        self.value = torch.randn(call.num_nodes, generator=self._generator).to(device).requires_grad_()
+        self.used = False
+        self._depth = 0
+
+    def noise(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self._generator)
+
+    def begin(self, conv: nn.Module, inputs: Any) -> None:
+        self._depth += 1
+
+    def end(self, conv: nn.Module, inputs: Any, returned: Any) -> Any:
+        self._depth -= 1
+        if self._depth:
+            return returned
+        first = returned[0] if isinstance(returned, tuple) else returned
+        if not isinstance(first, Tensor) or first.shape[:1] != self.value.shape or not first.is_floating_point():
+            return returned
+        self.used = True
+        marked = first.detach() + torch.tensordot(self.value.to(first.dtype), self.noise(*first.shape[1:]).to(first), 0)
+        return (marked, *returned[1:]) if isinstance(returned, tuple) else marked
+
+
+@contextmanager
+def _marked(call: ModelCall, seed: int) -> Iterator[_Marks]:
+    marks = _Marks(call, seed)
+    with ExitStack() as stack:
+        for conv in call.model.modules():
+            if isinstance(conv, MessagePassing):
+                stack.callback(conv.register_forward_pre_hook(marks.begin).remove)
+                stack.callback(conv.register_forward_hook(marks.end).remove)
+        yield marks
+
+
+def _is_inference(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_inference()

@@ -1,0 +1,256 @@
+"""One call of a model: its arguments in any order, what each is about, and the same call on a part of the graph.
+
+Every engine that runs a model again, on rows, on parts of its graph or with an edge reduced, does so through a
+`ModelCall`: it is the one place that knows how the model is called and how its arguments are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from attree.attention.capture import check_model
+from attree.errors import UnsupportedModelError, expect
+from attree.subject.arguments import Kind, argument_kinds
+
+
+class Convention(Protocol):
+    """How a model is called that does not take its arguments one by one."""
+
+    def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
+        """Call the model with arguments by name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a graph, or several copies of parts side by side, that a model is called on.
+
+    Attributes:
+        node: The node id behind each node of the part.
+        edge_index: The part's edges, between positions in `node`.
+        edge: For each edge of the part, its position in the given edge list; None if they are all, in their order.
+        graph: The graph of the part that each node belongs to, numbered from 0; None leaves nodes in the graphs that
+            they are in.
+        graph_of: The graph id behind each graph of the part; None with `graph`, or where graphs have no ids.
+        num_graphs: How many graphs the part has; None with `graph`.
+        queries: Where arguments are pairs of nodes: the pairs to ask for, as positions in `node`; None asks for none.
+    """
+
+    node: Tensor
+    edge_index: Tensor
+    edge: Tensor | None = None
+    graph: Tensor | None = None
+    graph_of: Tensor | None = None
+    num_graphs: int | None = None
+    queries: Tensor | None = None
+
+
+Take = Callable[[Tensor, Tensor | None], Tensor]
+"""Called as `take(value, index)`: rows of an argument; all rows where the index is None."""
+
+
+def take_index(value: Tensor, index: Tensor | None) -> Tensor:
+    """Rows of an argument by indexing."""
+    return value if index is None else value[index]
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """The arguments of one call of a model.
+
+    Attributes:
+        model: The model.
+        values: All arguments, those passed by position first.
+        names: Their names, as far as they are known; empty strings elsewhere.
+        num_positional: How many of them are passed by position; the others are passed by name.
+        edges_at: Which argument is the edge list [2, E].
+        features_at: Which argument is the model's main input, with one row per node; None if it takes none.
+        num_nodes: Number of nodes.
+        convention: How the model is called; None calls it with the arguments.
+    """
+
+    model: nn.Module
+    values: tuple[Any, ...]
+    names: tuple[str, ...]
+    num_positional: int
+    edges_at: int
+    features_at: int | None
+    num_nodes: int
+    convention: Convention | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> ModelCall:
+        """The call `model(x, edge_index, *args, **kwargs)`."""
+        check_model(model)
+        for name, value in (("x", x), ("edge_index", edge_index)):
+            if not isinstance(value, Tensor):
+                kind = "heterogeneous graphs have several" if isinstance(value, dict) else type(value).__name__
+                raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got others: {kind}.")
+        expect(x.dim() >= 1, "x", "one row per node", f"a tensor of shape {tuple(x.shape)}")
+        known = [one.name for one in parameters(model)][: 2 + len(args)]
+        names = known + [""] * (2 + len(args) - len(known))
+        values = (x, edge_index, *args, *kwargs.values())
+        return cls(model, values, (*names, *kwargs), 2 + len(args), 1, 0, x.shape[0])
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The edge list, [2, E]."""
+        edge_index: Tensor = self.values[self.edges_at]
+        return edge_index
+
+    @property
+    def x(self) -> Tensor:
+        """The main input, with one row per node."""
+        if self.features_at is None:
+            raise UnsupportedModelError(
+                f"Expected {self.name} to take features of nodes, but it takes none: methods that change features do "
+                "not apply to it."
+            )
+        x: Tensor = self.values[self.features_at]
+        return x
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the model takes one row per node."""
+        return self.features_at is not None
+
+    @property
+    def name(self) -> str:
+        """The model's class, for messages."""
+        return type(unwrapped(self.model)).__name__
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What each argument belongs to, in the order of `values`."""
+        others = [position for position in range(len(self.values)) if position not in (self.edges_at, self.features_at)]
+        found = argument_kinds(
+            [self.names[position] for position in others],
+            [self.values[position] for position in others],
+            self.num_nodes,
+            self.edge_index.shape[1],
+        )
+        kinds = dict(zip(others, found, strict=True)) | {self.edges_at: Kind.EDGES}
+        if self.features_at is not None:
+            kinds[self.features_at] = Kind.NODE
+        return tuple(kinds[position] for position in range(len(self.values)))
+
+    def of_kind(self, kind: Kind) -> list[Any]:
+        """The arguments of one kind."""
+        return [value for own, value in zip(self.kinds, self.values, strict=True) if own is kind]
+
+    @property
+    def batch(self) -> Tensor | None:
+        """The argument that holds the graph of each node; None if there is none."""
+        found = self.of_kind(Kind.BATCH)
+        return found[0] if found else None
+
+    def run(self) -> Any:
+        """Call the model."""
+        if self.convention is not None:
+            return self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
+        first, rest = self.values[: self.num_positional], self.values[self.num_positional :]
+        return self.model(*first, **dict(zip(self.names[self.num_positional :], rest, strict=True)))
+
+    def changed(self, change: Callable[[Kind, Any], Any]) -> ModelCall:
+        """The same call with other arguments: `change(kind, value)` gives each anew."""
+        values = tuple(change(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
+        return self._with(values, self.num_nodes)
+
+    def with_features(self, x: Tensor) -> ModelCall:
+        """The same call with another main input."""
+        _ = self.x  # there must be one
+        return self._with(
+            tuple(x if position == self.features_at else value for position, value in enumerate(self.values)),
+            self.num_nodes,
+        )
+
+    def with_argument(self, name: str, value: Any) -> ModelCall:
+        """The same call with one more argument, passed by name."""
+        return replace(self, values=(*self.values, value), names=(*self.names, name))
+
+    def telling_graphs_by(self, batch: Tensor) -> ModelCall:
+        """The same call, with an argument known to hold the graph of each node."""
+        kinds = [Kind.BATCH if value is batch else kind for kind, value in zip(self.kinds, self.values, strict=True)]
+        call = replace(self)
+        call.__dict__["kinds"] = tuple(kinds)
+        return call
+
+    def on(self, part: Part, take: Take = take_index) -> ModelCall:
+        """The same call on a part of the graph.
+
+        Args:
+            part: The part.
+            take: Takes rows of arguments that belong to nodes, edges and graphs.
+        """
+
+        def cut(kind: Kind, value: Any) -> Any:
+            match kind:
+                case Kind.NODE:
+                    return take(value, part.node)
+                case Kind.EDGE:
+                    return take(value, part.edge)
+                case Kind.EDGES:
+                    return part.edge_index
+                case Kind.BATCH:
+                    return value[part.node] if part.graph is None else part.graph
+                case Kind.GRAPH:
+                    return value if part.graph_of is None else take(value, part.graph_of)
+                case Kind.COUNT:
+                    return value if part.num_graphs is None else part.num_graphs
+                case Kind.PTR:
+                    return value if part.graph is None else _bounds(part.graph, part.num_graphs or 0)
+                case Kind.IDS:
+                    return value if part.queries is None else part.queries.view(value.shape[0], -1)
+                case Kind.OTHER:
+                    return value
+
+        values = tuple(cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
+        return self._with(values, part.node.numel())
+
+    def _with(self, values: tuple[Any, ...], num_nodes: int) -> ModelCall:
+        call = replace(self, values=values, num_nodes=num_nodes)
+        call.__dict__["kinds"] = self.kinds  # what an argument is about does not depend on its length here
+        return call
+
+
+def parameters(model: nn.Module) -> list[Parameter]:
+    """The named parameters of a model's forward, also behind wrappers that pass on whatever they are given."""
+    own = list(signature(unwrapped(model).forward).parameters.values())
+    return [one for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside compiled models, DataParallel, averaged models and others that pass their arguments on.
+
+    >>> layer = nn.Linear(1, 1)
+    >>> unwrapped(nn.DataParallel(layer)) is layer, unwrapped(layer) is layer
+    (True, True)
+    """
+    while True:
+        kinds = {one.kind for one in signature(model.forward).parameters.values()}
+        if kinds - {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+            return model
+        inner = next((getattr(model, name, None) for name in WRAPPED if _holds(model, name)), None)
+        if inner is None:
+            return model
+        model = inner
+
+
+WRAPPED = ("_orig_mod", "module", "encoder", "model", "net")
+"""Where wrappers keep the module that they pass their arguments on to."""
+
+
+def _holds(model: nn.Module, name: str) -> bool:
+    return isinstance(getattr(model, name, None), nn.Module)
+
+
+def _bounds(graph: Tensor, num_graphs: int) -> Tensor:
+    """The first node of each graph and the number of nodes, as PyG's `ptr` has them."""
+    sizes = graph.bincount(minlength=num_graphs)
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

@@ -1,0 +1,44 @@
+"""Passes of each engine, by the call of a model as people write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from attree.attention import LoopedGraph
+from attree.faithfulness import CopiesReducer, ExactReducer, Reducer, WholeReducer
+from attree.faithfulness.choose import RecordedPass
+from attree.faithfulness.copies.reducer import CopiesPass
+from attree.faithfulness.exact.reducer import ExactPass
+from attree.faithfulness.whole import WholePass
+from attree.memory import REDUCTION_MEMORY
+from attree.subject import Head, Subject
+
+
+def subject_of(
+    model: nn.Module,
+    x: Tensor,
+    edge_index: Tensor,
+    *args: Any,
+    graph: LoopedGraph | None = None,
+    head: Head | None = None,
+    **kwargs: Any,
+) -> Subject:
+    return Subject.of(model, x, edge_index, *args, graph=graph, head=head, **kwargs)
+
+
+def exact_pass(*args: Any, memory: int = REDUCTION_MEMORY, **kwargs: Any) -> ExactPass:
+    return ExactReducer(subject_of(*args, **kwargs), memory).record()
+
+
+def copies_pass(*args: Any, memory: int = REDUCTION_MEMORY, **kwargs: Any) -> CopiesPass:
+    return CopiesReducer(subject_of(*args, **kwargs), memory).record()
+
+
+def whole_pass(*args: Any, **kwargs: Any) -> WholePass:
+    return WholeReducer(subject_of(*args, **kwargs)).record()
+
+
+def any_pass(*args: Any, memory: int = REDUCTION_MEMORY, **kwargs: Any) -> RecordedPass:
+    return Reducer(subject_of(*args, **kwargs), memory).record()
