@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.errors import expect
+from attree.errors import expect, expect_int
 
 
 def check_edge_index(edge_index: object, num_nodes: int, name: str = "edge_index") -> None:
@@ -19,7 +19,7 @@ def check_edge_index(edge_index: object, num_nodes: int, name: str = "edge_index
     dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
     expect(dense, name, "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
     assert isinstance(edge_index, Tensor)
-    expect(num_nodes >= 0, "num_nodes", "an integer >= 0", num_nodes)
+    expect_int(num_nodes, "num_nodes")
     fits = edge_index.dim() == 2 and edge_index.shape[0] == 2
     expect(fits, name, "of shape [2, num_edges]", tuple(edge_index.shape))
     expect(edge_index.dtype == torch.int64, name, "of dtype torch.int64", edge_index.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -32,6 +32,10 @@ class MissingDataError(AttreeError, FileNotFoundError):
 
 class UnsupportedModelError(AttreeError, TypeError):
     """A model does something that the asked-for computation cannot follow."""
+
+
+class ModelRunError(AttreeError, RuntimeError):
+    """A model's own forward failed on the inputs that it was given."""
 
 
 def expect(condition: bool, argument: str, expected: str, got: object) -> None:
@@ -64,28 +68,51 @@ def expect_int(value: Any, argument: str, at_least: int = 0, at_most: int | None
     return int(value)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def expect_seed(value: Any, argument: str = "seed") -> int:
     """The value as an `int` that every random generator takes."""
     return expect_int(value, argument, 0, 2**63 - 1)
 
 
-def expect_number(value: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """The value as a `float`; raise unless it is a finite number in [low, high].
+def expect_number(
+    value: Any,
+    argument: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> float:
+    """The value as a `float`; raise unless it is a finite number within the bounds.
 
-    >>> expect_number(float("nan"), "dropout", 0, 1)
+    >>> expect_number(float("nan"), "dropout", at_least=0, at_most=1)
     Traceback (most recent call last):
     ...
     attree.errors.ArgumentError: Expected argument `dropout` to be a number in [0, 1], but got nan.
+    >>> expect_number("1G", "lr", above=0)
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `lr` to be a number > 0, but got '1G'.
     """
-    fits = isinstance(value, Real) and not isinstance(value, bool)
-    if math.isinf(low) and math.isinf(high):
-        wanted = "a finite number"
-    elif math.isinf(high):
-        wanted = f"a number >= {low}"
+    low, high = (above if at_least is None else at_least), (below if at_most is None else at_most)
+    if low is None or high is None:
+        sign = ">" if at_least is None else ">="
+        wanted = "a finite number" if low is None else f"a number {sign} {low}"
     else:
-        wanted = f"a number in [{low}, {high}]"
-    expect(fits and math.isfinite(value) and low <= value <= high, argument, wanted, value)
+        wanted = f"a number in {'(' if at_least is None else '['}{low}, {high}{')' if at_most is None else ']'}"
+    fits = _is_number(value) and math.isfinite(value)
+    fits = fits and (at_least is None or value >= at_least) and (above is None or value > above)
+    fits = fits and (at_most is None or value <= at_most) and (below is None or value < below)
+    expect(fits, argument, wanted, value)
     return float(value)
+
+
+def expect_memory(value: Any) -> None:
+    """Raise unless `memory` is a number of bytes."""
+    expect(_is_number(value) and value > 0, "memory", "a number of bytes > 0", value)
 
 
 def expect_bool(value: Any, argument: str) -> bool:
@@ -113,6 +140,32 @@ def expect_name(value: Any, argument: str) -> str:
     return str(value)
 
 
+def expect_instance(value: Any, argument: str, kind: type, optional: bool = False) -> None:
+    """Raise unless the value is an instance of a class, or None where that is optional.
+
+    >>> expect_instance(3, "subject", Path)
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `subject` to be of class Path, but got 3.
+    """
+    expected = f"of class {kind.__name__}" + (", or None" if optional else "")
+    expect(isinstance(value, kind) or (optional and value is None), argument, expected, value)
+
+
+def expect_ints(value: Any, argument: str, expected: str, at_least: int = 0) -> tuple[int, ...]:
+    """The items of a list as a tuple; raise unless all are integers in the range.
+
+    >>> expect_ints([0, 1], "heads", "head numbers")
+    (0, 1)
+    """
+    expect(isinstance(value, Iterable) and not isinstance(value, str | Mapping), argument, expected, value)
+    items = list(value)
+    for item in items:
+        is_integer = isinstance(item, Integral) and not isinstance(item, bool)
+        expect(is_integer and item >= at_least, argument, expected, item)
+    return tuple(int(item) for item in items)
+
+
 def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expected: str) -> list[Any]:
     """The items of a list; raise unless all are of the given kinds. An item alone is a list of one.
 
@@ -121,7 +174,7 @@ def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expec
     """
     if isinstance(value, kinds):
         return [value]
-    expect(isinstance(value, Iterable), argument, expected, value)
+    expect(isinstance(value, Iterable) and not isinstance(value, Mapping), argument, expected, value)
     items = list(value)
     for item in items:
         expect(isinstance(item, kinds), argument, expected, item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from attree.errors import expect
+from attree.errors import expect_number
 
 WALK_MEMORY = 256 * 2**20
 """Bytes of working memory that walking computation trees may take, unless told otherwise."""
@@ -23,7 +23,7 @@ def chunk_bounds(cost: Tensor, budget: float) -> list[tuple[int, int]]:
     >>> chunk_bounds(torch.tensor([3.0, 3.0, 3.0, 9.0, 1.0]), budget=6.0)
     [(0, 2), (2, 3), (3, 4), (4, 5)]
     """
-    expect(budget > 0, "budget", "a number > 0", budget)
+    expect_number(budget, "budget", above=0)
     if cost.numel() and float(cost.sum()) <= budget:
         return [(0, cost.numel())]
     # One chunk at a time is found by bisection on the host, whatever the device: there are few.

@@ -130,5 +130,5 @@ def test_reproduces_the_papers_ground_truth_auroc(data_root: str, weights: str, 
         on_graph[graph.position[in_motif]] = True
         on_graph[graph.num_proper_edges :] = motif
         labels = on_graph[pairs.edges].tolist()
-    for name, method in make_methods(expected).items():
+    for name, method in make_methods(list(expected)).items():
         assert round(roc_auc_score(labels, method.score_pairs(attention, pairs)), 4) == expected[name]

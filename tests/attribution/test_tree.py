@@ -58,7 +58,7 @@ def test_refuses_a_tree_above_the_limit_before_building_it() -> None:
     attention = Attention.from_weights(graph, [torch.ones(graph.num_edges)] * 8)
     with pytest.raises(ValueError, match=r"at most `max_nodes` = 1000 nodes, but got \d{9,}"):
         ComputationTree(attention, 59, max_nodes=1000)
-    with pytest.raises(ValueError, match="a node id in"):
+    with pytest.raises(ValueError, match="`target` to be an integer in"):
         ComputationTree(attention, 60)
 
 

@@ -156,7 +156,7 @@ def test_seed_decides_everything_and_global_state_nothing() -> None:
         ({"num_nodes": 1}, "`num_nodes`"),
         ({"edge_probability": 0.0}, "`edge_probability`"),
         ({"edge_probability": 1.5}, "`edge_probability`"),
-        ({"num_nodes": 10, "num_infected": 10}, r"`num_infected` to be in 1 .. 9"),
+        ({"num_nodes": 10, "num_infected": 10}, r"`num_infected` to be an integer in .1, 9"),
         ({"seed": -1}, "`seed`"),
         ({"num_val": 0}, "`num_val`"),
         ({"source": "web"}, "`source` to be `generated` or `authors`"),

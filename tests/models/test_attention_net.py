@@ -141,7 +141,7 @@ def test_supergat_draws_non_edges_within_each_graph() -> None:
         ({"hidden_channels": 0}, "`hidden_channels`"),
         ({"dropout": 1.0}, "`dropout`"),
         ({"attention_dropout": -0.1}, "`attention_dropout`"),
-        ({"attention_dropout": [0.5, 1.0]}, r"`attention_dropout` to be numbers in \[0, 1\), but got 1.0"),
+        ({"attention_dropout": [0.5, 1.0]}, r"`attention_dropout` to be a number in \[0, 1\), but got 1.0"),
         ({"attention_dropout": [0.5]}, r"`attention_dropout` to be one rate, or 2, one a layer, but got \[0.5\]"),
         ({"last_heads": 0}, "`last_heads` to be an integer >= 1, but got 0"),
         ({"attention_type": "XX"}, "`attention_type`"),

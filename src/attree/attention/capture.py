@@ -16,7 +16,7 @@ from attree.attention.inplace_messages import inplace_messages
 from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.attention.softmax_hook import message_passing
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_instance, expect_ints
 
 __all__ = [
     "Attention",
@@ -134,6 +134,9 @@ def capture_attention(
     """
     check_model(model)
     check_features(x, edge_index)
+    expect_instance(graph, "graph", LoopedGraph, optional=True)
+    if calls is not None:
+        calls = expect_ints(calls, "calls", "numbers of calls")
     num_nodes = x.shape[0]
     if graph is None:
         graph = LoopedGraph(edge_index, num_nodes)
@@ -156,11 +159,24 @@ def capture_run(
     message_passing(model)  # what has none may not even have an eval mode
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         with record_layers(model, follow=calls is None) as records:
-            output = run()
+            output = _run(model, run)
         attention = align_layers(records, graph, output, calls)
         if calls is None and attention.calls is not None:
             check_chain(model, run, records, attention.calls, output)
     return attention
+
+
+def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
+    """Call the model; features of another width or type than it takes are said in a sentence."""
+    try:
+        return run()
+    except (RuntimeError, IndexError) as error:
+        if isinstance(error, AttreeError | torch.OutOfMemoryError):
+            raise
+        raise ModelRunError(
+            f"Expected argument `x` and the others to fit {type(model).__name__}, but its forward raised "
+            f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
 
 
 def align_layers(

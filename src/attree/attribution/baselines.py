@@ -16,6 +16,7 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
+from attree.errors import expect_seed
 from attree.subject import Subject
 
 
@@ -80,7 +81,7 @@ class Random(FlowMethod):
 
     def __init__(self, seed: int = 0, heads: Sequence[int] | None = None) -> None:
         super().__init__(heads)
-        self.seed = seed
+        self.seed = expect_seed(seed)
 
     @classmethod
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:

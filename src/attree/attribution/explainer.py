@@ -18,7 +18,7 @@ from attree.attribution.baselines import AvgAtt
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.result import Attribution
-from attree.errors import UnsupportedModelError
+from attree.errors import UnsupportedModelError, expect_bool
 from attree.precision import exact_dtype
 from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
@@ -59,7 +59,7 @@ class TreeExplainer(ExplainerAlgorithm):
         check_readout(readout)
         self.method = self.method_class(heads)
         self.readout = readout
-        self.normalize = normalize
+        self.normalize = expect_bool(normalize, "normalize")
         self._said: WeakSet[nn.Module] = WeakSet()
 
     def forward(

@@ -15,7 +15,7 @@ from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.errors import expect
+from attree.errors import expect_ints, expect_memory
 from attree.memory import WALK_MEMORY
 from attree.ragged import pointers
 from attree.subject import Subject
@@ -36,7 +36,7 @@ class FlowMethod(AttributionMethod):
     counts_flows: ClassVar[bool] = False
 
     def __init__(self, heads: Sequence[int] | None = None) -> None:
-        self.heads = None if heads is None else tuple(heads)
+        self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one a layer, or None")
 
     @classmethod
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
@@ -104,7 +104,7 @@ class FlowMethod(AttributionMethod):
         return num_layers
 
     def _walk(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
-        expect(memory > 0, "memory", "a number of bytes > 0", memory)
+        expect_memory(memory)
         counted = self.counts_flows or table.used_rows is not None
         weights = self.walk_weights(table.alphas, table.used)
         return stream_frontiers(table.graph, roots, weights, table.used if counted else None, memory)

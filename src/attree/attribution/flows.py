@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.looped_graph import LoopedGraph
-from attree.errors import expect
+from attree.errors import expect_memory
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.precision import exact_dtype
 from attree.ragged import expand
@@ -174,7 +174,7 @@ def stream_frontiers(
 
     A single target is never cut, so the true bound is the larger of `memory` and the cost of one target.
     """
-    expect(memory > 0, "memory", "a number of bytes > 0", memory)
+    expect_memory(memory)
     bound = frontier_bound(graph, len(weights))
     cost = bound.new_zeros(roots.targets.numel()).index_add_(0, roots.owner, bound[roots.node])
     for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):

@@ -11,6 +11,7 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
+from attree.errors import expect
 from attree.subject import Subject
 from attree.subject.subject import Targets
 
@@ -75,4 +76,7 @@ class AttributionMethod(ABC):
 
 def as_subject(subject: Subject | Attention) -> Subject:
     """A subject, also where only attention was given."""
-    return subject if isinstance(subject, Subject) else Subject.of_attention(subject)
+    if isinstance(subject, Subject):
+        return subject
+    expect(isinstance(subject, Attention), "subject", "a Subject, or the Attention of a model", subject)
+    return Subject.of_attention(subject)

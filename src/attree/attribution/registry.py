@@ -16,7 +16,7 @@ from attree.attribution.posthoc import (
     PGExplainer,
     Saliency,
 )
-from attree.errors import expect, expect_list, expect_name, expect_seed
+from attree.errors import expect, expect_ints, expect_list, expect_name, expect_seed
 
 METHODS: dict[str, type[AttributionMethod]] = {
     method.name: method
@@ -44,6 +44,8 @@ def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int
         seed: Seed of methods that draw.
     """
     expect_seed(seed)
+    if heads is not None:
+        heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
     known = f"names among {', '.join(METHODS)}, or methods"
     made: dict[str, AttributionMethod] = {}
     for given in expect_list(methods, "methods", (str, AttributionMethod), known):

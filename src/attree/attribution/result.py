@@ -16,7 +16,7 @@ from torch_geometric.explain import Explanation
 
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.stored import FILE_FORMAT, read_attribution
-from attree.errors import ArgumentError, expect
+from attree.errors import ArgumentError, expect, expect_int, expect_list, expect_path
 from attree.files import write_npz
 from attree.ragged import find, pointers, row_of
 
@@ -68,7 +68,7 @@ class Attribution:
         return {target: position for position, target in enumerate(self.targets.tolist())}
 
     def _position(self, target: int) -> int:
-        if target not in self._positions:
+        if expect_int(target, "target") not in self._positions:
             shown = ", ".join(str(known) for known in self.targets[:5].tolist()) + (", ..." if len(self) > 5 else "")
             raise ArgumentError(
                 f"Expected argument `target` to be one of the {len(self)} explained ones ({shown}), but got {target}."
@@ -129,6 +129,7 @@ class Attribution:
     @staticmethod
     def concat(parts: Sequence[Attribution]) -> Attribution:
         """Join results of the same method and graph, one after the other."""
+        parts = expect_list(parts, "parts", Attribution, "results")
         expect(len(parts) > 0, "parts", "at least one result", "none")
         first = parts[0]
         for part in parts[1:]:
@@ -157,7 +158,7 @@ class Attribution:
         # NumPy has no bfloat16.
         scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
         return write_npz(
-            Path(path),
+            expect_path(path, "path"),
             format=np.array(FILE_FORMAT),
             method=np.array(self.method),
             num_nodes=np.array(self.graph.num_nodes),
@@ -177,4 +178,6 @@ class Attribution:
             max_nodes: The most nodes to accept, as each takes memory even if the file holds no edge of it. None
                 accepts 4 million, and one more for each byte of the file.
         """
-        return cls(*read_attribution(Path(path), max_nodes))
+        if max_nodes is not None:
+            expect_int(max_nodes, "max_nodes")
+        return cls(*read_attribution(expect_path(path, "path"), max_nodes))

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import Attention, capture_run, check_features
+from attree.attention.capture import Attention, capture_run, check_features, check_model
 from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
 from attree.attribution.track import track
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import group
 from attree.subject import ModelCall, Part
@@ -87,10 +87,14 @@ def stream_subgraphs(
     **kwargs: Any,
 ) -> Iterator[Attribution]:
     """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
+    check_model(model)
     check_features(x, edge_index)
+    expect_instance(method, "method", FlowMethod)
+    expect_bool(progress, "progress")
     expect(not method.is_random, "method", "one that reads attention", method.name)
-    expect(memory > 0, "memory", "a number of bytes > 0", memory)
-    expect(num_layers is None or num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
+    expect_memory(memory)
+    if num_layers is not None:
+        expect_int(num_layers, "num_layers", 1)
     graph = LoopedGraph(edge_index, x.shape[0])
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     if nodes.numel() == 0:

@@ -19,7 +19,7 @@ from attree.attention.looped_graph import LoopedGraph
 from attree.attribution.flows import frontier_bound, walk_back
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
-from attree.errors import expect
+from attree.errors import expect, expect_instance, expect_int, expect_memory
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.ragged import expand, group, pointers
 from attree.subject import Subject
@@ -59,7 +59,9 @@ def subgraph_pairs(graph: LoopedGraph, targets: Targets, num_layers: int, memory
         num_layers: Depth L of the network.
         memory: Bytes of working memory.
     """
-    expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
+    expect_instance(graph, "graph", LoopedGraph)
+    expect_int(num_layers, "num_layers", 1)
+    expect_memory(memory)
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     return root_pairs(graph, Roots.at_nodes(nodes, torch.float32), num_layers, memory)
 
@@ -87,6 +89,8 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
     >>> pairs.targets.tolist(), pairs.ptr.tolist(), pairs.edges.tolist()
     ([0, 1], [0, 1, 4], [1, 0, 2, 3])
     """
+    expect_instance(graph, "graph", LoopedGraph)
+    expect_instance(batch, "batch", Tensor)
     expect(
         batch.shape == (graph.num_nodes,) and batch.dtype == torch.int64,
         "batch",

@@ -16,7 +16,7 @@ import torch
 
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph
-from attree.errors import expect
+from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
 from attree.precision import exact_dtype
 
 
@@ -87,9 +87,13 @@ class ComputationTree:
         max_nodes: int = 100_000,
         prune: bool = False,
     ) -> None:
+        expect_instance(attention, "attention", Attention)
+        expect_bool(prune, "prune")
+        if heads is not None:
+            heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
         graph, num_layers = attention.graph, attention.num_layers
-        expect(0 <= target < graph.num_nodes, "target", f"a node id in [0, {graph.num_nodes})", target)
-        expect(max_nodes >= 1, "max_nodes", "an integer >= 1", max_nodes)
+        target = expect_int(target, "target", 0, graph.num_nodes - 1)
+        expect_int(max_nodes, "max_nodes", 1)
         size = tree_size(attention, target)
         fits = prune or size <= max_nodes
         expect(fits, "target", f"a node whose tree has at most `max_nodes` = {max_nodes} nodes", size)

@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
 from attree.callbacks.run_folder import run_folder
 from attree.callbacks.weights import Weights, any_process, copy_weights, is_same
-from attree.errors import expect
+from attree.errors import expect_int
 from attree.files import give_usual_rights
 
 
@@ -36,7 +36,7 @@ class LastCheckpoint(Checkpoint):
 
     def __init__(self, every_n_epochs: int = 10) -> None:
         super().__init__()
-        expect(every_n_epochs >= 1, "every_n_epochs", "an integer >= 1", every_n_epochs)
+        expect_int(every_n_epochs, "every_n_epochs", 1)
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
         self._saved_step = -1

@@ -10,6 +10,7 @@ from typing import ClassVar
 from lightning.pytorch import LightningDataModule
 
 from attree.data.counts import Counts
+from attree.errors import expect_path
 
 
 def data_folder() -> Path:
@@ -39,6 +40,8 @@ class DatasetModule(LightningDataModule):
         # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
         # Lightning refuses two different values under one name.
         self.save_hyperparameters(ignore=self.unrecorded, logger=False)
+        if self.hparams.get("root") is not None:
+            expect_path(self.hparams["root"], "root")
 
     @property
     def root(self) -> Path:

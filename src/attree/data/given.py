@@ -15,7 +15,7 @@ from attree.data.graph_data import GraphDataModule
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import index_mask
 from attree.data.node_data import NodeDataModule
-from attree.errors import ArgumentError, expect
+from attree.errors import ArgumentError, expect, expect_instance, expect_int, expect_list
 
 SPLIT = (0.6, 0.2)
 """Shares of the nodes that train and validate in a random split; the others test."""
@@ -59,9 +59,10 @@ class GivenGraph(NodeDataModule):
         check_masks(graph)
         highest = int(graph.y.max())
         num_classes = highest + 1 if num_classes is None else num_classes
-        check_node_labels(graph, num_classes)
+        check_node_labels(graph, expect_int(num_classes, "num_classes", 1))
         if truth is not None:
             check_truth(truth, graph.edge_index, graph.x.size(0))
+        expect_instance(name, "name", str)
         self.name = name
         self.counts = Counts(graph.x.size(0), graph.edge_index.size(1), graph.x.size(1), num_classes)
         self._given = graph, truth
@@ -97,7 +98,7 @@ class GivenGraphs(GraphDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(val_fraction, test_fraction, batch_size, seed)
-        given = list(graphs)
+        given = expect_list(graphs, "graphs", Data, "a list of torch_geometric.data.Data")
         expect(len(given) > 0, "graphs", "at least one graph", "none")
         for position, graph in enumerate(given):
             check_graph(graph, f"graphs[{position}]")
@@ -105,7 +106,8 @@ class GivenGraphs(GraphDataModule):
             expect(width == expected, f"graphs[{position}].x", f"{expected} wide, as that of the first graph", width)
         highest = max((int(graph.y.max()) for graph in given if graph.y.numel()), default=0)
         num_classes = highest + 1 if num_classes is None else num_classes
-        check_graph_labels(given, num_classes)
+        check_graph_labels(given, expect_int(num_classes, "num_classes", 1))
+        expect_instance(name, "name", str)
         self.name = name
         self.counts = Counts(None, None, given[0].x.size(1), num_classes, graphs=len(given))
         self._given = given
@@ -119,7 +121,7 @@ def _split_at_random(graph: Data, seed: int) -> None:
     """Set the three masks of a graph that has none."""
     present = [mask for mask in MASKS if mask in graph]
     expect(not present, "split_seed", "None for a graph that has masks of its own", f"{seed} beside {present}")
-    expect(seed >= 0, "split_seed", "an integer >= 0", seed)
+    expect_int(seed, "split_seed")
     size = graph.x.size(0)
     ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]
     for mask, nodes in zip(MASKS, np.split(np.random.default_rng(seed).permutation(size), ends), strict=True):

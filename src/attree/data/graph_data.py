@@ -15,7 +15,7 @@ from torch_geometric.loader import DataLoader
 from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_graph_labels
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, epoch_of, process_of
-from attree.errors import expect
+from attree.errors import expect, expect_int, expect_number
 
 
 class GraphDataModule(DatasetModule):
@@ -36,12 +36,12 @@ class GraphDataModule(DatasetModule):
 
     def __init__(self, val_fraction: float, test_fraction: float, batch_size: int, seed: int) -> None:
         super().__init__()
-        expect(0 < val_fraction < 1, "val_fraction", "in (0, 1)", val_fraction)
-        expect(0 < test_fraction < 1, "test_fraction", "in (0, 1)", test_fraction)
+        expect_number(val_fraction, "val_fraction", above=0, below=1)
+        expect_number(test_fraction, "test_fraction", above=0, below=1)
         both = val_fraction + test_fraction
         expect(both < 1, "val_fraction + test_fraction", "below 1, so that graphs are left to train on", both)
-        expect(batch_size >= 1, "batch_size", "an integer >= 1", batch_size)
-        expect(seed >= 0, "seed", "an integer >= 0", seed)
+        expect_int(batch_size, "batch_size", 1)
+        expect_int(seed, "seed")
         self.val_fraction = val_fraction
         self.test_fraction = test_fraction
         self.batch_size = batch_size

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from attree.errors import ArgumentError, expect
+from attree.errors import ArgumentError, expect, expect_instance
 from attree.ragged import are_pointers, find, row_of
 
 
@@ -40,6 +40,7 @@ class GroundTruth:
 
     def __post_init__(self) -> None:
         for argument, value, dim in (("targets", self.targets, 1), ("edges", self.edges, 2)):
+            expect_instance(value, argument, Tensor)
             expect(
                 value.dim() == dim and value.dtype == torch.long,
                 argument,
@@ -52,6 +53,7 @@ class GroundTruth:
         num_targets, num_edges = self.targets.numel(), self.edges.size(1)
         distinct = self.targets.unique().numel()
         expect(distinct == num_targets, "targets", "distinct nodes", f"{num_targets - distinct} repeated")
+        expect_instance(self.ptr, "ptr", Tensor, optional=True)
         if self.ptr is not None:
             expected = f"non-decreasing offsets from 0 to {num_edges}, {num_targets + 1} of them"
             expect(are_pointers(self.ptr, num_targets, num_edges), "ptr", expected, self.ptr.tolist()[:9])

@@ -21,7 +21,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.neighbor_sampler import check_num_neighbors
 from attree.data.loading.sharding import epoch_of, process_of, shard_mask
-from attree.errors import expect
+from attree.errors import expect, expect_int
 
 
 class WholeGraph:
@@ -70,9 +70,9 @@ class NodeDataModule(DatasetModule):
         super().__init__()
         if num_neighbors is not None:
             check_num_neighbors(num_neighbors)
-        expect(batch_size >= 1, "batch_size", "an integer >= 1", batch_size)
-        expect(num_workers >= 0, "num_workers", "an integer >= 0", num_workers)
-        expect(sampling_seed >= 0, "sampling_seed", "an integer >= 0", sampling_seed)
+        expect_int(batch_size, "batch_size", 1)
+        expect_int(num_workers, "num_workers")
+        expect_int(sampling_seed, "sampling_seed")
         self.num_neighbors = num_neighbors
         self.batch_size = batch_size
         self.num_workers = num_workers

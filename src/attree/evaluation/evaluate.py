@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.capture import check_model
@@ -83,10 +83,14 @@ def evaluate(
     'explain/gatt/weight/pc_spearman'
     """
     check_model(model)
+    expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     if isinstance(data, Subject):
         expect(data.model is model, "data", "a subject of the same model", "that of another")
         subject = data
     else:
+        x = data.get("x") if isinstance(data, Data) else None
+        if isinstance(x, Tensor) and x.is_floating_point():
+            expect(bool(x.isfinite().all()), "data.x", "finite features", "some that are NaN or infinite")
         head = Head(mode, return_type, label)
         subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
         check_labels(data.get("y"), subject.output, head)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attree.attribution import AttributionMethod, Methods, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import expect_int
+from attree.errors import expect_bool, expect_instance, expect_int
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.shard import Shard
@@ -55,7 +55,12 @@ class Evaluator:
         shard: Shard | None = None,
         warn: bool = True,
     ) -> None:
+        expect_instance(subject, "subject", Subject)
+        expect_instance(truth, "truth", GroundTruth, optional=True)
+        expect_instance(labels, "labels", TargetLabels, optional=True)
+        expect_instance(shard, "shard", Shard, optional=True)
         expect_int(random_draws, "random_draws", at_least=1)
+        expect_bool(warn, "warn")
         shard = Shard() if shard is None else shard
         self.subject = subject
         self.truth = truth

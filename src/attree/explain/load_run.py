@@ -55,7 +55,8 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
         MissingDataError: There is no such run, or its config or checkpoint is gone.
     """
     expect(isinstance(path, str | Path), "path", "a run's folder or checkpoint", path)
-    names = not isinstance(allow, str) and all(isinstance(one, str) for one in allow)
+    listed = isinstance(allow, Sequence) and not isinstance(allow, str)
+    names = listed and all(isinstance(one, str) for one in allow)
     expect(names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
     path = Path(path)
     checkpoint = path if path.is_file() else path / "checkpoints" / "last.ckpt"

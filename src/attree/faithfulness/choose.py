@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attree.attention.capture import Attention
 from attree.attention.looped_graph import LoopedGraph, plain
 from attree.attribution.pairs import Pairs
-from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies.reducer import CopiesReducer, NotLocalError
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.exact.refusal import CannotTakeApartError
@@ -225,6 +225,11 @@ def reduce_attention(
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         **kwargs: Further keyword arguments of the model.
     """
+    expect_instance(pairs, "pairs", Pairs)
+    expect_instance(graph, "graph", LoopedGraph, optional=True)
+    expect_instance(head, "head", Head, optional=True)
+    expect_bool(with_probability, "with_probability")
+    expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     chosen = resolve_protocol(protocol, model)
     subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, **kwargs)
     return Reducer(subject, memory).record().reduce(pairs, chosen, with_probability, progress)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution.pairs import Pairs
-from attree.errors import expect
+from attree.errors import expect, expect_instance, expect_ints, expect_memory
 from attree.faithfulness.choose import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, Protocol
 from attree.memory import REDUCTION_MEMORY
@@ -40,7 +40,13 @@ def delete_edges(
     Returns:
         By the same names, probabilities [T, len(counts)] of the class that is predicted with all edges.
     """
-    expect(len(counts) > 0 and min(counts) >= 0, "counts", "integers >= 0", list(counts))
+    expect_instance(subject, "subject", Subject)
+    expect_instance(pairs, "pairs", Pairs)
+    expect_instance(protocol, "protocol", Protocol)
+    expect_memory(memory)
+    counts = expect_ints(counts, "counts", "integers >= 0")
+    expect(len(counts) > 0, "counts", "integers >= 0", "none")
+    expect(isinstance(scores, Mapping), "scores", "scores by name", scores)
     for name, values in scores.items():
         expect(values.shape == (len(pairs),), f"scores[{name!r}]", f"of shape [{len(pairs)}]", tuple(values.shape))
     recorded = Reducer(subject, memory, SET_ENGINES).record()

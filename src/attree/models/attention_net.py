@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
 from torch_geometric.utils import batched_negative_sampling, to_undirected
 
-from attree.errors import expect
+from attree.errors import expect, expect_bool, expect_int, expect_list, expect_number
 
 
 class AttentionNet(nn.Module):
@@ -59,12 +59,15 @@ class AttentionNet(nn.Module):
             "last_heads": heads if last_heads is None else last_heads,
         }
         for name, value in sizes.items():
-            expect(value >= 1, name, "an integer >= 1", value)
-        expect(0.0 <= dropout < 1.0, "dropout", "a number in [0, 1)", dropout)
-        rates = [attention_dropout] * num_layers if isinstance(attention_dropout, float | int) else attention_dropout
+            expect_int(value, name, 1)
+        expect_bool(concat, "concat")
+        expect_bool(bias, "bias")
+        expect_number(dropout, "dropout", at_least=0, below=1)
+        rates = expect_list(attention_dropout, "attention_dropout", (int, float), "one rate, or a list of them")
+        rates = rates if isinstance(attention_dropout, list | tuple) else rates * num_layers
         expect(len(rates) == num_layers, "attention_dropout", f"one rate, or {num_layers}, one a layer", rates)
         for rate in rates:
-            expect(0.0 <= rate < 1.0, "attention_dropout", "numbers in [0, 1)", rate)
+            expect_number(rate, "attention_dropout", at_least=0, below=1)
 
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -196,10 +199,11 @@ class SuperGAT(AttentionNet):
         neg_sample_ratio: float = 0.5,
         last_heads: int | None = None,
     ) -> None:
-        expect(attention_type in ("MX", "SD"), "attention_type", "'MX' or 'SD'", attention_type)
-        expect(attention_loss_weight >= 0, "attention_loss_weight", "a number >= 0", attention_loss_weight)
-        expect(0 < edge_sample_ratio <= 1, "edge_sample_ratio", "a number in (0, 1]", edge_sample_ratio)
-        expect(neg_sample_ratio > 0, "neg_sample_ratio", "a number > 0", neg_sample_ratio)
+        known = isinstance(attention_type, str) and attention_type in ("MX", "SD")
+        expect(known, "attention_type", "'MX' or 'SD'", attention_type)
+        expect_number(attention_loss_weight, "attention_loss_weight", at_least=0)
+        expect_number(edge_sample_ratio, "edge_sample_ratio", above=0, at_most=1)
+        expect_number(neg_sample_ratio, "neg_sample_ratio", above=0)
         # conv_options reads these while super().__init__ builds the layers.
         self.attention_type = attention_type
         self.attention_loss_weight = attention_loss_weight

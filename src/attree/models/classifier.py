@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.data.base import DatasetModule
-from attree.errors import expect
+from attree.errors import expect, expect_number
 from attree.models.data_check import check_data
 from attree.models.scalars import TimedSaves, publish
 from attree.models.totals import Totals
@@ -42,8 +42,8 @@ class Classifier(LightningModule):
 
     def __init__(self, net: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
         super().__init__()
-        expect(lr > 0, "lr", "a number > 0", lr)
-        expect(weight_decay >= 0, "weight_decay", "a number >= 0", weight_decay)
+        expect_number(lr, "lr", above=0)
+        expect_number(weight_decay, "weight_decay", at_least=0)
         num_classes = getattr(net, "out_channels", None)
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
 from attree.data import GraphDataModule
-from attree.errors import expect
+from attree.errors import expect, expect_bool
 from attree.models.classifier import Classifier, Stage
 
 READOUTS: dict[str, Callable[..., Tensor]] = {
@@ -52,7 +52,8 @@ class GraphClassifier(Classifier):
         bias: bool = True,
     ) -> None:
         super().__init__(net, lr, weight_decay)
-        expect(readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
+        expect(isinstance(readout, str) and readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
+        expect_bool(bias, "bias")
         self.readout = readout
         self.register_parameter("bias", nn.Parameter(torch.zeros(self.num_classes)) if bias else None)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attree.attention import LoopedGraph
 from attree.attribution import method_label, subgraph_pairs
-from attree.errors import expect
+from attree.errors import expect, expect_int
 from attree.evaluation.target_labels import one_line
 from attree.report.drawn_part import DrawnPart, left_out, strength_of
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
@@ -89,7 +89,7 @@ def case_study(
     known = target is None or 0 <= target < graph.num_nodes
     expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
     expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
-    expect(max_edges >= 1, "max_edges", "an integer >= 1", max_edges)
+    expect_int(max_edges, "max_edges", 1)
     if node_names is not None:
         number = graph.num_nodes
         expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attree.attribution import METHODS, method_label
-from attree.errors import expect
+from attree.errors import expect, expect_int
 from attree.metrics.functional import pearson
 from attree.report.style import MUTED, count, grid_shape, method_looks, method_title, new_figure, panel_grid, plain_axes
 
@@ -40,7 +40,7 @@ def dpc_scatter(
             draws of a random method, of which one draw is shown.
     """
     expect(len(scores) > 0, "scores", "those of at least one method", "none")
-    expect(most_points >= 1, "most_points", "an integer >= 1", most_points)
+    expect_int(most_points, "most_points", 1)
     for method, values in scores.items():
         expect(values.shape == delta_pc.shape, f"scores[{method!r}]", f"of shape {tuple(delta_pc.shape)}", values.shape)
     total = delta_pc.numel()

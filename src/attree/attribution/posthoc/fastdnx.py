@@ -16,7 +16,7 @@ from attree.attribution.posthoc.borrowed import plain
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.precision import exact_dtype
 from attree.ragged import find
@@ -73,12 +73,12 @@ class FastDnX(TrainedMethod[Surrogate]):
         seed: int = 0,
     ) -> None:
         super().__init__(seed)
-        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
-        expect(lr > 0, "lr", "a number > 0", lr)
-        expect(0 < train_share <= 1, "train_share", "a number in (0, 1]", train_share)
+        expect_int(epochs, "epochs", 1)
+        expect_number(lr, "lr", above=0)
+        expect_number(train_share, "train_share", above=0, at_most=1)
         self.epochs = epochs
         self.lr = lr
-        self.weight_decay = weight_decay
+        self.weight_decay = expect_number(weight_decay, "weight_decay", at_least=0)
         self.train_share = train_share
 
     def fit(self, subject: Subject) -> Surrogate:

@@ -13,7 +13,7 @@ from attree.attribution.baselines import hashed_uniform
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
 from attree.precision import exact_dtype
 
 EPSILON = 1e-15
@@ -59,14 +59,14 @@ class GNNExplainer(MaskMethod):
         self_loops: bool = False,
     ) -> None:
         super().__init__(self_loops)
-        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
-        expect(lr > 0, "lr", "a number > 0", lr)
+        expect_int(epochs, "epochs", 1)
+        expect_number(lr, "lr", above=0)
         self.epochs = epochs
         self.lr = lr
-        self.edge_size = edge_size
-        self.edge_ent = edge_ent
-        self.feature_mask = feature_mask
-        self.seed = seed
+        self.edge_size = expect_number(edge_size, "edge_size", at_least=0)
+        self.edge_ent = expect_number(edge_ent, "edge_ent", at_least=0)
+        self.feature_mask = expect_bool(feature_mask, "feature_mask")
+        self.seed = expect_seed(seed)
 
     @classmethod
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:

@@ -20,7 +20,7 @@ from attree.attribution.posthoc.message_gates import (
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.errors import expect
+from attree.errors import expect_int, expect_number
 from attree.subject import ModelCall, Subject
 
 LAMBDA_BOUNDS = (-2.0, 30.0)
@@ -66,15 +66,15 @@ class GraphMask(TrainedMethod[Tensor]):
         seed: int = 0,
     ) -> None:
         super().__init__(seed)
-        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
-        expect(lr > 0, "lr", "a number > 0", lr)
-        expect(penalty_scaling >= 0, "penalty_scaling", "a number >= 0", penalty_scaling)
+        expect_int(epochs, "epochs", 1)
+        expect_number(lr, "lr", above=0)
+        expect_number(penalty_scaling, "penalty_scaling", at_least=0)
         self.epochs = epochs
         self.lr = lr
         self.penalty_scaling = penalty_scaling
-        self.allowance = allowance
-        self.init_lambda = init_lambda
-        self.lambda_lr = lambda_lr
+        self.allowance = expect_number(allowance, "allowance", at_least=0)
+        self.init_lambda = expect_number(init_lambda, "init_lambda", at_least=0)
+        self.lambda_lr = expect_number(lambda_lr, "lambda_lr", above=0)
 
     def fit(self, subject: Subject) -> Tensor:
         call = subject.call.changed(lambda _, value: plain(value))

@@ -10,7 +10,7 @@ from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import COPIES_MEMORY, MaskMethod, bytes_per_edge
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.saliency import output_gradient
-from attree.errors import expect
+from attree.errors import expect_int
 
 
 class IntegratedGradients(MaskMethod):
@@ -33,7 +33,7 @@ class IntegratedGradients(MaskMethod):
 
     def __init__(self, steps: int = 50, self_loops: bool = False) -> None:
         super().__init__(self_loops)
-        expect(steps >= 1, "steps", "an integer >= 1", steps)
+        expect_int(steps, "steps", 1)
         self.steps = steps
 
     def score(self, run: MaskedRun, copies: Copies) -> Tensor:

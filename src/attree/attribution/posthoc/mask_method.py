@@ -17,7 +17,7 @@ from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.result import Attribution
-from attree.errors import UnsupportedModelError
+from attree.errors import UnsupportedModelError, expect_bool
 from attree.ragged import pointers
 from attree.subject import Subject
 from attree.subject.subject import Targets
@@ -39,7 +39,7 @@ class MaskMethod(AttributionMethod):
     """
 
     def __init__(self, self_loops: bool = False) -> None:
-        self.self_loops = self_loops
+        self.self_loops = expect_bool(self_loops, "self_loops")
 
     @abstractmethod
     def score(self, run: MaskedRun, copies: Copies) -> Tensor:

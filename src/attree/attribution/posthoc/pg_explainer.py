@@ -16,7 +16,7 @@ from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, mask
 from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.ragged import expand, group
 from attree.subject import Subject
 from attree.subject.roots import Roots
@@ -71,15 +71,15 @@ class PGExplainer(TrainedMethod[Fitted]):
         self_loops: bool = False,
     ) -> None:
         super().__init__(seed)
-        expect(epochs >= 1, "epochs", "an integer >= 1", epochs)
-        expect(lr > 0, "lr", "a number > 0", lr)
-        expect(num_train >= 1, "num_train", "an integer >= 1", num_train)
+        expect_int(epochs, "epochs", 1)
+        expect_number(lr, "lr", above=0)
+        expect_int(num_train, "num_train", 1)
         self.epochs = epochs
         self.lr = lr
-        self.edge_size = edge_size
-        self.edge_ent = edge_ent
+        self.edge_size = expect_number(edge_size, "edge_size", at_least=0)
+        self.edge_ent = expect_number(edge_ent, "edge_ent", at_least=0)
         self.num_train = num_train
-        self.self_loops = self_loops
+        self.self_loops = expect_bool(self_loops, "self_loops")
 
     def fit(self, subject: Subject) -> Fitted:
         embedding = full_pass(subject).embedding

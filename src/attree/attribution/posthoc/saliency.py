@@ -8,6 +8,7 @@ from torch import Tensor
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.errors import expect_bool
 
 
 class Saliency(MaskMethod):
@@ -28,7 +29,7 @@ class Saliency(MaskMethod):
 
     def __init__(self, absolute: bool = True, self_loops: bool = False) -> None:
         super().__init__(self_loops)
-        self.absolute = absolute
+        self.absolute = expect_bool(absolute, "absolute")
 
     def score(self, run: MaskedRun, copies: Copies) -> Tensor:
         gradient = mask_gradient(run, copies)

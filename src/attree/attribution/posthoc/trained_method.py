@@ -16,6 +16,7 @@ from attree.attribution.posthoc.borrowed import borrowed
 from attree.attribution.posthoc.mask_method import refuse_pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
+from attree.errors import expect_seed
 from attree.subject import Subject
 from attree.subject.subject import Targets
 
@@ -35,7 +36,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
     needs_training: ClassVar[bool] = True
 
     def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+        self.seed = expect_seed(seed)
         self._fitted: tuple[weakref.ref[Attention], Fit] | None = None
 
     @classmethod

@@ -14,7 +14,7 @@ from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, index_mask, paper_masks, random_per_class
 from attree.data.node_data import NodeDataModule
-from attree.errors import expect
+from attree.errors import expect, expect_bool
 
 
 class Arxiv(NodeDataModule):
@@ -51,6 +51,7 @@ class Arxiv(NodeDataModule):
         super().__init__(**sampling)
         expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
         check_split_arguments(seed, num_val)
+        expect_bool(symmetrize, "symmetrize")
         self.counts = Counts(169_343, 2_315_598 if symmetrize else 1_166_243, 128, 40)
 
     def load(self) -> tuple[Data, GroundTruth | None]:

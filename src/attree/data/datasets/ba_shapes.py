@@ -18,7 +18,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
 from attree.edges import check_edge_index
-from attree.errors import expect
+from attree.errors import expect, expect_int
 
 LAYOUT: Layout = {"edge_index": (np.int64, 2), "x": (np.float32, 2), "y": (np.int64, 1), "idx_train": (np.int64, 1)}
 NUM_FEATURES = 50
@@ -65,9 +65,14 @@ class BAShapes(NodeDataModule):
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
-        expect(attachment >= 1, "attachment", "an integer >= 1", attachment)
-        expect(num_base > attachment, "num_base", f"greater than `attachment` = {attachment}", num_base)
-        expect(num_houses >= 1, "num_houses", "an integer >= 1", num_houses)
+        expect_int(attachment, "attachment", 1)
+        expect(
+            expect_int(num_base, "num_base") > attachment,
+            "num_base",
+            f"greater than `attachment` = {attachment}",
+            num_base,
+        )
+        expect_int(num_houses, "num_houses", 1)
         expect(source in ("generated", "authors"), "source", "`generated` or `authors`", source)
         check_split_arguments(seed, num_val)
         if source == "authors":

@@ -17,7 +17,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
 from attree.edges import check_edge_index
-from attree.errors import expect
+from attree.errors import expect, expect_bool, expect_int, expect_number
 
 LAYOUT: Layout = {"edge_index": (np.int64, 2), "infected": (np.bool_, 1)}
 
@@ -65,12 +65,13 @@ class Infection(NodeDataModule):
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
-        expect(num_nodes >= 2, "num_nodes", "an integer >= 2", num_nodes)
-        expect(0 < edge_probability <= 1, "edge_probability", "in (0, 1]", edge_probability)
-        expect(num_layers >= 1, "num_layers", "an integer >= 1", num_layers)
+        expect_int(num_nodes, "num_nodes", 2)
+        expect_number(edge_probability, "edge_probability", above=0, at_most=1)
+        expect_int(num_layers, "num_layers", 1)
         if num_infected is None:
             num_infected = max(1, round((0.05 if num_layers <= 2 else 0.02) * num_nodes))
-        expect(1 <= num_infected < num_nodes, "num_infected", f"in 1 .. {num_nodes - 1}", num_infected)
+        expect_int(num_infected, "num_infected", 1, num_nodes - 1)
+        expect_bool(any_depth, "any_depth")
         expect(source in ("generated", "authors"), "source", "`generated` or `authors`", source)
         check_split_arguments(seed, num_val)
         if source == "authors":

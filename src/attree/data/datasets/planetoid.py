@@ -14,7 +14,7 @@ from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_per_class
 from attree.data.node_data import NodeDataModule
-from attree.errors import expect
+from attree.errors import expect, expect_bool
 
 COUNTS = {
     "Cora": Counts(2708, 10556, 1433, 7),
@@ -63,9 +63,10 @@ class Planetoid(NodeDataModule):
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
-        expect(name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
+        expect(isinstance(name, str) and name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
         expect(split in ("paper", "public"), "split", "`paper` or `public`", split)
         check_split_arguments(seed, num_val)
+        expect_bool(normalize_features, "normalize_features")
         self.name = name
         self.counts = COUNTS[name]
         self.class_names = CLASS_NAMES.get(name)

@@ -46,9 +46,9 @@ class WebKB(NodeDataModule):
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
-        expect(name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
+        expect(isinstance(name, str) and name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
         expect(
-            split == "paper" or split in range(NUM_SPLITS),
+            split == "paper" or (type(split) is int and split in range(NUM_SPLITS)),
             "split",
             f"`paper` or in 0 .. {NUM_SPLITS - 1}",
             split,

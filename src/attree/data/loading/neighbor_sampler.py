@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
-from attree.errors import expect
+from attree.errors import expect, expect_int
 from attree.ragged import expand, pointers, row_of
 
 
@@ -46,8 +46,8 @@ class TorchNeighborSampler(BaseSampler):
         rank: int = 0,
     ) -> None:
         check_num_neighbors(num_neighbors)
-        expect(seed >= 0, "seed", "an integer >= 0", seed)
-        expect(rank >= 0, "rank", "an integer >= 0", rank)
+        expect_int(seed, "seed")
+        expect_int(rank, "rank")
         self.num_neighbors = list(num_neighbors)
         self.replace = replace
         self.seed = seed

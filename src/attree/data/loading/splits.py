@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from attree.errors import expect
+from attree.errors import expect_int
 
 
 def index_mask(index: np.ndarray, size: int) -> Tensor:
@@ -49,5 +49,5 @@ def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Gen
 
 def check_split_arguments(seed: int, num_val: int) -> None:
     """Validate the arguments of a seeded split with monitored test nodes."""
-    expect(seed >= 0, "seed", "an integer >= 0", seed)
-    expect(num_val >= 1, "num_val", "an integer >= 1", num_val)
+    expect_int(seed, "seed")
+    expect_int(num_val, "num_val", 1)

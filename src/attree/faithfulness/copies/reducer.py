@@ -17,7 +17,7 @@ from attree.attention.capture import Attention
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
-from attree.errors import UnsupportedModelError, expect
+from attree.errors import UnsupportedModelError, expect_memory
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
@@ -61,7 +61,7 @@ class CopiesReducer:
     way = "forward passes over copies of subgraphs"
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
-        expect(memory > 0, "memory", "a number of bytes > 0", memory)
+        expect_memory(memory)
         outputs, call = subject.outputs, subject.call
         if outputs.nodes is not None:
             raise NotLocalError(call.name, "its outputs are those of chosen nodes, which a copy may not have")

@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
-from attree.errors import expect
+from attree.errors import expect_memory
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.chunk_plan import ChunkPlan
 from attree.faithfulness.exact.layer_edges import ConvArguments
@@ -43,7 +43,7 @@ class ExactReducer:
     way = "exact updates of the rows that change"
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
-        expect(memory > 0, "memory", "a number of bytes > 0", memory)
+        expect_memory(memory)
         self.subject = subject
         self.memory = memory
         outputs = subject.outputs  # first, as this may tell how the model is called

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attree.attention import Attention
 from attree.data import GroundTruth
-from attree.errors import expect, expect_int
+from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
@@ -45,6 +45,15 @@ def page_content(
     max_edges: int = MAX_EDGES,
 ) -> dict[str, Any]:
     """Gather what a page shows; `attree.report.page.write_page` says what the arguments are."""
+    expect_instance(evaluation, "evaluation", Evaluation)
+    expect_instance(title, "title", str, optional=True)
+    expect_instance(attention, "attention", Attention, optional=True)
+    expect_instance(predictions, "predictions", Tensor, optional=True)
+    expect_instance(true_classes, "true_classes", Tensor, optional=True)
+    expect_instance(truth, "truth", GroundTruth, optional=True)
+    for argument, names in (("class_names", class_names), ("node_names", node_names)):
+        if names is not None:
+            expect_list(names, argument, str, "a list of names, or None")
     pairs, count, about = evaluation.pairs, evaluation.targets.numel(), evaluation.about
     attention = evaluation.attention if attention is None else attention
     predictions = evaluation.predictions if predictions is None else predictions
