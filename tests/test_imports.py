@@ -21,6 +21,7 @@ ORDER = (
         "memory",
         "precision",
         "processes",
+        "console",
         "files",
         "metrics_file",
         "lock",

@@ -33,14 +33,17 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
 
 
 def check_yaml(text: str) -> None:
-    """Raise a `yaml.YAMLError` if the text is no YAML, nested too deep, or too much once its aliases are written out.
+    """Raise a `yaml.YAMLError` if the text is no YAML, says a key twice, is nested too deep, or is too long.
 
-    The text is read as a stream of events, so that the check itself takes no more time than the text is long.
+    How long it is counts with every alias written out. The text is read as a stream of events, so that the check itself
+    takes no more time than the text is long.
     """
     sizes: dict[str, int] = {}
     open_anchors: list[str | None] = []
     open_sizes = [0]
+    keys = _Keys()
     for event in yaml.parse(text, Loader=_EVENTS):
+        keys.see(event)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in open_anchors:
                 raise yaml.YAMLError(f"the alias *{event.anchor} stands for something that it is in")
@@ -61,3 +64,30 @@ def check_yaml(text: str) -> None:
                 sizes[anchor] = size
         if open_sizes[-1] > MAX_VALUES:
             raise yaml.YAMLError(f"more than {MAX_VALUES} values, counting what aliases stand for")
+
+
+class _Keys:
+    """Finds a key that a mapping has twice: YAML forbids it, but its parsers take the last value without a word."""
+
+    def __init__(self) -> None:
+        self._open: list[dict[str, int] | None] = []  # for each collection the lines of its keys; None is a list
+        self._key_is_next: list[bool] = []
+
+    def see(self, event: yaml.Event) -> None:
+        """Look at the next event."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+            self._key_is_next.pop()
+            return
+        if not isinstance(event, yaml.NodeEvent):
+            return
+        if self._open and (lines := self._open[-1]) is not None:
+            if self._key_is_next[-1] and isinstance(event, yaml.ScalarEvent):
+                line = 0 if event.start_mark is None else event.start_mark.line + 1
+                if event.value in lines:
+                    raise yaml.YAMLError(f"the key {event.value!r} is in lines {lines[event.value]} and {line}")
+                lines[event.value] = line
+            self._key_is_next[-1] = not self._key_is_next[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+            self._key_is_next.append(True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attree.attribution.result import Attribution
+from attree.console import plain_console
 
 
 def track(parts: Iterable[Attribution], total: int, description: str = "Explaining") -> Iterator[Attribution]:
@@ -17,8 +18,8 @@ def track(parts: Iterable[Attribution], total: int, description: str = "Explaini
         total: Number of targets in all.
         description: What stands before the bar.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn()) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=plain_console()) as progress:
         task = progress.add_task(description, total=total)
         for part in parts:
             yield part

@@ -6,10 +6,10 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from attree.attribution import method_label
+from attree.console import plain_console
 from attree.evaluation.names import TRUTH, MetricName
 
 
@@ -41,12 +41,12 @@ class EpochProgress(ProgressBar):
         if not self._enabled:
             return
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[metrics]}"),
-            console=Console(),  # made here and not before: it cannot go to a spawned process
+            TextColumn("{task.fields[metrics]}", markup=False),
+            console=plain_console(),  # made here and not before: it cannot go to a spawned process
             refresh_per_second=self.refresh_per_second,
         )
         total = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None

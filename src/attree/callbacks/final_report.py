@@ -8,11 +8,11 @@ from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from rich.console import Console
 
 from attree.attribution import GAtt
 from attree.callbacks.board import Board
 from attree.callbacks.warn_only import warn_only
+from attree.console import plain_console
 from attree.evaluation import Evaluation, Evaluator
 from attree.files import replacing
 from attree.metrics_file import write_metrics
@@ -93,7 +93,7 @@ class FinalReport:
         if board is not None:
             with warn_only("TensorBoard's HParams page"):
                 board.write_hyperparameters(pl_module, trainer, self.metrics)
-        console = Console(soft_wrap=True, highlight=False)
+        console = plain_console(soft_wrap=True)
         if table:
             console.print(metrics_table(self.metrics), soft_wrap=False)
         for line in self._written:

@@ -16,7 +16,6 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from rich.console import Console
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.cli.checkpoint import mismatch, read_checkpoint
@@ -28,6 +27,7 @@ from attree.cli.predictions import save_predictions
 from attree.cli.resume import check_same_run, resume_logger
 from attree.cli.save_config import SaveConfig
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
+from attree.console import plain_console
 from attree.errors import ArgumentError, expect
 from attree.report.table import metrics_table
 
@@ -213,7 +213,7 @@ class AttreeCLI(HookedCLI):
         if self.trainer.is_global_zero:
             measured = self.trainer.callback_metrics.items()
             prefix = f"{self.subcommand}/explain/"
-            Console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
+            plain_console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
 
 
 def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from torch_geometric.data import Batch
 
 from attree.attribution import make_methods
+from attree.console import plain_console
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.evaluation.shard import Shard
@@ -113,7 +114,7 @@ class _Call:
         }
         if parts.open(about, overwrite):
             clear_summary(self.out)
-        console = Console(soft_wrap=True, highlight=False)
+        console = plain_console(soft_wrap=True)
         summed_up = shard.world_size == 1 and not self.by_neighbourhood
         few = _few(explained, self.seed) if summed_up else explained
         try:

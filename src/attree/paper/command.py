@@ -7,9 +7,10 @@ from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from attree.console import plain_console
 from attree.data.base import data_folder
 from attree.errors import ArgumentError, AttreeError
 from attree.paper.cells import Cell, Result, Workshop
@@ -52,7 +53,7 @@ def paper(
         targets: Nodes that are explained for faithfulness.
         epochs: Epochs of training; None for those of the recipes.
     """
-    console = Console()
+    console = plain_console()
     if name == "list":
         _list(console)
         return 0
@@ -89,9 +90,9 @@ def _items(name: str) -> list[Item]:
 def _list(console: Console) -> None:
     for item in ITEMS.values():
         quick, full = (f"{minutes:g}" for minutes in item.minutes)
-        console.print(f"[bold]{item.name}[/bold]  {escape(item.title)}", soft_wrap=True, highlight=False)
+        console.print(Text.assemble((item.name, "bold"), f"  {item.title}"), soft_wrap=True)
         where = f"    {item.place}; data: {item.data}; about {quick} min quick, {full} min full on two cores"
-        console.print(escape(where), style="dim", soft_wrap=True, highlight=False)
+        console.print(where, style="dim", soft_wrap=True)
 
 
 def _make(items: Sequence[Item], options: Options, console: Console) -> int:
@@ -111,13 +112,13 @@ def _make(items: Sequence[Item], options: Options, console: Console) -> int:
         page = write_report(report, options.out)
         reports.append(report)
         for note in report.notes[1:]:
-            console.print(f"{item.name}: {escape(note)}", highlight=False, soft_wrap=True)
+            console.print(f"{item.name}: {note}", soft_wrap=True)
         if not report.sections:
-            console.print(f"{item.name}: nothing to show for what was asked.", highlight=False)
-        console.print(f"{item.name}: {page}", highlight=False, soft_wrap=True)
+            console.print(f"{item.name}: nothing to show for what was asked.")
+        console.print(f"{item.name}: {page}", soft_wrap=True)
     if len(items) > 1:
-        console.print(f"All: {write_summary(reports, options.out)}", highlight=False, soft_wrap=True)
-    console.print(f"{(perf_counter() - began) / 60:.1f} minutes", highlight=False)
+        console.print(f"All: {write_summary(reports, options.out)}", soft_wrap=True)
+    console.print(f"{(perf_counter() - began) / 60:.1f} minutes")
     return 1 if failures else 0
 
 
@@ -128,7 +129,7 @@ def _measure(
     results: dict[Cell, Result] = {}
     failures: dict[Cell, str] = {}
     progress = Progress(
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -137,7 +138,7 @@ def _measure(
     )
     known = sum(cell.known(shop) is not None for cell in cells)
     if known:
-        console.print(f"{known} of {len(cells)} cells finished before, not done again", highlight=False)
+        console.print(f"{known} of {len(cells)} cells finished before, not done again")
     with progress:
         task = progress.add_task("cells", total=len(cells) - known)
         for cell, result in measure(cells, options, shop):
@@ -149,5 +150,5 @@ def _measure(
             if fresh:
                 progress.advance(task)
                 took = "failed" if cell in failures else f"{results[cell]['seconds']:.0f} s"
-                console.print(f"{took:>7}  {escape(str(cell))}", highlight=False)
+                console.print(f"{took:>7}  {cell}")
     return results, failures

@@ -9,9 +9,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
+from attree.console import plain_console
 from attree.errors import ArgumentError, expect
 from attree.hints import did_you_mean
 from attree.lock import FolderLock
@@ -54,7 +55,7 @@ def sweep(
     if dry_run:
         _show_commands(plan, file, folder)
         return 0
-    console = Console()
+    console = plain_console()
     outcomes: list[Outcome] = []
     if not collect:
         runs = plan.runs if run is None else [_chosen_run(plan, run)]
@@ -97,7 +98,7 @@ def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launc
     """Do what is not finished. If the first runs all fail alike, stop there: the others would too."""
     outcomes: list[Outcome] = []
     progress = Progress(
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -111,14 +112,11 @@ def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launc
             progress.advance(task)
             if outcome.status != "skipped":
                 line = f"{outcome.status:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
-                console.print(escape(line), highlight=False, soft_wrap=True)
+                console.print(line, soft_wrap=True)
             if _all_fail_alike(outcomes):
-                console.print(
-                    f"[red]Stopped[/red]: the first {FAILURES_ALIKE} runs failed for the same reason, so the others "
-                    "were not done. The same command goes on when it is mended.",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                why = f": the first {FAILURES_ALIKE} runs failed for the same reason, so the others were not done. "
+                why += "The same command goes on when it is mended."
+                console.print(Text.assemble(("Stopped", "red"), why), soft_wrap=True)
                 break
     skipped = sum(outcome.status == "skipped" for outcome in outcomes)
     if skipped:
@@ -137,8 +135,7 @@ def _all_fail_alike(outcomes: Sequence[Outcome]) -> bool:
 def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     for run in damaged_runs(plan, folder):
         console.print(
-            f"left out: {escape(run.id)}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
-            highlight=False,
+            f"left out: {run.id}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
             soft_wrap=True,
         )
     summary = summarise(plan, folder)
@@ -148,12 +145,12 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     console.print(summary_table(summary, title=plan.name))
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
-    console.print(f"All runs: {escape(str(summary.csv))}", soft_wrap=True)
-    console.print(f"Means:    {escape(str(summary.csv.with_name(MEANS)))}", soft_wrap=True)
+    console.print(f"All runs: {summary.csv}", soft_wrap=True)
+    console.print(f"Means:    {summary.csv.with_name(MEANS)}", soft_wrap=True)
     for figure in summary.figures:
         console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
     for sentence in summary.shortcomings():
-        console.print(sentence, soft_wrap=True, markup=False)
+        console.print(sentence, soft_wrap=True)
     console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
 
 
@@ -161,6 +158,6 @@ def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     for outcome in failed:
         where = "" if outcome.log is None else f" (all it printed: {outcome.log})"
-        text = escape(f"{outcome.run.id}: {outcome.reason}{where}")
-        console.print(f"[red]failed[/red]: {text}", highlight=False, soft_wrap=True)
+        text = f": {outcome.run.id}: {outcome.reason}{where}"
+        console.print(Text.assemble(("failed", "red"), text), soft_wrap=True)
     return 1 if failed else 0

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from attree.console import plain_console
 
 
 @contextmanager
@@ -18,9 +19,9 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
         description: What stands before the bar.
         total: How much there is to do.
     """
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     hidden = total <= 1 or not (console.is_terminal and first)
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(description, total=total)

@@ -12,6 +12,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from attree.console import plain_console
+
 
 class FolderSizeColumn(ProgressColumn):
     """How many bytes a folder holds by now.
@@ -51,10 +53,10 @@ def fetch_progress(name: str, folder: Path, console: Console | None = None) -> I
         folder: Where its loader writes.
         console: Where to show it; standard error by default.
     """
-    console = Console(stderr=True) if console is None else console
+    console = plain_console(stderr=True) if console is None else console
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         FolderSizeColumn(folder),
         TimeElapsedColumn(),

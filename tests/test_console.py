@@ -1,0 +1,64 @@
+"""Paths and names are printed as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import attree
+from attree.cli import main
+from attree.console import plain_console
+from helpers.cli import CONFIGS, TINY, fit, refusal
+
+NAME = "a[b]c[/d] [red]:smile:x"
+
+
+def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    plain_console(soft_wrap=True).print(f"/logs/{NAME}/[/bold]")
+    assert capsys.readouterr().out == f"/logs/{NAME}/[/bold]\n"
+
+
+def test_there_is_no_other_console() -> None:
+    """Nor a column of a progress bar that reads its text as styles."""
+    source = Path(attree.__file__).parent
+    texts = {path.name: path.read_text() for path in source.rglob("*.py") if path.name != "console.py"}
+    assert [
+        name for name, text in texts.items() if re.search(r"\bConsole\(|rich\.print|from rich import print", text)
+    ] == []
+    columns = [found for text in texts.values() for found in re.findall(r"TextColumn\([^)]*\)", text)]
+    assert columns
+    assert [column for column in columns if "markup=False" not in column] == []
+
+
+def test_commands_print_the_paths_that_they_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / NAME
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    run = fit(folder)
+    assert f"{folder}/infection/version_0" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", str(run), "--targets=1", "--figures=0"])
+    assert stop.value.code == 0
+    assert f"Page: {run}/explain/page.html" in capsys.readouterr().out
+    settings = {key.removeprefix("--"): yaml.safe_load(value) for key, value in (one.split("=") for one in TINY)}
+    settings = {re.sub(r"^data\.", "data.init_args.", key): value for key, value in settings.items()}
+    content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings | {"trainer.max_epochs": 1}}
+    Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [0]}))
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", "mini.yaml", "--folder", str(folder / "out")])
+    assert stop.value.code == 0
+    assert f"All runs: {folder}/out/mini/results.csv" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["paper", "properties", f"--out={folder / 'paper'}"])
+    assert stop.value.code == 0
+    assert f"properties: {folder}/paper/properties/index.html" in capsys.readouterr().out
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert "`root`" in refusal(["paper", "datasets", f"--root={tmp_path / 'file'}", f"--out={tmp_path}"], capsys)
