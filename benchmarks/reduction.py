@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT as PyGGAT
 from torch_geometric.nn import TransformerConv
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import Pairs, subgraph_pairs
 from attree.data import Arxiv, Planetoid
@@ -99,7 +99,7 @@ def choose(pairs: Pairs, kept: Tensor) -> Pairs:
 
 def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, copied: int) -> None:
     data = Planetoid("Cora", root=root).graph
-    graph = LoopedGraph(data.edge_index, data.num_nodes)
+    graph = Graph(data.edge_index, data.num_nodes)
     pairs = subgraph_pairs(graph, random_targets(data.num_nodes, 100), num_layers)
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))
     with_flow = order[pairs.flow[order]][:copied]
@@ -186,7 +186,7 @@ def arxiv(root: str, num_layers: int, count: int, table: Table, repeats: int, co
     data = Arxiv(root=root).graph
     x = torch.randn(data.num_nodes, 128, generator=torch.Generator().manual_seed(0))
     net = network(128, 40, num_layers)
-    graph = LoopedGraph(data.edge_index, data.num_nodes)
+    graph = Graph(data.edge_index, data.num_nodes)
 
     def ours() -> tuple[Pairs, Reduction]:
         pairs = subgraph_pairs(graph, random_targets(data.num_nodes, count), num_layers)

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.data import Data
 
-from attree.attention import LoopedGraph, capture_attention
+from attree.attention import Graph, capture_attention
 from attree.attribution import GAtt, subgraph_pairs
 from attree.data.datasets.infection import directed_erdos_renyi
 from attree.data.loading.neighbor_loader import neighbor_loader
@@ -63,7 +63,7 @@ def seconds(value: float) -> str:
 def explain(graph: Data, net: GAT, targets: int) -> tuple[float, float, int]:
     """Seconds from captured attention to GAtt's scores, seconds of a reduction, and how many scores there are."""
     net.eval()
-    looped = LoopedGraph(graph.edge_index, graph.x.size(0))
+    looped = Graph(graph.edge_index, graph.x.size(0))
     attention = capture_attention(net, graph.x, graph.edge_index, graph=looped)
     nodes = torch.randperm(graph.x.size(0), generator=torch.Generator().manual_seed(0))[:targets]
     scores = sum(part.scores.numel() for part in GAtt().stream(attention, nodes))

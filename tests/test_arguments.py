@@ -15,7 +15,7 @@ from torch_geometric.nn import GAT as PyGGAT
 
 import attree
 from attree import attribution, data, evaluation, faithfulness, metrics, models
-from attree.attention import LoopedGraph, capture_attention
+from attree.attention import Graph, capture_attention
 from attree.attribution import AvgAtt, GAtt, subgraph_pairs
 from attree.data import GroundTruth
 from attree.errors import AttreeError, MissingDataError
@@ -59,7 +59,7 @@ class Call:
 
 NONE = (None,)
 GRAPH, MODEL = small_graph(), small_model()
-LOOPED = LoopedGraph(GRAPH.edge_index, NODES)
+LOOPED = Graph(GRAPH.edge_index, NODES)
 SUBJECT = Subject.of_data(MODEL, GRAPH)
 ATTENTION = capture_attention(MODEL, GRAPH.x, GRAPH.edge_index)
 PAIRS = subgraph_pairs(LOOPED, [0, 1], 2)

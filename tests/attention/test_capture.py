@@ -18,7 +18,7 @@ from torch_geometric.nn import (
     TransformerConv,
 )
 
-from attree.attention import Attention, LoopedGraph, capture_attention
+from attree.attention import Attention, Graph, capture_attention
 from attree.attention.capture import eval_mode
 from attree.attention.softmax_hook import hook_softmax
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
@@ -215,14 +215,14 @@ def test_same_under_inference_mode_and_usable_after_it() -> None:
 
 
 def test_a_graph_at_hand_is_used_and_checked() -> None:
-    graph = LoopedGraph(CLEAN, 6)
+    graph = Graph(CLEAN, 6)
     assert capture_attention(build("gat")[0], X, CLEAN, graph=graph).graph is graph
     with pytest.raises(ValueError, match="the looped graph of `edge_index`"):
         capture_attention(build("gat")[0], X, MESSY, graph=graph)
 
 
 def test_attention_checks_its_parts() -> None:
-    graph = LoopedGraph(CLEAN, 6)
+    graph = Graph(CLEAN, 6)
     with pytest.raises(ValueError, match="at least one"):
         Attention.from_weights(graph, [])
     with pytest.raises(ValueError, match=r"of shape \[12, heads\]"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT, GATConv, GPSConv, GraphNorm, LayerNorm, TransformerConv, global_mean_pool
 
 import attree.models
-from attree.attention import Locality, LoopedGraph
+from attree.attention import Graph, Locality
 from attree.attention import measure_locality as measure
 from helpers.attention_models import Stack, snapshot
 
@@ -20,7 +20,7 @@ FEATURES = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
 
 def measure_locality(model: nn.Module, x: Tensor, edge_index: Tensor, *args: Tensor, **options: Any) -> Locality:
     """The locality of a call."""
-    graph = LoopedGraph(edge_index, x.shape[0])
+    graph = Graph(edge_index, x.shape[0])
     return measure(model, lambda features: model(features, edge_index, *args), x, graph=graph, **options)
 
 

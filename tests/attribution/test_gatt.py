@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import METHODS, Attribution, FlowMethod, GAtt, GAttAvg, GAttSim, make_methods
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, gatt_by_matrices
@@ -82,7 +82,7 @@ def test_many_blocks_equal_the_matrix_form(monkeypatch: pytest.MonkeyPatch) -> N
     num_nodes = 60
     hub = torch.stack([torch.randint(num_nodes, (80,), generator=generator), torch.zeros(80).long()])
     rest = torch.randint(num_nodes, (2, 200), generator=generator)
-    graph = LoopedGraph(torch.cat([hub, rest], dim=1), num_nodes)
+    graph = Graph(torch.cat([hub, rest], dim=1), num_nodes)
     alphas = [torch.rand(graph.num_edges, generator=generator, dtype=torch.float64) for _ in range(3)]
     result = GAtt().attribute(Attention.from_weights(graph, alphas), memory=10**5)
     edges = list(zip(*graph.edge_index.tolist(), strict=True))
@@ -93,7 +93,7 @@ def test_many_blocks_equal_the_matrix_form(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_single_precision_attention_is_accurate_to_single_precision() -> None:
     generator = torch.Generator().manual_seed(0)
-    graph = LoopedGraph(torch.randint(40, (2, 200), generator=generator), 40)
+    graph = Graph(torch.randint(40, (2, 200), generator=generator), 40)
     alphas = [torch.rand(graph.num_edges, generator=generator) for _ in range(4)]
     single = GAtt().attribute(Attention.from_weights(graph, alphas))
     double = GAtt().attribute(Attention.from_weights(graph, [alpha.double() for alpha in alphas]))
@@ -102,15 +102,15 @@ def test_single_precision_attention_is_accurate_to_single_precision() -> None:
 
 
 def test_half_precision_attention_is_widened() -> None:
-    graph = LoopedGraph(torch.tensor([[1], [0]]), 2)
+    graph = Graph(torch.tensor([[1], [0]]), 2)
     result = GAtt().attribute(Attention.from_weights(graph, [torch.full((3,), 0.5, dtype=torch.float16)] * 2))
     assert result.scores.dtype == torch.float32
     assert result.dense(0).tolist() == [0.75, 0.75, 0.25]
 
 
 def test_empty_graphs_and_empty_target_lists() -> None:
-    nothing = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 0)
-    lonely = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), 3)
+    nothing = Graph(torch.zeros(2, 0, dtype=torch.int64), 0)
+    lonely = Graph(torch.zeros(2, 0, dtype=torch.int64), 3)
     for name, method in make_methods(ATTENTION_METHODS).items():
         result = method.attribute(Attention.from_weights(nothing, [torch.zeros(0)] * 2))
         assert (len(result), result.scores.numel(), result.ptr.tolist()) == (0, 0, [0])
@@ -124,7 +124,7 @@ def test_empty_graphs_and_empty_target_lists() -> None:
 
 
 def test_rejects_what_is_no_target() -> None:
-    attention = Attention.from_weights(LoopedGraph(torch.tensor([[0], [1]]), 2), [torch.ones(3)])
+    attention = Attention.from_weights(Graph(torch.tensor([[0], [1]]), 2), [torch.ones(3)])
     for targets, wanted in (
         (2, r"node ids in \[0, 2\)"),
         ([0, -1], r"node ids in \[0, 2\)"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import METHODS, FlowMethod, GAtt, Pairs, make_methods, subgraph_pairs
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.flows import Frontier, Walk, walk_back
@@ -116,7 +116,7 @@ def test_a_head_is_read_alone_and_single_precision_kept(case: Case) -> None:
 
 @pytest.mark.parametrize("num_nodes", [0, 3])
 def test_no_targets(num_nodes: int) -> None:
-    graph = LoopedGraph(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
+    graph = Graph(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
     assert walk_of(pairs, memory=1) is not None
     for method in make_methods(ATTENTION_METHODS).values():
@@ -126,7 +126,7 @@ def test_no_targets(num_nodes: int) -> None:
 
 def test_walks_that_are_too_large_are_not_kept() -> None:
     """The bound is what the walks take, not more: a chain's three targets pass few of its nodes."""
-    chain = LoopedGraph(torch.stack([torch.arange(999), torch.arange(1, 1000)]), 1000)
+    chain = Graph(torch.stack([torch.arange(999), torch.arange(1, 1000)]), 1000)
     pairs = subgraph_pairs(chain, torch.tensor([5, 900, 500]), 2)
     assert walk_of(pairs, memory=1) is None
     walk = walk_of(pairs, memory=10_000)
@@ -137,7 +137,7 @@ def test_walks_that_are_too_large_are_not_kept() -> None:
 
 
 def test_pairs_of_another_graph_or_depth_are_refused() -> None:
-    graph, other = (LoopedGraph(torch.tensor([[0, 1], [1, node]]), 3) for node in (2, 0))
+    graph, other = (Graph(torch.tensor([[0, 1], [1, node]]), 3) for node in (2, 0))
     attention = Attention.from_weights(graph, [torch.ones(5)] * 2)
     for depth in (1, 3):
         with pytest.raises(ArgumentError, match="pairs of a network of 2 layers"):

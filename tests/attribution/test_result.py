@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import Attribution, GAtt
 from attree.errors import ArgumentError
 from helpers.random_attention import Case, cases
@@ -23,7 +23,7 @@ from helpers.random_attention import Case, cases
 def result() -> Attribution:
     """Targets 3 and 1 of a graph with a self-loop given twice, a duplicate edge and an isolated node 4."""
     edge_index = torch.tensor([[0, 1, 1, 2, 1, 0, 1], [1, 1, 2, 3, 2, 3, 1]])
-    graph = LoopedGraph(edge_index, 5)
+    graph = Graph(edge_index, 5)
     weights = [torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(layer)) for layer in range(2)]
     return GAtt().attribute(Attention.from_weights(graph, weights), [3, 1])
 
@@ -109,10 +109,10 @@ def test_concat_keeps_every_part(result: Attribution) -> None:
         Attribution.concat([])
     with pytest.raises(ArgumentError, match="`parts` to be results of one method"):
         Attribution.concat([result, replace(result, method="another")])
-    other = LoopedGraph(result.graph.original_edge_index.flip(0), result.graph.num_nodes)
+    other = Graph(result.graph.original_edge_index.flip(0), result.graph.num_nodes)
     with pytest.raises(ArgumentError, match="`parts` to be results on one graph"):
         Attribution.concat([result, replace(result, graph=other)])
-    again = LoopedGraph(result.graph.original_edge_index.clone(), result.graph.num_nodes)
+    again = Graph(result.graph.original_edge_index.clone(), result.graph.num_nodes)
     assert len(Attribution.concat([result, replace(result, graph=again)])) == 4
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import Attribution, GAtt
 from attree.errors import ArgumentError, AttreeError
 from helpers.damage import DAMAGES
@@ -22,7 +22,7 @@ from helpers.graphs import NODES, messy_graph
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved result of every node of a messy graph."""
-    graph = LoopedGraph(messy_graph(0), NODES)
+    graph = Graph(messy_graph(0), NODES)
     weights = [torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(layer)) for layer in range(2)]
     result = GAtt().attribute(Attention.from_weights(graph, weights), range(NODES))
     return result.save(tmp_path_factory.mktemp("saved") / "gatt.npz")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, flows_to
@@ -34,7 +34,7 @@ def test_holds_exactly_the_flows(case: Case) -> None:
 
 def chain() -> Attention:
     """0 -> 1 -> 2 with two layers."""
-    graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), 3)
+    graph = Graph(torch.tensor([[0, 1], [1, 2]]), 3)
     return Attention.from_weights(graph, [torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5]), torch.arange(5) / 10])
 
 
@@ -54,7 +54,7 @@ def test_drawing_is_a_tree_towards_the_root() -> None:
 
 
 def test_refuses_a_tree_above_the_limit_before_building_it() -> None:
-    graph = LoopedGraph(torch.combinations(torch.arange(60), 2).T.contiguous(), 60)
+    graph = Graph(torch.combinations(torch.arange(60), 2).T.contiguous(), 60)
     attention = Attention.from_weights(graph, [torch.ones(graph.num_edges)] * 8)
     with pytest.raises(ValueError, match=r"at most `max_nodes` = 1000 nodes, but got \d{9,}"):
         ComputationTree(attention, 59, max_nodes=1000)

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch_geometric.data import Batch
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
@@ -66,7 +66,7 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     result = Evaluator(subject, "all", ["gatt"], ["removal"]).evaluate()
     assert set(result.metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
     pairs, scores, reduction = result.pairs, result.pair_scores["gatt"], result.reductions["removal"]
-    graph = LoopedGraph(graphs.edge_index, graphs.num_nodes)
+    graph = Graph(graphs.edge_index, graphs.num_nodes)
     trees = [ComputationTree(subject.attention, node).gatt() for node in range(graphs.num_nodes)]
     sizes = graphs.batch.bincount()
     with torch.no_grad():

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GraphNorm, RGATConv, global_add_pool
 from torch_geometric.nn.models import GAT as PyGGAT
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, Protocol, reduce_attention, resolve_protocol
@@ -23,7 +23,7 @@ from helpers.reducers import copies_pass, exact_pass
 def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: Protocol) -> None:
     net, x, edge_index = setting(kind, layers, 2, seed=layers)
     net, x = net.double(), x.double()
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 9, 0, 4]), layers)
     exact = exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
     for memory in (1, 5_000, 2**29):
@@ -55,7 +55,7 @@ def test_user_models_as_one_forward_pass_each(name: str, protocol: Protocol) -> 
     """Also where several self-loops of one node have different edge features."""
     model, depth, further = USERS[name]
     model, kwargs = randomize(model, 4).double().eval(), {key: FURTHER[key] for key in further}
-    graph = LoopedGraph(EDGES, NODES)
+    graph = Graph(EDGES, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 5, 10]), depth)
     reducer = copies_pass(model, X, EDGES, memory=20_000, **kwargs)
     reduction = reducer.reduce(pairs, protocol, with_probability=True)
@@ -85,14 +85,14 @@ class AddPool(nn.Module):
 @pytest.mark.parametrize("memory", [1, 2**29])
 def test_models_that_see_more_than_the_neighbourhood_are_refused(bend: nn.Module, memory: int) -> None:
     x, edge_index = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0)), messy_graph(1)
-    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    pairs = subgraph_pairs(Graph(edge_index, NODES), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match=r"within reach of .*norms or pooling over nodes"):
         copies_pass(Changed(bend), x, edge_index, memory=memory).reduce(pairs, PROTOCOLS["weight"])
 
 
 def test_a_model_that_mixes_copies_is_refused_even_if_one_subgraph_is_all() -> None:
     x, edge_index = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([[1, 2], [0, 0]])
-    pairs = subgraph_pairs(LoopedGraph(edge_index, 3), torch.tensor([0]), 1)
+    pairs = subgraph_pairs(Graph(edge_index, 3), torch.tensor([0]), 1)
     with pytest.raises(UnsupportedModelError, match="norms or pooling"):
         copies_pass(Changed(GraphNorm(3)), x, edge_index).reduce(pairs, PROTOCOLS["weight"])
 
@@ -134,7 +134,7 @@ class Relational(nn.Module):
 def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() -> None:
     edge_index = messy_graph(1)
     kinds = torch.arange(edge_index.shape[1]) % 2
-    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    pairs = subgraph_pairs(Graph(edge_index, NODES), torch.tensor([0]), 1)
     x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
         copies_pass(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
@@ -158,7 +158,7 @@ def test_the_model_is_left_as_it_was_found_even_after_an_exception() -> None:
     model.conv.eval()
     before = dict(model.conv.__dict__)
     x, edge_index = torch.randn(NODES, 4), messy_graph(1)
-    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 1)
+    pairs = subgraph_pairs(Graph(edge_index, NODES), torch.tensor([0]), 1)
     reducer = copies_pass(model, x, edge_index)
     with pytest.raises(RuntimeError, match="third call"):
         reducer.reduce(pairs, PROTOCOLS["removal"])
@@ -177,7 +177,7 @@ def test_protocols_by_name() -> None:
     v2, *_ = setting("GATv2", 2, 1, seed=1)
     assert resolve_protocol("authors", net) is PROTOCOLS["weight"]
     assert resolve_protocol("authors", v2) is PROTOCOLS["coefficient"]
-    pairs = subgraph_pairs(LoopedGraph(edge_index, NODES), torch.tensor([0]), 2)
+    pairs = subgraph_pairs(Graph(edge_index, NODES), torch.tensor([0]), 2)
     named = reduce_attention(net, x, edge_index, pairs, "authors")
     assert torch.equal(named.delta_pc, reduce_attention(net, x, edge_index, pairs, "weight").delta_pc)
     with pytest.raises(ArgumentError, match="coefficient, weight, removal, authors"):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, Protocol, Reduction
@@ -33,7 +33,7 @@ def setting(kind: str, layers: int, heads: int, seed: int, concat: bool = True) 
 
 
 def assert_as_brute_force(
-    reduction: Reduction, net: AttentionNet, x: Tensor, graph: LoopedGraph, protocol: Protocol, tolerance: float
+    reduction: Reduction, net: AttentionNet, x: Tensor, graph: Graph, protocol: Protocol, tolerance: float
 ) -> None:
     edges = list(zip(*graph.edge_index.tolist(), strict=True))
     before = probabilities(forward(net, x, edges, None, protocol))
@@ -70,7 +70,7 @@ def test_all_pairs_are_as_one_forward_pass_each(
     net, x, edge_index = setting(kind, layers, heads, seed, concat)
     if double:
         net, x = net.double(), x.double()
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     # In no order; the hub, the leaf and the isolated node are always among them.
     targets = torch.tensor([10, 0, 9, seed % 8 + 1])
     reduction = exact_pass(net, x, graph.original_edge_index, graph=graph, memory=memory).reduce(
@@ -91,7 +91,7 @@ def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     monkeypatch.setattr(row_groups, "DENSE_DEGREE", 2)
     monkeypatch.setattr(row_groups, "BLOCK_BYTES", 400)
     net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)
     reduction = exact_pass(net.double(), x.double(), graph.original_edge_index, graph=graph).reduce(
         pairs, protocol, with_probability=True
@@ -104,7 +104,7 @@ def test_listed_and_dense_rows_are_as_one_forward_pass_each(
 def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Protocol) -> None:
     net, x, edge_index = setting(kind, 3, 2, seed=3)
     net, x = randomize(net, 3, scale=6.0).double(), x.double() * 3
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     reducer = exact_pass(net, x, graph.original_edge_index, graph=graph)
     # The point of this test: some weights leave next to nothing for the others.
     assert float(reducer.recording.layers[1].weights.max()) > 1 - 1e-12
@@ -115,7 +115,7 @@ def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Pr
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Protocol) -> None:
     net, x, _ = setting("GAT", 2, 1, seed=5)
-    graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), NODES)
+    graph = Graph(torch.tensor([[0, 1], [1, 2]]), NODES)
     loop_of_source, loop_of_target, into_target = 2, 4, 1
     pairs = Pairs(
         torch.tensor([2, 0]),
@@ -135,7 +135,7 @@ def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Pr
 
 def test_given_pairs_are_a_choice_of_all_pairs() -> None:
     net, x, edge_index = setting("GATv2", 3, 3, seed=8)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([4, 0, 2]), 3)
     reducer = exact_pass(net, x, graph.original_edge_index, graph=graph)
     whole = reducer.reduce(pairs, PROTOCOLS["removal"])
@@ -147,7 +147,7 @@ def test_given_pairs_are_a_choice_of_all_pairs() -> None:
 
 def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
     net, x, edge_index = setting("GAT", 1, 1, seed=2)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     far = (graph.destination == 0).nonzero().view(-1)[:1]
     pairs = Pairs(torch.tensor([3]), torch.tensor([0, 1]), far, torch.tensor([True]), graph, 1)
     for reducer in (
@@ -159,7 +159,7 @@ def test_pairs_said_to_carry_a_flow_that_none_reaches_change_nothing() -> None:
 
 def test_no_pairs() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=2)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.zeros(0, dtype=torch.int64), 2)
     for reducer in (exact_pass(net, x, graph.original_edge_index, graph=graph), copies_pass(net, x, edge_index)):
         assert reducer.reduce(pairs, PROTOCOLS["weight"], with_probability=True).delta_pc.shape == (0,)
@@ -167,7 +167,7 @@ def test_no_pairs() -> None:
 
 def test_progress_counts_every_pair_with_a_flow() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=2)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 2)
     for reducer in (
         exact_pass(net, x, graph.original_edge_index, graph=graph, memory=10_000),
@@ -183,7 +183,7 @@ def test_progress_counts_every_pair_with_a_flow() -> None:
 
 def test_arguments_are_checked() -> None:
     net, x, edge_index = setting("GAT", 2, 1, seed=2)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     with pytest.raises(ArgumentError, match="memory"):
         exact_pass(net, x, graph.original_edge_index, graph=graph, memory=0)
     with pytest.raises(ArgumentError, match="the looped graph of `edge_index`"):

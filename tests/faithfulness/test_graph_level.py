@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, GraphNorm, MessagePassing, global_max_pool, global_mean_pool
 from torch_geometric.utils import softmax
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention
@@ -35,7 +35,7 @@ class GraphNet(nn.Module):
         return self.head(torch.cat([global_mean_pool(x, batch, size), global_max_pool(x, batch, size)], dim=-1))
 
 
-def masked(net: GraphNet, x: Tensor, edge: int, graph: LoopedGraph, protocol: Protocol, patch: pytest.MonkeyPatch):
+def masked(net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: Protocol, patch: pytest.MonkeyPatch):
     """All class scores after one edge is reduced; both layers list edges as the looped graph does."""
 
     def reduced(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
@@ -60,7 +60,7 @@ def test_graphs_as_one_forward_pass_each(
 ) -> None:
     net = randomize(GraphNet(conv, norm), 0, scale=0.4).double().eval()
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
-    graph = LoopedGraph(EDGES, 12)
+    graph = Graph(EDGES, 12)
     pairs = graph_pairs(graph, BATCH)
     assert pairs.targets.tolist() == [0, 2, 3]
     assert sorted(pairs.edges.tolist()) == list(range(graph.num_edges))
@@ -96,7 +96,7 @@ class OneGraph(nn.Module):
 def test_one_graph_without_a_batch_as_one_forward_pass_each(protocol: Protocol) -> None:
     net = randomize(OneGraph(), 0, scale=0.4).double().eval()
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
-    graph = LoopedGraph(EDGES, 12)
+    graph = Graph(EDGES, 12)
     pairs = graph_pairs(graph, torch.zeros(12, dtype=torch.int64))
     reduction = exact_pass(net, x, EDGES).reduce(pairs, protocol, with_probability=True)
     after = torch.cat(reduced_outputs(net, graph.edge_index, protocol.name, x, EDGES)).softmax(-1)
@@ -125,6 +125,6 @@ def test_the_exact_engine_takes_graphs_and_leaves_norms_of_graphs_to_copies(norm
 
 def test_edges_between_graphs_are_refused() -> None:
     with pytest.raises(ArgumentError, match="edges between graphs"):
-        graph_pairs(LoopedGraph(torch.tensor([[0], [1]]), 2), torch.tensor([0, 1]))
+        graph_pairs(Graph(torch.tensor([[0], [1]]), 2), torch.tensor([0, 1]))
     with pytest.raises(ArgumentError, match="graph ids"):
-        graph_pairs(LoopedGraph(EDGES, 12), BATCH[1:])
+        graph_pairs(Graph(EDGES, 12), BATCH[1:])

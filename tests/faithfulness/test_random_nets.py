@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import graph_pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.faithfulness.exact import reduction_plan, row_groups
@@ -23,7 +23,7 @@ LOGITS = Head("multiclass_classification", "raw")  # outputs of one small graph 
 def check(seed: int) -> bool:
     """Compare all pairs of one random network; say whether the exact engine served it."""
     case = random_case(seed)
-    graph = LoopedGraph(case.edge_index, case.x.shape[0])
+    graph = Graph(case.edge_index, case.x.shape[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*several self-loops at one node, of different edge features.*")

@@ -11,7 +11,7 @@ import torch
 from test_exact import KINDS, assert_as_brute_force, setting
 from torch import Tensor
 
-from attree.attention import LoopedGraph, capture_attention
+from attree.attention import Graph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, Reduction
 from attree.faithfulness.exact import reduction_plan, row_groups
@@ -56,7 +56,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
         monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
     monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
     net, x, edge_index = setting(kind, 3, 2, seed=4)
-    net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
+    net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)
     reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph), MEMORY[kept])
     first = reducer.record().reduce(pairs, protocol)
@@ -76,7 +76,7 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
     if kept == "in chunks":
         monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
     net, x, edge_index = setting("GATv2", 2, 3, seed=6)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     every = [subgraph_pairs(graph, torch.tensor(targets), 2) for targets in ([0, 10, 5], [4], [5, 0])]
     asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in PROTOCOLS.values()]
 
@@ -101,7 +101,7 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
 ) -> None:
     """A plan cannot know which rows lose nearly all weight: that differs from one set of weights to the next."""
     net, x, edge_index = setting(kind, 3, 2, seed=3)
-    net, x, graph = net.double(), x.double() * 3, LoopedGraph(edge_index, NODES)
+    net, x, graph = net.double(), x.double() * 3, Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
     reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     reducer.record().reduce(pairs, protocol)
@@ -121,11 +121,11 @@ def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
     assert_as_brute_force(reduction, net, x, graph, protocol, 1e-7)
 
 
-def make_exact(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> ExactReducer:
+def make_exact(net: torch.nn.Module, x: Tensor, graph: Graph) -> ExactReducer:
     return ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
 
 
-def make_generic(net: torch.nn.Module, x: Tensor, graph: LoopedGraph) -> CopiesReducer:
+def make_generic(net: torch.nn.Module, x: Tensor, graph: Graph) -> CopiesReducer:
     return CopiesReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
 
 
@@ -135,7 +135,7 @@ MAKERS: dict[str, Callable] = {"exact": make_exact, "generic": make_generic}
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_attention_is_that_of_the_pass(make: Callable) -> None:
     net, x, edge_index = setting("SuperGAT-MX", 2, 2, seed=7)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     old = capture_attention(net, x, edge_index)
     reducer = make(net, x, graph)
     recorded = reducer.record()
@@ -149,7 +149,7 @@ def test_attention_is_that_of_the_pass(make: Callable) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
     net, x, edge_index = setting("GATv2", 2, 2, seed=9)
-    net, x, graph = net.double(), x.double(), LoopedGraph(edge_index, NODES)
+    net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 9, 3]), 2)
     reducer = CopiesReducer(subject_of(net, x, edge_index))
     first = reducer.record().reduce(pairs, protocol)
@@ -162,7 +162,7 @@ def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
 def test_nothing_holds_a_pass_that_is_done_with() -> None:
     """With the plan, the result and the pairs still held."""
     net, x, edge_index = setting("GAT", 3, 1, seed=2)
-    graph = LoopedGraph(edge_index, NODES)
+    graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.arange(NODES), 3)
     exact, generic = make_exact(net, x, graph), make_generic(net, x, graph)
     passes = [exact.record(), generic.record()]

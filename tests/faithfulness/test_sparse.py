@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_exact import KINDS, assert_as_brute_force
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer, Protocol
 from attree.faithfulness.exact import sparse
@@ -68,7 +68,7 @@ def test_sparse_features_give_what_dense_ones_do(
     kind: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = randomize(KINDS[kind](WORDS, 3, 5, 2, 2), 1).double()
-    x, graph = bags_of_words().double(), LoopedGraph(messy_graph(1), NODES)
+    x, graph = bags_of_words().double(), Graph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
     as_sparse = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     ours = as_sparse.record().reduce(pairs, protocol, with_probability=True)
@@ -87,7 +87,7 @@ def test_sparse_features_give_what_dense_ones_do(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_features_of_every_precision_are_taken(dtype: torch.dtype) -> None:
     net = randomize(KINDS["GATv2"](WORDS, 3, 5, 2, 1), 1, scale=0.3)
-    x, graph = bags_of_words().to(dtype), LoopedGraph(messy_graph(1), NODES)
+    x, graph = bags_of_words().to(dtype), Graph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
     reduction = exact_pass(net.to(dtype), x, graph.original_edge_index, graph=graph).reduce(
         pairs, PROTOCOLS["removal"], with_probability=True
@@ -99,7 +99,7 @@ def test_features_of_every_precision_are_taken(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_features_that_are_sparse_already_are_taken(layout: torch.layout) -> None:
     net = randomize(KINDS["GAT"](WORDS, 3, 5, 2, 1), 1)
-    x, graph = bags_of_words(), LoopedGraph(messy_graph(1), NODES)
+    x, graph = bags_of_words(), Graph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
     given_sparse = exact_pass(net, x.to_sparse(layout=layout), graph.original_edge_index, graph=graph).reduce(
         pairs, PROTOCOLS["weight"]
@@ -145,7 +145,7 @@ def test_no_warning_escapes(strict_warnings: None) -> None:
     ptr, row = torch.tensor([0, 2, 2, 3]), torch.tensor([0, 0, 2])
     sums = weighted_sums(ptr, row, torch.tensor([1, 0, 1]), torch.ones(3, 1), torch.tensor([[[1.0]], [[2.0]]]))
     assert sums.view(-1).tolist() == [3.0, 0.0, 2.0]
-    net, graph = KINDS["GAT"](WORDS, 3, 5, 2, 1), LoopedGraph(messy_graph(1), NODES)
+    net, graph = KINDS["GAT"](WORDS, 3, 5, 2, 1), Graph(messy_graph(1), NODES)
     exact_pass(net, bags_of_words(), graph.original_edge_index, graph=graph).reduce(
         subgraph_pairs(graph, torch.tensor([0]), 2), PROTOCOLS["weight"]
     )
@@ -155,7 +155,7 @@ def test_no_warning_escapes(strict_warnings: None) -> None:
 def test_no_warning_escapes_a_process_that_gave_none_yet() -> None:
     code = """
 import warnings, torch
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.faithfulness import ExactReducer
 from attree.models import GAT
 from attree.subject import Subject

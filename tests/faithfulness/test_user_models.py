@@ -13,7 +13,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GAT, GATConv, MessagePassing
 from torch_geometric.utils import softmax
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
@@ -41,7 +41,7 @@ SERVED, REFUSED = user_models.served(NODES), user_models.refused()
 def assert_as_one_pass_each(
     reducer: Any, model: nn.Module, x: Tensor, edge_index: Tensor, depth: int = 2, **kwargs: Tensor
 ) -> None:
-    graph = LoopedGraph(EDGES, NODES)
+    graph = Graph(EDGES, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 5, 9, 10]), depth)
     for name, protocol in PROTOCOLS.items():
         reduction = reducer.reduce(pairs, protocol, with_probability=True)
@@ -109,7 +109,7 @@ def test_what_neither_rows_nor_copies_serve_takes_a_pass_for_each_edge(name: str
 
 def test_a_model_that_draws_random_numbers_is_refused() -> None:
     model = randomize(copy.deepcopy(REFUSED["noise"][0]), 4).double()
-    pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([9]), 2)
+    pairs = subgraph_pairs(Graph(EDGES, NODES), torch.tensor([9]), 2)
     with pytest.warns(UserWarning, match="copies"):
         recorded = any_pass(model, X, EDGES)
     with pytest.raises(UnsupportedModelError, match="draws random numbers in eval mode"):
@@ -120,7 +120,7 @@ def test_a_gate_that_opens_later_is_noticed() -> None:
     """The sum over all nodes is multiplied by 0 when the model is first looked at."""
     model = randomize(user_models.Bent(user_models.AddPool()), 4).double()
     nn.init.zeros_(model.bend.gate)
-    pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([0]), 2)
+    pairs = subgraph_pairs(Graph(EDGES, NODES), torch.tensor([0]), 2)
     reducer = Reducer(subject_of(model, X, EDGES))
     reducer.record().reduce(pairs, PROTOCOLS["weight"])
     assert isinstance(reducer.engine, ExactReducer)
@@ -161,7 +161,7 @@ def test_features_in_float32_with_an_encoder_and_a_skip() -> None:
 def test_compiled_parallel_and_training_models() -> None:
     model = randomize(GAT(user_models.IN, 6, 2, user_models.OUT, dropout=0.5), 4).double().train()
     expected = exact_pass(model, X, EDGES)
-    pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.arange(NODES), 2)
+    pairs = subgraph_pairs(Graph(EDGES, NODES), torch.arange(NODES), 2)
     reduction = expected.reduce(pairs, PROTOCOLS["removal"])
     for wrapped in (torch.compile(model), nn.DataParallel(model), OneCall(torch.compile(model))):
         reducer = any_pass(wrapped, X, EDGES)
@@ -203,7 +203,7 @@ def test_models_are_left_as_they_were_even_after_an_exception() -> None:
     model = randomize(Breaking(), 3).train()
     model.last.eval()
     parameters, before = list(model.parameters()), snapshot(model)
-    pairs = subgraph_pairs(LoopedGraph(EDGES, NODES), torch.tensor([0]), 2)
+    pairs = subgraph_pairs(Graph(EDGES, NODES), torch.tensor([0]), 2)
     reducer = exact_pass(model, X.float(), EDGES)
     assert snapshot(model) == before
     with pytest.raises(RuntimeError, match="fifth call"):
@@ -267,7 +267,7 @@ def test_users_add_the_algebra_of_their_own_convolution(monkeypatch: pytest.Monk
     register_algebra(DotConv, DotAlgebra)
     exact = any_pass(model, X, proper, edge_attr=features)
     assert isinstance(exact.engine, ExactReducer)
-    pairs = subgraph_pairs(LoopedGraph(proper, NODES), torch.arange(NODES), 2)
+    pairs = subgraph_pairs(Graph(proper, NODES), torch.arange(NODES), 2)
     for protocol in PROTOCOLS.values():
         expected = copies.reduce(pairs, protocol)
         torch.testing.assert_close(exact.reduce(pairs, protocol).delta_pc, expected.delta_pc, rtol=0, atol=1e-10)
@@ -289,10 +289,10 @@ def test_an_algebra_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("make", [exact_pass, copies_pass, whole_pass, any_pass])
 def test_pairs_of_another_depth_or_graph_are_refused(make: Any) -> None:
     reducer = make(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
-    graph = LoopedGraph(EDGES, NODES)
+    graph = Graph(EDGES, NODES)
     with pytest.raises(ArgumentError, match="a network of 2 layers"):
         reducer.reduce(subgraph_pairs(graph, torch.tensor([0]), 1), PROTOCOLS["weight"])
-    other = LoopedGraph(EDGES[:, 1:], NODES)
+    other = Graph(EDGES[:, 1:], NODES)
     with pytest.raises(ArgumentError, match="another graph"):
         reducer.reduce(subgraph_pairs(other, torch.tensor([0]), 2), PROTOCOLS["weight"])
 

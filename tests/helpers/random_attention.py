@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from reference import Edge, looped_edges
 
 
@@ -48,7 +48,7 @@ def cases(draw: st.DrawFn, partial: bool = False) -> Case:
     if draw(st.booleans()):
         edges = edges + [(j, i) for i, j in edges]
     num_layers, heads = draw(st.integers(1, 4 if len(edges) < 12 else 3)), draw(st.integers(1, 4))
-    graph = LoopedGraph(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous(), num_nodes)
+    graph = Graph(torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous(), num_nodes)
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     weights, present = [], []
     for _ in range(num_layers):

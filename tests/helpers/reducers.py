@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.faithfulness import CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.copies.reducer import CopiesPass
@@ -21,7 +21,7 @@ def subject_of(
     x: Tensor,
     edge_index: Tensor,
     *args: Any,
-    graph: LoopedGraph | None = None,
+    graph: Graph | None = None,
     head: Head | None = None,
     **kwargs: Any,
 ) -> Subject:

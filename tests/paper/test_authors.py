@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attree.attention import LoopedGraph, capture_attention
+from attree.attention import Graph, capture_attention
 from attree.attribution import make_methods, subgraph_pairs
 from attree.data import BAShapes, Infection, NodeDataModule
 from attree.errors import MissingDataError
@@ -33,7 +33,7 @@ def test_printed_numbers(
         predicted = net(graph.x, graph.edge_index).argmax(dim=-1)
     assert float((predicted == graph.y).float().mean()) > accuracy
 
-    looped = LoopedGraph(graph.edge_index, graph.num_nodes)
+    looped = Graph(graph.edge_index, graph.num_nodes)
     attention = capture_attention(net, graph.x, graph.edge_index, graph=looped)
     pairs = subgraph_pairs(looped, truth.targets, num_layers=3)
     source, destination = looped.edge_index[:, pairs.edges]

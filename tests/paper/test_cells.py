@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
@@ -130,7 +130,7 @@ def test_all_calculations_of_gatt_agree(shop: Workshop, name: str) -> None:
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_proximity_against_paths_and_distances_of_networkx(layers: int) -> None:
-    looped = LoopedGraph(coalesce(messy_graph(5)), NODES)
+    looped = Graph(coalesce(messy_graph(5)), NODES)
     found = _correlations(looped, torch.arange(NODES), layers)
     edges = looped.edge_index.t().tolist()
     network = nx.DiGraph(edges)

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, SuperGATConv
 from torch_geometric.utils import coalesce
 
-from attree.attention import LoopedGraph, capture_attention
+from attree.attention import Graph, capture_attention
 from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError
 from attree.models import GraphClassifier
@@ -78,7 +78,7 @@ def test_unknown_networks_are_refused(setting: dict[str, str]) -> None:
 def test_the_authors_supergat_weighs_messages_by_dot_products_and_reports_mx() -> None:
     graph = Data(x=torch.randn(NODES, 6), edge_index=coalesce(messy_graph(1)))
     net = AuthorsSuperGAT(6, 3, 5, num_layers=2).eval()
-    looped = LoopedGraph(graph.edge_index, graph.num_nodes)
+    looped = Graph(graph.edge_index, graph.num_nodes)
     used = capture_attention(net, graph.x, graph.edge_index, graph=looped)
     reported = reported_attention(net, graph.x, looped)
 

@@ -10,12 +10,12 @@ from matplotlib.collections import EllipseCollection, LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.errors import ArgumentError
 from attree.report.case_study import case_study
 from attree.report.graph_drawing import sketch
 
-PATH = LoopedGraph(torch.tensor([[0, 1, 3, 4], [1, 2, 2, 3]]), num_nodes=6)  # 0 -> 1 -> 2 <- 3 <- 4, and 5 alone
+PATH = Graph(torch.tensor([[0, 1, 3, 4], [1, 2, 2, 3]]), num_nodes=6)  # 0 -> 1 -> 2 <- 3 <- 4, and 5 alone
 
 
 def panels(figure: Figure) -> list[Axes]:
@@ -32,7 +32,7 @@ def texts(axes: Axes) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def ramp(graph: LoopedGraph) -> Tensor:
+def ramp(graph: Graph) -> Tensor:
     return torch.arange(1.0, graph.num_edges + 1)
 
 
@@ -84,7 +84,7 @@ def test_isolated_target_is_drawn_with_its_loop() -> None:
 def test_hub_is_cut_to_connected_high_scores_and_says_so(most: int) -> None:
     star = torch.stack([torch.arange(1, 101), torch.zeros(100, dtype=torch.long)])
     tails = torch.stack([torch.arange(101, 201), torch.arange(1, 101)])
-    graph = LoopedGraph(torch.cat([star, tails], dim=1), num_nodes=201)
+    graph = Graph(torch.cat([star, tails], dim=1), num_nodes=201)
     scores = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0))
     figure = case_study(graph, 0, 2, {"gatt": scores}, max_edges=most)
     axes = panels(figure)[0]
@@ -98,7 +98,7 @@ def test_hub_is_cut_to_connected_high_scores_and_says_so(most: int) -> None:
 
 def test_true_edges_of_a_hub_are_kept_whatever_they_score() -> None:
     star = torch.stack([torch.arange(1, 101), torch.zeros(100, dtype=torch.long)])
-    graph = LoopedGraph(star, num_nodes=101)
+    graph = Graph(star, num_nodes=101)
     scores = torch.ones(graph.num_edges)
     scores[50] = 0.0
     figure = case_study(graph, 0, 1, {"gatt": scores}, truth=star[:, 50:51], max_edges=10)

@@ -9,7 +9,7 @@ import torch
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.patches import StepPatch
 
-from attree.attention import Attention, LoopedGraph
+from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
 from attree.report.computation_tree import computation_tree
@@ -82,7 +82,7 @@ def test_sweep_says_what_is_undefined() -> None:
 
 
 def small_tree() -> ComputationTree:
-    graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)  # 2 -> 1 -> 0
+    graph = Graph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)  # 2 -> 1 -> 0
     weights = [torch.tensor([0.9, 0.2, 0.1, 0.8, 1.0]), torch.tensor([0.25, 0.5, 0.75, 0.5, 1.0])]
     return ComputationTree(Attention.from_weights(graph, weights), target=0)
 
@@ -118,7 +118,7 @@ def test_tree_marks_the_edges_that_occur_several_times() -> None:
 
 
 def test_tree_too_large_to_draw_is_pruned_with_a_note() -> None:
-    graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
+    graph = Graph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
     weights = [torch.tensor([0.9, 0.2, 0.1, 0.8, 1.0]), torch.tensor([0.25, 0.5, 0.75, 0.5, 1.0])]
     tree = ComputationTree(Attention.from_weights(graph, weights), target=0, max_nodes=4, prune=True)
     # The strongest: the root, its loop (.75), 1 -> 0 under that (.75 * .9), and 1 -> 0 (.25).

@@ -2,13 +2,13 @@
 
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, Locality, measure_bypass, measure_locality
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 
 __all__ = [
     "Attention",
     "Bypass",
+    "Graph",
     "Locality",
-    "LoopedGraph",
     "capture_attention",
     "measure_bypass",
     "measure_locality",

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from attree.attention.chain import describe
-from attree.attention.looped_graph import LoopedGraph, plain
+from attree.attention.graph import Graph, plain
 from attree.attention.message_weights import say_once
 from attree.attention.provenance import tensors_in
 from attree.attention.recording import LayerRecord
 from attree.errors import UnsupportedModelError
 
 
-def align_layer(records: Sequence[LayerRecord], call: int, graph: LoopedGraph) -> tuple[Tensor, Tensor | None]:
+def align_layer(records: Sequence[LayerRecord], call: int, graph: Graph) -> tuple[Tensor, Tensor | None]:
     """One layer's weights on the graph's edges [num_edges, heads], and which of those it used (None: all)."""
     layer, where = records[call], describe(records, call)
     _check_nodes(layer, where, graph.num_nodes)
@@ -54,7 +54,7 @@ def _check_nodes(layer: LayerRecord, where: str, num_nodes: int) -> None:
                 )
 
 
-def _weights(layer: LayerRecord, where: str, graph: LoopedGraph) -> tuple[Tensor, Tensor]:
+def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tensor]:
     """The edges that a layer passed messages along, and its weights for them [edges, heads]."""
     edge_index: Any = plain(layer.edge_index)
     weights = layer.weights

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from attree.attention.alignment import align_layer
 from attree.attention.chain import check_chain, find_chain
 from attree.attention.eager import eval_mode
+from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
-from attree.attention.looped_graph import LoopedGraph
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.attention.softmax_hook import message_passing
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_instance, expect_ints
@@ -46,7 +46,7 @@ class Attention:
             `log_sigmoid`), where this was seen.
     """
 
-    graph: LoopedGraph
+    graph: Graph
     weights: tuple[Tensor, ...]
     present: tuple[Tensor | None, ...]
     output: Any = None
@@ -71,7 +71,7 @@ class Attention:
             )
 
     @classmethod
-    def from_weights(cls, graph: LoopedGraph, weights: Sequence[Tensor]) -> Attention:
+    def from_weights(cls, graph: Graph, weights: Sequence[Tensor]) -> Attention:
         """Wrap weights that are at hand: one tensor a layer, [num_edges] or [num_edges, heads], using all edges."""
         columns = tuple(weight.unsqueeze(-1) if weight.dim() == 1 else weight for weight in weights)
         return cls(graph, columns, (None,) * len(columns))
@@ -108,7 +108,7 @@ def capture_attention(
     x: Tensor,
     edge_index: Tensor,
     *args: Any,
-    graph: LoopedGraph | None = None,
+    graph: Graph | None = None,
     calls: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Attention:
@@ -134,19 +134,19 @@ def capture_attention(
     """
     check_model(model)
     check_features(x, edge_index)
-    expect_instance(graph, "graph", LoopedGraph, optional=True)
+    expect_instance(graph, "graph", Graph, optional=True)
     if calls is not None:
         calls = expect_ints(calls, "calls", "numbers of calls")
     num_nodes = x.shape[0]
     if graph is None:
-        graph = LoopedGraph(edge_index, num_nodes)
+        graph = Graph(edge_index, num_nodes)
     else:
         expect(graph.matches(edge_index, num_nodes), "graph", "the looped graph of `edge_index`", "another graph")
     return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, calls)
 
 
 def capture_run(
-    model: nn.Module, run: Callable[[], Any], graph: LoopedGraph, calls: Sequence[int] | None = None
+    model: nn.Module, run: Callable[[], Any], graph: Graph, calls: Sequence[int] | None = None
 ) -> Attention:
     """As `capture_attention`, for a call of any form.
 
@@ -179,9 +179,7 @@ def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
         ) from error
 
 
-def align_layers(
-    records: Records, graph: LoopedGraph, output: Any = None, calls: Sequence[int] | None = None
-) -> Attention:
+def align_layers(records: Records, graph: Graph, output: Any = None, calls: Sequence[int] | None = None) -> Attention:
     """Bring the recorded layers of what the model returned onto the edges of `graph`.
 
     Args:

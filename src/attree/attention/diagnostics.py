@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
-from attree.attention.looped_graph import LoopedGraph
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import expect
 
@@ -182,7 +182,7 @@ def measure_locality(
     x: Tensor,
     *,
     num_layers: int,
-    graph: LoopedGraph,
+    graph: Graph,
     graph_of: Tensor | None = None,
     usual: Tensor | None = None,
     seed: int = 0,
@@ -288,7 +288,7 @@ def _spread(output: Tensor) -> float:
     return float((output - output.mean(dim=0)).pow(2).mean().sqrt())
 
 
-def _neighbourhoods(graph: LoopedGraph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Some nodes, and which nodes lie within `hops` of them: at most half of all where that is possible."""
     some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
     reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)

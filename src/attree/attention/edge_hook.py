@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
-from attree.attention.looped_graph import plain
+from attree.attention.graph import plain
 from attree.attention.recording import features_of
 from attree.errors import UnsupportedModelError
 

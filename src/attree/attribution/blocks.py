@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier
 from attree.memory import chunk_bounds
 from attree.ragged import expand
@@ -39,7 +39,7 @@ class LayerTable:
         used_rows: `used` in that order; None if every layer uses every edge.
     """
 
-    graph: LoopedGraph
+    graph: Graph
     alphas: list[Tensor]
     used: list[Tensor]
     alpha_rows: Tensor

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.errors import expect_memory
 from attree.memory import WALK_MEMORY, chunk_bounds
 from attree.precision import exact_dtype
@@ -102,7 +102,7 @@ class Walk:
     steps: list[Step]
 
     @classmethod
-    def of(cls, graph: LoopedGraph, roots: Roots, num_layers: int) -> Walk:
+    def of(cls, graph: Graph, roots: Roots, num_layers: int) -> Walk:
         """Find all entries of a walk through all layers but the first."""
         num_nodes, rows = max(graph.num_nodes, 1), graph.entering
         key = roots.owner * num_nodes + roots.node
@@ -141,13 +141,13 @@ class Walk:
 
 
 def walk_back(
-    graph: LoopedGraph, roots: Roots, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
+    graph: Graph, roots: Roots, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
 ) -> Frontier:
     """Pull r through all layers but the first, once; the arguments are those of `Walk.of` and `Walk.pull`."""
     return Walk.of(graph, roots, len(weights)).pull(weights, counts)
 
 
-def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
+def frontier_bound(graph: Graph, num_layers: int) -> Tensor:
     """An upper bound of what each node's frontier expands to: the walks of `num_layers` - 1 steps that end there.
 
     Entries are coalesced before each step, so a step never lists more than all edges.
@@ -164,7 +164,7 @@ def frontier_bound(graph: LoopedGraph, num_layers: int) -> Tensor:
 
 
 def stream_frontiers(
-    graph: LoopedGraph,
+    graph: Graph,
     roots: Roots,
     weights: Sequence[Tensor],
     counts: Sequence[Tensor] | None = None,

@@ -24,8 +24,8 @@ class GAtt(FlowMethod):
     weight is 0.25 in the last layer, and 0.9 in the first, from where it passes the last layer's self-loop of 0.25:
 
     >>> import torch
-    >>> from attree.attention import Attention, LoopedGraph
-    >>> graph = LoopedGraph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
+    >>> from attree.attention import Attention, Graph
+    >>> graph = Graph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
     >>> attention = Attention.from_weights(graph, [torch.tensor([0.9, 0.1, 1.0]), torch.tensor([0.25, 0.25, 1.0])])
     >>> round(GAtt().attribute(attention, 0).dense(0)[0].item(), 6)  # 0.25 + 0.9 * 0.25
     0.475

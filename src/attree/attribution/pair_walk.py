@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
 from attree.memory import KEPT_WALK_MEMORY
 from attree.ragged import expand
@@ -40,7 +40,7 @@ class PairWalk:
     @classmethod
     def of(
         cls,
-        graph: LoopedGraph,
+        graph: Graph,
         targets: Tensor,
         flow: Tensor,
         edges: Tensor,

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.pair_walk import PairWalk
 from attree.attribution.result import Attribution
 from attree.errors import expect
@@ -37,7 +37,7 @@ class Pairs:
     ptr: Tensor
     edges: Tensor
     flow: Tensor
-    graph: LoopedGraph
+    graph: Graph
     num_layers: int | None
     rows: Tensor | None = None
     level: Level = "node"
@@ -62,7 +62,7 @@ class Pairs:
             return None
         return PairWalk.of(self.graph, self.targets, self.flow, self.edges, self.num_layers)
 
-    def check(self, graph: LoopedGraph, num_layers: int | None = None) -> None:
+    def check(self, graph: Graph, num_layers: int | None = None) -> None:
         """Raise unless the pairs are of this graph and, if given, of this depth."""
         same = self.graph is graph or self.graph.matches(graph.original_edge_index, graph.num_nodes)
         expect(same, "pairs", "pairs of the model's graph", "those of another graph")

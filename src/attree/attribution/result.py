@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.stored import FILE_FORMAT, read_attribution
 from attree.errors import ArgumentError, expect, expect_int, expect_list, expect_path
 from attree.files import write_npz
@@ -43,7 +43,7 @@ class Attribution:
     """
 
     method: str
-    graph: LoopedGraph
+    graph: Graph
     targets: Tensor
     ptr: Tensor
     edges: Tensor
@@ -122,7 +122,7 @@ class Attribution:
         """The same result on another device; its graph stays where it is unless it must move along."""
         graph = self.graph
         if graph.device != torch.device(device):
-            graph = LoopedGraph(graph.original_edge_index.to(device), graph.num_nodes)
+            graph = Graph(graph.original_edge_index.to(device), graph.num_nodes)
         moved = (tensor.to(device) for tensor in (self.targets, self.ptr, self.edges, self.scores))
         return Attribution(self.method, graph, *moved)
 

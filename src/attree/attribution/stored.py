@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.errors import ArgumentError, MissingDataError
 from attree.files import read_npz
 from attree.ragged import are_pointers, row_of
@@ -38,7 +38,7 @@ class StoredAttribution(NamedTuple):
     """What a file holds, in the order of the fields of `Attribution`."""
 
     method: str
-    graph: LoopedGraph
+    graph: Graph
     targets: Tensor
     ptr: Tensor
     edges: Tensor
@@ -55,7 +55,7 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
         num_nodes = int(arrays["num_nodes"])
         limit = FREE_NODES + path.stat().st_size if max_nodes is None else max_nodes
         _require(num_nodes <= limit, f"it claims {num_nodes:,} nodes; pass `max_nodes` to read more than {limit:,}")
-        graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), num_nodes)
+        graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes)
         targets, ptr, edges, scores = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
         _check_values(graph, targets, ptr, edges, scores)
     except ArgumentError as error:
@@ -80,7 +80,7 @@ def _check_kinds(arrays: dict[str, np.ndarray]) -> None:
         _require(fits, f"its array `{name}` is of {array.dtype} and shape {array.shape}")
 
 
-def _check_values(graph: LoopedGraph, targets: Tensor, ptr: Tensor, edges: Tensor, scores: Tensor) -> None:
+def _check_values(graph: Graph, targets: Tensor, ptr: Tensor, edges: Tensor, scores: Tensor) -> None:
     """Whether the arrays fit each other and the graph."""
     # Graphs are named by their positions in a dataset, which may be beyond the nodes of those that were explained.
     distinct = targets.unique()

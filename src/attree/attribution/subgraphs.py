@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run, check_features, check_model
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
@@ -68,7 +68,7 @@ def attribute_subgraphs(
         )
     )
     if not parts:
-        graph = LoopedGraph(edge_index, x.shape[0])
+        graph = Graph(edge_index, x.shape[0])
         none = graph.source[:0]
         return Attribution(method.name, graph, none, graph.source.new_zeros(1), none, torch.zeros(0, device=x.device))
     return Attribution.concat(parts)
@@ -95,7 +95,7 @@ def stream_subgraphs(
     expect_memory(memory)
     if num_layers is not None:
         expect_int(num_layers, "num_layers", 1)
-    graph = LoopedGraph(edge_index, x.shape[0])
+    graph = Graph(edge_index, x.shape[0])
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     if nodes.numel() == 0:
         return iter(())
@@ -128,7 +128,7 @@ class SubgraphScorer:
         method: FlowMethod,
         model: nn.Module,
         x: Tensor,
-        graph: LoopedGraph,
+        graph: Graph,
         node: Tensor,
         kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -228,5 +228,5 @@ class SubgraphScorer:
         edges = self._local[self.graph.original_edge_index[:, ball.edges]]
         part = self._call.on(Part(ball.nodes, edges, ball.edges))
         part = part.changed(lambda _, value: value.to(self._device) if isinstance(value, Tensor) else value)
-        graph = LoopedGraph(part.edge_index, part.num_nodes)
+        graph = Graph(part.edge_index, part.num_nodes)
         return capture_run(self._model, part.run, graph, self._calls)

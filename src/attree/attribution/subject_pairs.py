@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.flows import frontier_bound, walk_back
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
@@ -50,7 +50,7 @@ def subject_pairs(subject: Subject | Attention, targets: Targets = "all") -> Pai
     return pairs if bool(kept.all()) else pairs.only(kept)
 
 
-def subgraph_pairs(graph: LoopedGraph, targets: Targets, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
+def subgraph_pairs(graph: Graph, targets: Targets, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
     """All pairs of the L-hop subgraphs of some nodes.
 
     Args:
@@ -59,14 +59,14 @@ def subgraph_pairs(graph: LoopedGraph, targets: Targets, num_layers: int, memory
         num_layers: Depth L of the network.
         memory: Bytes of working memory.
     """
-    expect_instance(graph, "graph", LoopedGraph)
+    expect_instance(graph, "graph", Graph)
     expect_int(num_layers, "num_layers", 1)
     expect_memory(memory)
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     return root_pairs(graph, Roots.at_nodes(nodes, torch.float32), num_layers, memory)
 
 
-def root_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
+def root_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
     """All pairs of the L-hop subgraphs around the roots of some targets."""
     parts = list(_stream_pairs(graph, roots, num_layers, memory))
     none = roots.targets[:0]
@@ -76,7 +76,7 @@ def root_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int = 
     return Pairs(roots.targets, pointers(sizes), edges, flow, graph, num_layers)
 
 
-def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
+def graph_pairs(graph: Graph, batch: Tensor) -> Pairs:
     """All edges, self-loops included, of every graph of a batch; the targets are the ids of graphs that have nodes.
 
     Every edge of a graph carries a flow to its readout.
@@ -85,11 +85,11 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
         graph: The looped graph of the whole batch.
         batch: The graph of each node, [num_nodes].
 
-    >>> pairs = graph_pairs(LoopedGraph(torch.tensor([[2, 0], [1, 0]]), num_nodes=3), torch.tensor([0, 1, 1]))
+    >>> pairs = graph_pairs(Graph(torch.tensor([[2, 0], [1, 0]]), num_nodes=3), torch.tensor([0, 1, 1]))
     >>> pairs.targets.tolist(), pairs.ptr.tolist(), pairs.edges.tolist()
     ([0, 1], [0, 1, 4], [1, 0, 2, 3])
     """
-    expect_instance(graph, "graph", LoopedGraph)
+    expect_instance(graph, "graph", Graph)
     expect_instance(batch, "batch", Tensor)
     expect(
         batch.shape == (graph.num_nodes,) and batch.dtype == torch.int64,
@@ -107,7 +107,7 @@ def graph_pairs(graph: LoopedGraph, batch: Tensor) -> Pairs:
     return Pairs(targets, ptr, rows.items[place], flow, graph, None, level="graph")
 
 
-def _stream_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int) -> Iterator[Pairs]:
+def _stream_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int) -> Iterator[Pairs]:
     """Pairs of consecutive targets whose node maps and edge lists fit into `memory` bytes."""
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (num_layers + 1)
     # A chunk needs one mark per target and node, and the edges that enter every node of the balls.
@@ -116,7 +116,7 @@ def _stream_pairs(graph: LoopedGraph, roots: Roots, num_layers: int, memory: int
         yield _pairs_of(graph, roots.slice(begin, end), num_layers, ones)
 
 
-def _pairs_of(graph: LoopedGraph, roots: Roots, num_layers: int, ones: list[Tensor]) -> Pairs:
+def _pairs_of(graph: Graph, roots: Roots, num_layers: int, ones: list[Tensor]) -> Pairs:
     # One more layer than the model has: its frontier is every node within L hops, and the levels tell the distance.
     targets, ball = roots.targets, walk_back(graph, roots, ones)
     inner = ball.weight[1:].sum(dim=0) > 0

@@ -15,7 +15,7 @@ import networkx as nx
 import torch
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
 from attree.precision import exact_dtype
 
@@ -70,7 +70,7 @@ class ComputationTree:
 
     The paper's worked example, with node 27 as 0 and node 40 as 1: edge (1 -> 0) starts two flows.
 
-    >>> graph = LoopedGraph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
+    >>> graph = Graph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
     >>> first_and_last = torch.tensor([[0.9, 0.1, 1.0], [0.25, 0.25, 1.0]], dtype=torch.float64)
     >>> tree = ComputationTree(Attention.from_weights(graph, list(first_and_last)), target=0)
     >>> tree.flows(edge=0)
@@ -222,6 +222,6 @@ def _breadth_first(nodes: list[TreeNode]) -> list[TreeNode]:
     return [nodes[0], *(nodes[position]._replace(parent=place[nodes[position].parent]) for position in order[1:])]
 
 
-def _entering(graph: LoopedGraph, node: int) -> torch.Tensor:
+def _entering(graph: Graph, node: int) -> torch.Tensor:
     begin, end = graph.entering.ptr[node : node + 2].tolist()
     return graph.entering.items[begin:end]

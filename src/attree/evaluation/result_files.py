@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import Pairs
 from attree.attribution.stored import FREE_NODES
 from attree.errors import ArgumentError, MissingDataError, expect
@@ -88,7 +88,7 @@ def read_arrays(path: Path) -> Arrays:
 
 def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     expect(str(arrays["format"]) == FILE_FORMAT, "folder", f"one of format {FILE_FORMAT}", str(arrays["format"]))
-    graph = LoopedGraph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
+    graph = Graph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
     depth = int(arrays["num_layers"])
     targets, ptr, edges, flow = (torch.from_numpy(arrays[name]) for name in PAIR_ARRAYS)
     fits = are_pointers(ptr, targets.numel(), edges.numel()) and flow.shape == edges.shape and flow.dtype == torch.bool

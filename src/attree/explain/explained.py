@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import METHODS, AttributionMethod, FlowMethod, GAtt, Random
 from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
@@ -189,7 +189,7 @@ class ExplainedNodes(Explained):
                 f"Expected argument `methods` to be some of {able} with --by_neighbourhood, as others need one pass "
                 f"over the whole graph, but got {odd}."
             )
-        graph: LoopedGraph = self.subject.graph
+        graph: Graph = self.subject.graph
         x = self.subject.call.x
         scorers = {
             name: SubgraphScorer(method, self.subject.model, x, graph, self.ids[:1])

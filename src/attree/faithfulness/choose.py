@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph, plain
+from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies.reducer import CopiesReducer, NotLocalError
@@ -201,7 +201,7 @@ def reduce_attention(
     pairs: Pairs,
     protocol: str | Protocol,
     *args: Any,
-    graph: LoopedGraph | None = None,
+    graph: Graph | None = None,
     memory: int = REDUCTION_MEMORY,
     head: Head | None = None,
     with_probability: bool = False,
@@ -226,7 +226,7 @@ def reduce_attention(
         **kwargs: Further keyword arguments of the model.
     """
     expect_instance(pairs, "pairs", Pairs)
-    expect_instance(graph, "graph", LoopedGraph, optional=True)
+    expect_instance(graph, "graph", Graph, optional=True)
     expect_instance(head, "head", Head, optional=True)
     expect_bool(with_probability, "with_probability")
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)

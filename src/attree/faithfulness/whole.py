@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
 from attree.faithfulness.protocol import Protocol
@@ -104,7 +104,7 @@ class WholePass:
             )
 
 
-def reduced_in(graph: LoopedGraph, reduced: Tensor, edge_index: Tensor) -> Tensor | None:
+def reduced_in(graph: Graph, reduced: Tensor, edge_index: Tensor) -> Tensor | None:
     """Where reduced edges stand in a layer's own edge list; None if the list is not the graph's.
 
     Layers may drop, add or move self-loops; the other edges must be those of the graph, in their order.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import SuperGATConv
 from torch_geometric.utils import softmax
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.capture import Attention, eval_mode
 from attree.faithfulness.exact.algebra.registry import register_algebra
 from attree.faithfulness.exact.algebra.supergat import SuperGATAlgebra
@@ -67,7 +67,7 @@ class AuthorsSuperGAT(SuperGAT):
         return "SuperGAT-MX-authors"
 
 
-def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: LoopedGraph) -> Attention:
+def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: Graph) -> Attention:
     """What the authors' code reports as the network's attention: MX weights along a pass that does not use them."""
     inputs: list[Tensor] = []
 

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import AttributionMethod, subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
@@ -69,7 +69,7 @@ def _judged(method: AttributionMethod, subject: Subject, target: int) -> Tensor:
 
 
 def _draw_graph(
-    graph: LoopedGraph,
+    graph: Graph,
     nodes: Tensor,
     scores: dict[str, Tensor],
     name: str,
@@ -80,7 +80,7 @@ def _draw_graph(
     number = nodes.cumsum(0) - 1
     inside = nodes[graph.source]
     proper = inside & (graph.source != graph.destination)
-    alone = LoopedGraph(number[graph.edge_index[:, proper]], int(nodes.sum()))
+    alone = Graph(number[graph.edge_index[:, proper]], int(nodes.sum()))
     loops = inside & (graph.source == graph.destination)
     cut = {name: torch.cat([values[proper], values[loops]]) for name, values in scores.items()}
     own = None if node_names is None else [node_names[node] for node in nodes.nonzero().view(-1).tolist()]

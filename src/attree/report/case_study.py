@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect, expect_int
 from attree.evaluation.target_labels import one_line
@@ -50,7 +50,7 @@ MOST_CONTRAST = 12.0
 
 
 def case_study(
-    graph: LoopedGraph,
+    graph: Graph,
     target: int | None,
     num_layers: int,
     scores: Mapping[str, Tensor],
@@ -126,7 +126,7 @@ def case_study(
     return figure
 
 
-def _neighbourhood(graph: LoopedGraph, target: int | None, num_layers: int, truth: Tensor | None) -> DrawnPart:
+def _neighbourhood(graph: Graph, target: int | None, num_layers: int, truth: Tensor | None) -> DrawnPart:
     if target is None:
         edges = torch.arange(graph.num_edges, device=graph.device)
     else:

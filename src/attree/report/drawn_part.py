@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.report.style import count
 
 Ints = NDArray[np.int64]
@@ -39,7 +39,7 @@ class DrawnPart:
     target: int | None
 
     @classmethod
-    def of(cls, graph: LoopedGraph, edges: Ints, is_true: Bools, target: int | None) -> DrawnPart:
+    def of(cls, graph: Graph, edges: Ints, is_true: Bools, target: int | None) -> DrawnPart:
         """The subgraph of some edges, given by their ids, and of the target."""
         ends = graph.edge_index[:, torch.as_tensor(edges, device=graph.device)].cpu().numpy()
         named = ends.ravel() if target is None else np.append(ends.ravel(), target)
@@ -107,7 +107,7 @@ def left_out(whole: DrawnPart, shown: DrawnPart) -> str:
     """What a picture does not show, in words; empty if it shows all.
 
     >>> edges = np.arange(3)
-    >>> graph = LoopedGraph(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    >>> graph = Graph(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
     >>> whole = DrawnPart.of(graph, edges, edges < 0, target=2)
     >>> left_out(whole, whole.only(edges[1:])), left_out(whole, whole)
     ('1 lower-scored edge not shown', '')

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eager import eval_mode
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
@@ -48,7 +48,7 @@ class Subject:
         call: ModelCall | None,
         *,
         attention: Attention | None = None,
-        graph: LoopedGraph | None = None,
+        graph: Graph | None = None,
         batch: Tensor | None = None,
         level: Level | None = None,
         readout: Readout | None = None,
@@ -61,7 +61,7 @@ class Subject:
             assert attention is not None
             graph = attention.graph
         elif graph is None:
-            graph = LoopedGraph(call.edge_index, call.num_nodes)
+            graph = Graph(call.edge_index, call.num_nodes)
         else:
             matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
@@ -83,7 +83,7 @@ class Subject:
         x: Tensor,
         edge_index: Tensor,
         *args: Any,
-        graph: LoopedGraph | None = None,
+        graph: Graph | None = None,
         level: Level | None = None,
         readout: Readout | None = None,
         head: Head | None = None,

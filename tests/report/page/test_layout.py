@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.report.drawn_part import DrawnPart
 from attree.report.page.layout import hops, place, spacing
 
@@ -24,7 +24,7 @@ GRAPHS = {
 
 def neighbourhood(graph: nx.Graph, target: int | None) -> DrawnPart:
     edge_index = torch.tensor([*graph.edges, *((j, i) for i, j in graph.edges)]).T
-    looped = LoopedGraph(edge_index, graph.number_of_nodes())
+    looped = Graph(edge_index, graph.number_of_nodes())
     edges = np.arange(looped.num_edges)
     return DrawnPart.of(looped, edges, np.zeros(len(edges), dtype=bool), target)
 
@@ -62,12 +62,12 @@ def test_nodes_fit_stand_apart_and_always_in_the_same_places(name: str, target: 
 
 
 def test_one_node_alone() -> None:
-    part = DrawnPart.of(LoopedGraph(torch.empty(2, 0, dtype=torch.long), 1), np.array([0]), np.array([False]), 0)
+    part = DrawnPart.of(Graph(torch.empty(2, 0, dtype=torch.long), 1), np.array([0]), np.array([False]), 0)
     np.testing.assert_array_equal(place(part), [[0.0, 0.0]])
     assert spacing(place(part)) == 1.0
 
 
 def test_hops_follow_the_edges_towards_the_target() -> None:
-    graph = LoopedGraph(torch.tensor([[0, 1, 3, 2], [1, 2, 1, 4]]), 5)  # 0 -> 1 -> 2 -> 4, and 3 -> 1
+    graph = Graph(torch.tensor([[0, 1, 3, 2], [1, 2, 1, 4]]), 5)  # 0 -> 1 -> 2 -> 4, and 3 -> 1
     part = DrawnPart.of(graph, np.arange(graph.num_edges), np.zeros(graph.num_edges, dtype=bool), target=2)
     assert hops(part).tolist() == [2, 1, 0, 2, -1]

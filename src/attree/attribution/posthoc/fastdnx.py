@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import plain
@@ -133,14 +133,14 @@ class FastDnX(TrainedMethod[Surrogate]):
         return scores
 
 
-def normalised_adjacency(graph: LoopedGraph, dtype: torch.dtype) -> Tensor:
+def normalised_adjacency(graph: Graph, dtype: torch.dtype) -> Tensor:
     """One weight per edge of the looped graph: 1 / sqrt(d_i d_j), with degrees that count entering edges."""
     _, weight = gcn_norm(graph.edge_index, num_nodes=graph.num_nodes, add_self_loops=False, dtype=dtype)
     assert isinstance(weight, Tensor)
     return weight
 
 
-def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) -> Tensor:
+def spread_features(graph: Graph, weight: Tensor, x: Tensor, hops: int) -> Tensor:
     """The features after `hops` steps along the edges."""
     size = (graph.num_nodes, graph.num_nodes)
     adjacency = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size, check_invariants=False).coalesce()
@@ -149,7 +149,7 @@ def spread_features(graph: LoopedGraph, weight: Tensor, x: Tensor, hops: int) ->
     return x
 
 
-def power_rows(graph: LoopedGraph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
+def power_rows(graph: Graph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
     """The rows of the adjacency's power that belong to targets: at each entry, the first of its `weight`."""
     return walk_back(graph, Roots.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import plain
 from attree.attribution.posthoc.message_gates import (
@@ -144,7 +144,7 @@ class GraphMask(TrainedMethod[Tensor]):
         return fitted[pairs.edges]
 
 
-def on_graph(graph: LoopedGraph, edges: Tensor, values: Tensor) -> Tensor:
+def on_graph(graph: Graph, edges: Tensor, values: Tensor) -> Tensor:
     """Values of a layer's own edges on those of the looped graph; 0 on self-loops that the layer does not have."""
     if torch.equal(edges, graph.edge_index):
         return values

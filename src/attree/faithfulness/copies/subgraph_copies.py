@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.ragged import Rows, expand, find, group, row_of
 
 
@@ -29,7 +29,7 @@ class Subgraphs:
         edge_index: Those edges with nodes numbered within their part, [2, edges].
     """
 
-    graph: LoopedGraph
+    graph: Graph
     node_ptr: Tensor
     nodes: Tensor
     edge_ptr: Tensor
@@ -37,7 +37,7 @@ class Subgraphs:
     edge_index: Tensor
 
     @classmethod
-    def entering(cls, graph: LoopedGraph, size: int, owner: Tensor, node: Tensor, rows: Rows) -> Subgraphs:
+    def entering(cls, graph: Graph, size: int, owner: Tensor, node: Tensor, rows: Rows) -> Subgraphs:
         """The edges that enter given nodes, and their ends.
 
         Args:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.compare import check_conv, rows_of, same
 from attree.faithfulness.exact.layer_edges import ConvArguments
 from attree.faithfulness.exact.lazy_rows import LazyRows
@@ -51,7 +51,7 @@ class Checker:
         CannotTakeApartError: If there is nothing to look at.
     """
 
-    def __init__(self, recorder: Recorder, graph: LoopedGraph, outputs: OutputLevel) -> None:
+    def __init__(self, recorder: Recorder, graph: Graph, outputs: OutputLevel) -> None:
         if graph.num_nodes == 0:
             raise CannotTakeApartError("its graph has no nodes")
         if outputs.level == "edge" or outputs.nodes is not None:

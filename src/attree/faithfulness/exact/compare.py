@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.layer_edges import ConvArguments
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.refusal import CannotTakeApartError
@@ -16,7 +16,7 @@ ENTERING = 2048
 """Edges that a convolution itself runs on, about."""
 
 
-def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor, graph: LoopedGraph) -> None:
+def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor, graph: Graph) -> None:
     """Compare a convolution's algebra with the convolution itself, on the edges that enter a few nodes.
 
     Args:

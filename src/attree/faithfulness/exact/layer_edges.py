@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 
@@ -52,7 +52,7 @@ class ConvArguments:
             edge_index = edge_index.as_tensor()
         return cls(x, edge_index, features, wants_weights)
 
-    def answer(self, out: Tensor, weights: Tensor, graph: LoopedGraph) -> Any:
+    def answer(self, out: Tensor, weights: Tensor, graph: Graph) -> Any:
         """What the convolution returns: its output, and its edges and attention if it is asked for them.
 
         Args:
@@ -86,7 +86,7 @@ class LayerEdges:
         return ~self.shift.isneginf().view(-1)
 
     @classmethod
-    def of(cls, algebra: LayerAlgebra, call: ConvArguments, graph: LoopedGraph) -> LayerEdges:
+    def of(cls, algebra: LayerAlgebra, call: ConvArguments, graph: Graph) -> LayerEdges:
         """Bring the edges that a convolution uses onto those of the graph."""
         if algebra.conv.flow != "source_to_target":
             raise CannotTakeApartError(f"{type(algebra.conv).__name__} has flow {algebra.conv.flow!r}")
@@ -110,7 +110,7 @@ class LayerEdges:
         return cls(shift, None if features is None else _on_graph(features, proper, loops, graph, algebra))
 
 
-def _on_graph(features: Tensor, proper: Tensor, loops: Tensor, graph: LoopedGraph, algebra: LayerAlgebra) -> Tensor:
+def _on_graph(features: Tensor, proper: Tensor, loops: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:
     """Edge features in the graph's order; a node's self-loops must agree, as they are one edge of the graph."""
     out = features.new_zeros(graph.num_edges, features.shape[1])
     out[: graph.num_proper_edges] = features[proper]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.layer_edges import ConvArguments, LayerEdges
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store
@@ -62,7 +62,7 @@ class Recording:
     """
 
     model: RowModel
-    graph: LoopedGraph
+    graph: Graph
     layers: list[LayerTrace]
     call: ModelCall
     output: Tensor
@@ -98,7 +98,7 @@ class Recorder:
         memory: Bytes of working memory beyond what is kept.
     """
 
-    def __init__(self, call: ModelCall, graph: LoopedGraph, memory: int) -> None:
+    def __init__(self, call: ModelCall, graph: Graph, memory: int) -> None:
         self.model = call.model
         self.call = call
         self._features = Features(call)

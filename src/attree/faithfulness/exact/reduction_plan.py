@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.chunk_plan import CallPlan, ChunkPlan, LaterPlan
 from attree.faithfulness.exact.records import Changes, Records
@@ -41,7 +41,7 @@ class ReductionPlan:
 
     def __init__(
         self,
-        graph: LoopedGraph,
+        graph: Graph,
         pairs: Pairs,
         shapes: Sequence[LayerShape],
         wiring: Wiring,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.records import Changes
 from attree.memory import chunk_bounds
 from attree.ragged import expand, pointers
@@ -105,7 +105,7 @@ class LayerShape:
         return self.heads * self.channels
 
 
-def row_groups(graph: LoopedGraph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
+def row_groups(graph: Graph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
     """Cut rows into groups whose computation takes at most `memory` bytes each (a single row may exceed it).
 
     Args:
@@ -136,7 +136,7 @@ def row_groups(graph: LoopedGraph, rows: ChangedRows, shape: LayerShape, memory:
         first += size
 
 
-def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor, shape: LayerShape) -> RowGroup:
+def _listed(graph: Graph, rows: ChangedRows, positions: Tensor, shape: LayerShape) -> RowGroup:
     entry_row, place = expand(graph.entering.ptr, rows.node)
     ptr = pointers(graph.entering.sizes[rows.node])
     edge = graph.entering.items[place] if shape.by_edge else None
@@ -144,7 +144,7 @@ def _listed(graph: LoopedGraph, rows: ChangedRows, positions: Tensor, shape: Lay
 
 
 def _group(
-    graph: LoopedGraph,
+    graph: Graph,
     rows: ChangedRows,
     positions: Tensor,
     ptr: Tensor,

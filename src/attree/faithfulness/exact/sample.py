@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.ragged import expand, group
 from attree.subject import Part
 from attree.subject.level import OutputLevel
@@ -45,7 +45,7 @@ class Sample:
     whole: bool = False
 
     @classmethod
-    def of_nodes(cls, graph: LoopedGraph, count: int, seed: int = 0) -> Sample:
+    def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
         """Some nodes from all over the graph, in a random order."""
         count = min(count, graph.num_nodes)
         spread = torch.linspace(0, graph.num_nodes - 1, count).round().long()
@@ -69,13 +69,13 @@ class Sample:
         return cls(rows.items[place], (copy == 0) | (copy == graphs.numel() - 1), copy, graphs)
 
     @classmethod
-    def of_one_graph(cls, graph: LoopedGraph) -> Sample:
+    def of_one_graph(cls, graph: Graph) -> Sample:
         """All nodes in their order."""
         node = torch.arange(graph.num_nodes, device=graph.device)
         return cls(node, torch.zeros_like(node, dtype=torch.bool), torch.zeros_like(node), node[:1], whole=True)
 
     @classmethod
-    def of(cls, outputs: OutputLevel, graph: LoopedGraph, told_apart: bool, count: int = NODES) -> Sample:
+    def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool, count: int = NODES) -> Sample:
         """Rows that fit what the outputs are those of.
 
         Args:
@@ -107,7 +107,7 @@ class Sample:
         return Part(self.node, edge_index, None, self.graph, self.graph_of, self.graph_of.numel())
 
 
-def spread_nodes(graph: LoopedGraph) -> Tensor:
+def spread_nodes(graph: Graph) -> Tensor:
     """A few nodes from all over the graph."""
     count = min(NODES, graph.num_nodes)
     return torch.linspace(0, graph.num_nodes - 1, count, device=graph.device).round().long()

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.layer_edges import LayerEdges
 from attree.faithfulness.exact.sparse import weighted_sums
@@ -61,7 +61,7 @@ class LayerTrace:
         return self.algebra.finish(self.aggregated, self.states.root)
 
 
-def trace_layer(algebra: LayerAlgebra, h: Tensor, edges: LayerEdges, graph: LoopedGraph, memory: int) -> LayerTrace:
+def trace_layer(algebra: LayerAlgebra, h: Tensor, edges: LayerEdges, graph: Graph, memory: int) -> LayerTrace:
     """Compute a layer row by row, as many rows at a time as `memory` bytes hold.
 
     Args:

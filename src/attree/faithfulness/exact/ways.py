@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.looped_graph import LoopedGraph
+from attree.attention.graph import Graph
 from attree.faithfulness.exact.stages import Wiring
 from attree.ragged import Rows, expand, group
 
@@ -26,7 +26,7 @@ class Ways:
         onward: For each call that others feed, the edges that enter these nodes, by the node that they leave.
     """
 
-    def __init__(self, graph: LoopedGraph, wiring: Wiring, nodes: Tensor) -> None:
+    def __init__(self, graph: Graph, wiring: Wiring, nodes: Tensor) -> None:
         self._graph = graph
         self._wiring = wiring
         feeds = wiring.feeds

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.capture import Attention
 from attree.attribution import GAttSim, subgraph_pairs
 from attree.data import GraphDataModule
@@ -54,7 +54,7 @@ class Proximity(Cell):
     def measure(self, shop: Workshop) -> Result:
         data = shop.data(self.name, self.layers, 0)
         graph = Batch.from_data_list(data.graphs) if isinstance(data, GraphDataModule) else data.graph
-        looped = LoopedGraph(graph.edge_index, graph.num_nodes)
+        looped = Graph(graph.edge_index, graph.num_nodes)
         count = graph.num_nodes if self.targets is None else min(self.targets, graph.num_nodes)
         targets = (torch.arange(count) * graph.num_nodes) // count
         chunk = max(1, min(CHUNK, CHUNK_EDGES // looped.num_edges))
@@ -68,7 +68,7 @@ class Proximity(Cell):
         }
 
 
-def _correlations(graph: LoopedGraph, targets: Tensor, layers: int) -> np.ndarray:
+def _correlations(graph: Graph, targets: Tensor, layers: int) -> np.ndarray:
     """Rho of every target; NaN where all distances or all occurrences are the same."""
     pairs = subgraph_pairs(graph, targets, layers)
     owner, loop = pairs.owner, graph.num_proper_edges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import torch
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.attention.capture import Attention
 from attree.attribution import make_methods
 from attree.data import NodeDataModule
@@ -109,7 +109,7 @@ def _training(made: Made) -> list[Section]:
 
 def _properties(made: Made) -> list[Section]:
     """Each method on a path 2 -> 1 -> 0 with target 0: the edge 1 -> 0 occurs twice in its tree, 2 -> 1 once."""
-    graph = LoopedGraph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
+    graph = Graph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
     near, far = 0, 1
     rows = []
     for name, method in make_methods(("gatt", "gatt_sim", "gatt_avg", "avgatt")).items():

@@ -1,6 +1,6 @@
 """The edge set that attention lives on: the graph's edges without self-loops, plus one self-loop per node.
 
-Every per-edge array in attree is aligned with `LoopedGraph.edge_index`. PyG's attention convolutions use the same
+Every per-edge array in attree is aligned with `Graph.edge_index`. PyG's attention convolutions use the same
 order (they drop self-loops, then append one per node), so their weights need no re-ordering.
 """
 
@@ -17,7 +17,7 @@ from attree.edges import check_edge_index
 from attree.ragged import Rows, group
 
 
-class LoopedGraph:
+class Graph:
     """A graph with exactly one self-loop per node, and the maps between its edges and those it was made from.
 
     Args:
@@ -25,7 +25,7 @@ class LoopedGraph:
             edges are kept.
         num_nodes: Number of nodes.
 
-    >>> graph = LoopedGraph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
+    >>> graph = Graph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
     >>> graph.edge_index.tolist()
     [[0, 1, 0, 1, 2], [1, 2, 0, 1, 2]]
     >>> graph.position.tolist()  # where the three given edges are now

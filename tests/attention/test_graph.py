@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
-from attree.attention import LoopedGraph
+from attree.attention import Graph
 from attree.ragged import expand, group, row_of
 
 
@@ -25,7 +25,7 @@ def graphs(draw: st.DrawFn) -> tuple[Tensor, int]:
 @given(graphs())
 def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int]) -> None:
     edge_index, num_nodes = case
-    graph = LoopedGraph(edge_index, num_nodes)
+    graph = Graph(edge_index, num_nodes)
     expected, _ = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=num_nodes)
     assert torch.equal(graph.edge_index, expected)
     assert torch.equal(graph.edge_index[:, graph.position], edge_index)
@@ -37,7 +37,7 @@ def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int
 @settings(max_examples=200, deadline=None)
 @given(graphs(), st.data())
 def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.DataObject) -> None:
-    graph = LoopedGraph(*case)
+    graph = Graph(*case)
     nodes = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=10)) if graph.num_nodes else []
     for rows, end in ((graph.entering, graph.destination), (group(graph.source, graph.num_nodes), graph.source)):
         owner, place = expand(rows.ptr, torch.tensor(nodes, dtype=torch.int64))
@@ -57,7 +57,7 @@ def test_row_of_is_repeat_interleave(sizes: list[int]) -> None:
 
 def test_matches_only_its_own_edges() -> None:
     edge_index = torch.tensor([[0, 1], [1, 0]])
-    graph = LoopedGraph(edge_index, 2)
+    graph = Graph(edge_index, 2)
     assert graph.matches(edge_index.clone(), 2)
     assert not graph.matches(edge_index.flip(0), 2)
     assert not graph.matches(edge_index, 3)
@@ -65,9 +65,9 @@ def test_matches_only_its_own_edges() -> None:
 
 def test_pygs_edge_index_becomes_a_plain_tensor() -> None:
     edge_index = EdgeIndex([[0, 1, 1], [1, 1, 0]], sparse_size=(3, 3), sort_order="row")
-    graph = LoopedGraph(edge_index, 3)
+    graph = Graph(edge_index, 3)
     for tensor in (graph.edge_index, graph.original_edge_index, graph.position, graph.entering.items):
         assert type(tensor) is Tensor
     assert graph.matches(edge_index, 3)
     assert graph.matches(edge_index.as_tensor(), 3)
-    assert torch.equal(graph.edge_index, LoopedGraph(edge_index.as_tensor(), 3).edge_index)
+    assert torch.equal(graph.edge_index, Graph(edge_index.as_tensor(), 3).edge_index)
