@@ -21,7 +21,7 @@ from attree.attention.capture import Attention
 from attree.attribution import GAtt, GAttSim, Pairs
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import Workshop
+from attree.paper.cells import CellContext
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.net import Net
 from attree.subject import Subject
@@ -69,13 +69,13 @@ def main() -> None:
     parser.add_argument("--data", default="data", help="data folder; reads planetoid in it")
     parser.add_argument("--cells", default="logs/paper/cells", help="where `attree paper` keeps its networks")
     arguments = parser.parse_args()
-    shop = Workshop(arguments.data, Path(arguments.cells))
+    context = CellContext(arguments.data, Path(arguments.cells))
     table = Table("network")
     for dataset in ("Cora", "CiteSeer", "PubMed"):
         for layers in (2, 3):
             net = Net(dataset, "GAT", layers)
-            model, _ = shop.model(net)
-            graph = shop.node_data(dataset, layers, 0).graph
+            model, _ = context.model(net)
+            graph = context.node_data(dataset, layers, 0).graph
             result = evaluate(
                 model, graph, authors_targets(graph.num_nodes), ["gatt", "gatt_avg", "gatt_sim"], ["weight"]
             )

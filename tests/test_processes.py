@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from attree.sweep.command import main as sweep
-from helpers.cli import CONFIGS, TINY, fit, start
+from helpers.cli import CONFIGS, TINY, command, fit, start
 
 CHILD = """
 import os, sys, time
@@ -39,7 +38,7 @@ PAPER = """
 import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from attree.paper.cells import Cell, Workshop
+from attree.paper.cells import Cell, CellContext
 from attree.paper.options import Options
 from attree.paper.run import measure
 
@@ -48,13 +47,13 @@ class Sleep(Cell):
     number: int
     kind = "sleep"
     dataset = "Infection"
-    def measure(self, shop):
-        Path(shop.root, f"child-{os.getpid()}").touch()
+    def measure(self, context):
+        Path(context.root, f"child-{os.getpid()}").touch()
         time.sleep(600)
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    list(measure([Sleep(0), Sleep(1)], Options(jobs=2, root=str(folder)), Workshop(str(folder), folder / "cells")))
+    list(measure([Sleep(0), Sleep(1)], Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
 """
 
 
@@ -116,7 +115,7 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     finally:
         first.kill()
         first.communicate(timeout=30)
-    assert sweep(["mini.yaml", "--folder", "out"]) == 0
+    assert command("sweep", "mini.yaml", "--folder", "out") == 0
     assert re.search(r"done +\S*seed=4", capsys.readouterr().out)
     assert is_gone(pid)
 

@@ -19,6 +19,7 @@ from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
 from attree.evaluation.targets import choose_targets
+from attree.faithfulness import DEFAULT_PROTOCOLS
 from attree.metrics_file import read_metrics
 from helpers.cli import command, fit
 from helpers.small_fits import curves
@@ -27,6 +28,7 @@ DIGITS = 2e-7
 """What Lightning and TensorBoard keep of a logged number: float32."""
 
 NUM_GRAPHS, NUM_TARGETS = 40, 6
+EXPLAINED = (f"--explain.num_targets={NUM_TARGETS}", f"--explain.protocols={','.join(DEFAULT_PROTOCOLS)}")
 
 
 class Rings(GraphDataModule):
@@ -61,7 +63,7 @@ RINGS = f"{Rings.__module__}.Rings"
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit(tmp_path_factory.mktemp("nodes"), "--trainer.max_epochs=20", f"--explain.num_targets={NUM_TARGETS}", "--explain.protocols=weight,removal")
+    return fit(tmp_path_factory.mktemp("nodes"), "--trainer.max_epochs=20", *EXPLAINED)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,11 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs")
     net = ["--model.net=GAT", "--model.net.hidden_channels=8", "--model.net.num_layers=2"]
     quiet = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.max_epochs=15"]
-    explained = [f"--explain.num_targets={NUM_TARGETS}", "--explain.protocols=weight,removal", f"--trainer.logger.save_dir={folder}", "--seed_everything=0"]
+    explained = [
+        *EXPLAINED,
+        f"--trainer.logger.save_dir={folder}",
+        "--seed_everything=0",
+    ]
     main(["fit", f"--data={RINGS}", "--model=GraphClassifier", "--model.lr=0.05", *net, *quiet, *explained])
     return folder / "runs" / "version_0"
 
@@ -96,7 +102,7 @@ def test_fit_and_explain_say_the_same_of_the_same_targets(
     run: Path = request.getfixturevalue(level)
     fitted = read_metrics(run / "metrics.json")
     found = explain(run, tmp_path, f"--targets=random:{NUM_TARGETS}")
-    assert {name.split("/")[2] for name in faithfulness(fitted)} == {"weight", "removal"}  # nobody asked for these
+    assert {name.split("/")[2] for name in faithfulness(fitted)} == {"weight", "removal"}
     assert faithfulness(found).keys() == faithfulness(fitted).keys()
     for name, value in faithfulness(fitted).items():
         assert found[name] == pytest.approx(value, abs=DIGITS, nan_ok=True), name

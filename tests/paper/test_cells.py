@@ -17,7 +17,7 @@ from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import Calculation, Explanation, Faithfulness, HeadSelection, Workshop
+from attree.paper.cells import Calculation, CellContext, Explanation, Faithfulness, HeadSelection
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.cells.proximity import _correlations
 from attree.paper.cells.speed import CALCULATIONS
@@ -27,28 +27,28 @@ from helpers.graphs import NODES, messy_graph
 
 
 @pytest.fixture
-def shop(data_root: str, tmp_path: Path) -> Workshop:
-    return Workshop(data_root, tmp_path / "cells")
+def context(data_root: str, tmp_path: Path) -> CellContext:
+    return CellContext(data_root, tmp_path / "cells")
 
 
 @pytest.mark.needs("gatt_paper")
 @pytest.mark.parametrize("dataset", ["Infection", "BA-Shapes"])
 @pytest.mark.parametrize("method", ["gatt", "avgatt"])
 def test_explanation_accuracy_with_the_authors_weights_is_the_printed_one(
-    shop: Workshop, dataset: str, method: str
+    context: CellContext, dataset: str, method: str
 ) -> None:
     rows = printed("explanation").set_index(["dataset", "model", "method"])["paper"]
-    result = Explanation(Net(dataset, "GAT", 3, weights="authors"), method).result(shop)
+    result = Explanation(Net(dataset, "GAT", 3, weights="authors"), method).result(context)
     assert f"{result['auroc']:.4f}" == f"{rows[dataset, 'GAT', method]:.4f}"
     assert result["targets"] == {"Infection": 974, "BA-Shapes": 400}[dataset]
 
 
 @pytest.mark.needs("gatt_paper")
-def test_saliency_with_self_loops_masked_is_the_printed_one(shop: Workshop) -> None:
+def test_saliency_with_self_loops_masked_is_the_printed_one(context: CellContext) -> None:
     net = Net("BA-Shapes", "GAT", 3, weights="authors")
-    auroc = Explanation(net, "saliency", self_loops=True).result(shop)["auroc"]
+    auroc = Explanation(net, "saliency", self_loops=True).result(context)["auroc"]
     assert auroc == pytest.approx(0.9563, abs=0.001)
-    assert Explanation(net, "saliency").result(shop)["auroc"] < 0.85
+    assert Explanation(net, "saliency").result(context)["auroc"] < 0.85
 
 
 def test_targets_are_the_authors() -> None:
@@ -58,12 +58,12 @@ def test_targets_are_the_authors() -> None:
 
 
 @pytest.mark.needs("webkb/texas")
-def test_faithfulness_is_what_evaluate_says_and_is_measured_once(shop: Workshop) -> None:
+def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellContext) -> None:
     net = Net("Texas", "GAT", 2, epochs=3)
     cell = Faithfulness(net, ("weight",), targets=10)
-    result = cell.result(shop)
-    model, accuracy = shop.model(net)
-    graph = shop.node_data("Texas", 2, 0).graph
+    result = cell.result(context)
+    model, accuracy = context.model(net)
+    graph = context.node_data("Texas", 2, 0).graph
     expected = evaluate(model, graph, authors_targets(graph.num_nodes, 10), ["gatt", "random"], ["weight"])
     for name, value in expected.metrics.items():
         assert result["metrics"][name] == pytest.approx(value, abs=1e-6)
@@ -73,7 +73,7 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(shop: Workshop)
     low, high = result["intervals"]["explain/gatt/weight/pc_pearson"]
     assert low < result["metrics"]["explain/gatt/weight/pc_pearson"] < high
 
-    fresh = Workshop(shop.root, shop.cache.folder)
+    fresh = CellContext(context.root, context.cache.folder)
     assert (
         cell.result(fresh)["metrics"]["explain/gatt/weight/p_auroc"] == expected.metrics["explain/gatt/weight/p_auroc"]
     )
@@ -83,12 +83,12 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(shop: Workshop)
 
 
 @pytest.mark.needs("webkb/texas")
-def test_the_authors_dpc_is_that_of_the_most_probable_class(shop: Workshop) -> None:
+def test_the_authors_dpc_is_that_of_the_most_probable_class(context: CellContext) -> None:
     """Against one forward pass per edge, its weight set to 0 in both layers."""
     net = Net("Texas", "GAT", 2, epochs=3)
-    result = Faithfulness(net, ("weight",), targets=3).result(shop)
-    model, _ = shop.model(net)
-    graph = shop.node_data("Texas", 2, 0).graph
+    result = Faithfulness(net, ("weight",), targets=3).result(context)
+    model, _ = context.model(net)
+    graph = context.node_data("Texas", 2, 0).graph
     found = evaluate(model, graph, authors_targets(graph.num_nodes, 3), ["gatt"], ["weight"])
     pairs, deltas = found.pairs, []
     with torch.no_grad():
@@ -109,12 +109,12 @@ def test_the_authors_dpc_is_that_of_the_most_probable_class(shop: Workshop) -> N
 
 
 @pytest.mark.needs("webkb/texas")
-def test_single_heads_are_scored_against_the_whole_networks_reductions(shop: Workshop) -> None:
+def test_single_heads_are_scored_against_the_whole_networks_reductions(context: CellContext) -> None:
     net = Net("Texas", "GAT", 2, heads=3, epochs=2)
-    result = HeadSelection(net, targets=10).result(shop)
+    result = HeadSelection(net, targets=10).result(context)
     assert set(result["pearson"]) == {"0,0", "1,0", "2,0"}
-    model, _ = shop.model(net)
-    graph = shop.node_data("Texas", 2, 0).graph
+    model, _ = context.model(net)
+    graph = context.node_data("Texas", 2, 0).graph
     found = evaluate(model, graph, authors_targets(graph.num_nodes, 10), [GAtt((1, 0))], ["weight"])
     expected = pearson(found.pair_scores["gatt"], found.reductions["weight"].delta_pc)
     assert result["pearson"]["1,0"] == pytest.approx(float(expected), abs=1e-6)
@@ -122,8 +122,8 @@ def test_single_heads_are_scored_against_the_whole_networks_reductions(shop: Wor
 
 @pytest.mark.needs("gatt_paper")
 @pytest.mark.parametrize("name", list(CALCULATIONS))
-def test_all_calculations_of_gatt_agree(shop: Workshop, name: str) -> None:
-    result = Calculation(Net("BA-Shapes", "GAT", 3, weights="authors"), name, targets=2).result(shop)
+def test_all_calculations_of_gatt_agree(context: CellContext, name: str) -> None:
+    result = Calculation(Net("BA-Shapes", "GAT", 3, weights="authors"), name, targets=2).result(context)
     assert result["largest_gap"] < 1e-5
     assert (result["targets"], result["of"]) == (2, 400)
 

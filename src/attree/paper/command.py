@@ -13,8 +13,8 @@ from rich.text import Text
 from attree.console import plain_console
 from attree.data.base import data_folder
 from attree.errors import ArgumentError, AttreeError
-from attree.paper.cells import Cell, Result, Workshop
-from attree.paper.item import Item, Made
+from attree.paper.cells import Cell, CellContext, Result
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import DATASETS, MODELS
 from attree.paper.options import Options, resolve_name
 from attree.paper.render import write_report
@@ -97,10 +97,10 @@ def _list(console: Console) -> None:
 
 def _make(items: Sequence[Item], options: Options, console: Console) -> int:
     began = perf_counter()
-    shop = Workshop(options.root, options.out / "cells")
-    wanted = {item.name: usable(item.cells(options), options, shop) for item in items}
+    context = CellContext(options.root, options.out / "cells")
+    wanted = {item.name: usable(item.cells(options), options, context) for item in items}
     cells = list(dict.fromkeys(cell for own, _ in wanted.values() for cell in own))
-    results, failures = _measure(cells, options, shop, console)
+    results, failures = _measure(cells, options, context, console)
     reports = []
     for item in items:
         own, notes = wanted[item.name]
@@ -108,7 +108,7 @@ def _make(items: Sequence[Item], options: Options, console: Console) -> int:
         report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in own if cell in failures]
         if options.epochs is not None and own:
             report.notes.append(f"Epochs of training: {options.epochs} instead of the recipe's.")
-        report.sections += item.sections(Made(options, results, shop))
+        report.sections += item.sections(ItemInputs(options, results, context))
         page = write_report(report, options.out)
         reports.append(report)
         for note in report.notes[1:]:
@@ -123,7 +123,7 @@ def _make(items: Sequence[Item], options: Options, console: Console) -> int:
 
 
 def _measure(
-    cells: Sequence[Cell], options: Options, shop: Workshop, console: Console
+    cells: Sequence[Cell], options: Options, context: CellContext, console: Console
 ) -> tuple[dict[Cell, Result], dict[Cell, str]]:
     """Results of the cells, and why some have none."""
     results: dict[Cell, Result] = {}
@@ -136,12 +136,12 @@ def _measure(
         TimeRemainingColumn(elapsed_when_finished=True),
         console=console,
     )
-    known = sum(cell.known(shop) is not None for cell in cells)
+    known = sum(cell.known(context) is not None for cell in cells)
     if known:
         console.print(f"{known} of {len(cells)} cells finished before, not done again")
     with progress:
         task = progress.add_task("cells", total=len(cells) - known)
-        for cell, result in measure(cells, options, shop):
+        for cell, result in measure(cells, options, context):
             fresh = len(results) + len(failures) >= known
             if isinstance(result, AttreeError):
                 failures[cell] = str(result)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from attree.paper.cells import Cell, Result, Workshop
+from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.options import Options
 from attree.paper.sections import Section
 
 
 @dataclass(frozen=True)
-class Made:
+class ItemInputs:
     """What the sections of an item are made of.
 
     Attributes:
         options: What was asked for.
         results: What the cells came to; those that could not be measured are absent.
-        shop: Data and networks, for figures.
+        context: Data and networks, for figures.
     """
 
     options: Options
     results: Mapping[Cell, Result]
-    shop: Workshop
+    context: CellContext
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,4 @@ class Item:
     data: str
     minutes: tuple[float, float]
     cells: Callable[[Options], Sequence[Cell]]
-    sections: Callable[[Made], Sequence[Section]]
+    sections: Callable[[ItemInputs], Sequence[Section]]

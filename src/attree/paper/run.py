@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from attree.errors import AttreeError, MissingDataError
-from attree.paper.cells import Cell, Result, Workshop
+from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.options import Options
 from attree.processes import end_worker_with_parent
 
@@ -16,14 +16,14 @@ STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
 """A file that says that Arxiv's features at hand are not the real ones."""
 
 
-def usable(cells: Sequence[Cell], options: Options, shop: Workshop) -> tuple[list[Cell], list[str]]:
+def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tuple[list[Cell], list[str]]:
     """The cells whose data is at hand, each once, and a sentence for each dataset that is left out or not as it was."""
     kept: list[Cell] = []
     notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):
         need = cell.dataset, cell.reads_features
         if need not in notes:
-            notes[need] = _why_not(*need, options, shop)
+            notes[need] = _why_not(*need, options, context)
         if notes[need] is None:
             kept.append(cell)
     said = [note for note in notes.values() if note is not None]
@@ -36,42 +36,44 @@ def _stands_in(options: Options) -> bool:
     return Path(options.root, STAND_IN).exists()
 
 
-def _why_not(dataset: str, reads_features: bool, options: Options, shop: Workshop) -> str | None:
+def _why_not(dataset: str, reads_features: bool, options: Options, context: CellContext) -> str | None:
     """Why a dataset cannot be used, in a sentence; None if it can."""
     asked = options.datasets is not None and dataset in options.datasets
     if dataset == "Arxiv" and reads_features and not asked and _stands_in(options):
         return "Arxiv is left out: its features at hand are a stand-in (ask for it with --datasets arxiv)."
     try:
-        shop.data(dataset, 3, 0).prepare_data()
+        context.data(dataset, 3, 0).prepare_data()
     except MissingDataError as error:
         return f"{dataset} is left out: {error}"
     return None
 
 
-def measure(cells: Sequence[Cell], options: Options, shop: Workshop) -> Iterator[tuple[Cell, Result | AttreeError]]:
+def measure(
+    cells: Sequence[Cell], options: Options, context: CellContext
+) -> Iterator[tuple[Cell, Result | AttreeError]]:
     """Yield each cell with its result as it is known, or with the reason why it has none.
 
     A cell that cannot be measured stops no other.
     """
     waiting = []
     for cell in cells:
-        known = cell.known(shop)
+        known = cell.known(context)
         if known is None:
             waiting.append(cell)
         else:
             yield cell, known
     if options.jobs == 1:
         for cell in waiting:
-            yield cell, _measure_one(cell, shop)
+            yield cell, _measure_one(cell, context)
         return
     # Fresh processes: a forked one may inherit a lock that a thread of this one held.
-    context = multiprocessing.get_context("spawn")
+    spawning = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(
-        min(options.jobs, max(len(waiting), 1)), mp_context=context, initializer=end_worker_with_parent
+        min(options.jobs, max(len(waiting), 1)), mp_context=spawning, initializer=end_worker_with_parent
     )
     try:
         futures: dict[Future[Result | AttreeError], Cell] = {
-            executor.submit(_measure_in_process, cell, shop.root, shop.cache.folder): cell for cell in waiting
+            executor.submit(_measure_in_process, cell, context.root, context.cache.folder): cell for cell in waiting
         }
         for future in as_completed(futures):
             yield futures[future], future.result()
@@ -81,17 +83,17 @@ def measure(cells: Sequence[Cell], options: Options, shop: Workshop) -> Iterator
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _measure_one(cell: Cell, shop: Workshop) -> Result | AttreeError:
+def _measure_one(cell: Cell, context: CellContext) -> Result | AttreeError:
     try:
-        return cell.result(shop)
+        return cell.result(context)
     except AttreeError as error:
         return error
 
 
-_SHOPS: dict[tuple[str, Path], Workshop] = {}
+_CONTEXTS: dict[tuple[str, Path], CellContext] = {}
 
 
 def _measure_in_process(cell: Cell, root: str, cache: Path) -> Result | AttreeError:
     """One cell in a process of its own, which keeps its data and networks for the next."""
-    shop = _SHOPS.setdefault((root, cache), Workshop(root, cache))
-    return _measure_one(cell, shop)
+    context = _CONTEXTS.setdefault((root, cache), CellContext(root, cache))
+    return _measure_one(cell, context)

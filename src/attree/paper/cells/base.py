@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any, ClassVar
 
-from attree.paper.cells.workshop import Workshop
+from attree.paper.cells.cell_context import CellContext
 from attree.paper.fingerprint import EVALUATION_CODE, code_hash, data_hash, libraries
 from attree.paper.net import Net
 from attree.paper.training import reproducible
@@ -34,33 +34,33 @@ class Cell(ABC):
         """The dataset that is measured on."""
 
     @abstractmethod
-    def measure(self, shop: Workshop) -> Result:
+    def measure(self, context: CellContext) -> Result:
         """Do the measurement."""
 
-    def key(self, shop: Workshop) -> dict[str, Any]:
+    def key(self, context: CellContext) -> dict[str, Any]:
         """All that determines the result."""
         return {
             "kind": self.kind,
             "cell": asdict(self),
             "code": code_hash(EVALUATION_CODE),
-            "data": data_hash(self.dataset, shop.root),
+            "data": data_hash(self.dataset, context.root),
             "libraries": libraries(),
         }
 
-    def known(self, shop: Workshop) -> Result | None:
+    def known(self, context: CellContext) -> Result | None:
         """The result if it was measured before with the same code, data and libraries."""
-        return shop.cache.get(self.key(shop))
+        return context.cache.get(self.key(context))
 
-    def result(self, shop: Workshop) -> Result:
+    def result(self, context: CellContext) -> Result:
         """The result: known, or measured now and kept, with the seconds that it took."""
-        known = self.known(shop)
+        known = self.known(context)
         if known is not None:
             return known
         began = perf_counter()
         with reproducible(seed=0):
-            measured = self.measure(shop)
+            measured = self.measure(context)
         measured["seconds"] = perf_counter() - began
-        shop.cache.put(self.key(shop), measured)
+        context.cache.put(self.key(context), measured)
         return measured
 
 
@@ -78,5 +78,5 @@ class Trained(Cell):
     def dataset(self) -> str:
         return self.net.dataset
 
-    def measure(self, shop: Workshop) -> Result:
-        return {"accuracy": shop.model(self.net)[1]}
+    def measure(self, context: CellContext) -> Result:
+        return {"accuracy": context.model(self.net)[1]}

@@ -12,7 +12,7 @@ from attree.errors import expect
 from attree.evaluation import Evaluator, MetricName
 from attree.evaluation.names import TRUTH
 from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.workshop import Workshop
+from attree.paper.cells.cell_context import CellContext
 from attree.paper.net import Net
 from attree.subject import Subject
 
@@ -39,10 +39,10 @@ class Explanation(Cell):
     def dataset(self) -> str:
         return self.net.dataset
 
-    def measure(self, shop: Workshop) -> Result:
+    def measure(self, context: CellContext) -> Result:
         expect(self.method in METHODS, "method", f"one of {', '.join(METHODS)}", self.method)
-        model, accuracy = shop.model(self.net)
-        data = shop.node_data(self.net.dataset, self.net.layers, self.net.seed)
+        model, accuracy = context.model(self.net)
+        data = context.node_data(self.net.dataset, self.net.layers, self.net.seed)
         assert data.truth is not None
         settings: dict[str, Any] = {"self_loops": True} if self.self_loops else {}
         make: Callable[..., AttributionMethod] = METHODS[self.method]

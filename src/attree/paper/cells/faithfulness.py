@@ -18,7 +18,7 @@ from attree.faithfulness.protocol import AUTHORS
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.paper.cells.base import Cell, Result
 from attree.paper.cells.bootstrap import intervals
-from attree.paper.cells.workshop import Workshop
+from attree.paper.cells.cell_context import CellContext
 from attree.paper.net import Net
 from attree.paper.supergat import AuthorsSuperGAT, reported_attention
 from attree.paper.training import held_out
@@ -76,9 +76,9 @@ class Faithfulness(Cell):
     def dataset(self) -> str:
         return self.net.dataset
 
-    def measure(self, shop: Workshop) -> Result:
-        model, accuracy = shop.model(self.net)
-        data = shop.data_of(self.net)
+    def measure(self, context: CellContext) -> Result:
+        model, accuracy = context.model(self.net)
+        data = context.data_of(self.net)
         graph: Data = held_out(data) if isinstance(data, GraphDataModule) else data.graph
         targets: Targets = "all"
         if isinstance(data, NodeDataModule):

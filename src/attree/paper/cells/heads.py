@@ -10,8 +10,8 @@ from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
 from attree.paper.cells.base import Cell, Result
+from attree.paper.cells.cell_context import CellContext
 from attree.paper.cells.faithfulness import authors_targets
-from attree.paper.cells.workshop import Workshop
 from attree.paper.net import Net
 from attree.subject import Subject
 
@@ -36,9 +36,9 @@ class HeadSelection(Cell):
     def dataset(self) -> str:
         return self.net.dataset
 
-    def measure(self, shop: Workshop) -> Result:
-        model, accuracy = shop.model(self.net)
-        graph = shop.node_data(self.net.dataset, self.net.layers, self.net.seed).graph
+    def measure(self, context: CellContext) -> Result:
+        model, accuracy = context.model(self.net)
+        graph = context.node_data(self.net.dataset, self.net.layers, self.net.seed).graph
         subject = Subject.of_data(model, graph)
         evaluation = evaluate(model, subject, authors_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
         delta = evaluation.reductions["weight"].delta_pc

@@ -18,7 +18,7 @@ from attree.attention.capture import Attention
 from attree.attribution import GAttSim, subgraph_pairs
 from attree.data import GraphDataModule
 from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.workshop import Workshop
+from attree.paper.cells.cell_context import CellContext
 
 CHUNK, CHUNK_EDGES = 200, 20_000_000
 """Targets at a time, and about as many edges of theirs at most."""
@@ -51,8 +51,8 @@ class Proximity(Cell):
     def dataset(self) -> str:
         return self.name
 
-    def measure(self, shop: Workshop) -> Result:
-        data = shop.data(self.name, self.layers, 0)
+    def measure(self, context: CellContext) -> Result:
+        data = context.data(self.name, self.layers, 0)
         graph = Batch.from_data_list(data.graphs) if isinstance(data, GraphDataModule) else data.graph
         looped = Graph(graph.edge_index, graph.num_nodes)
         count = graph.num_nodes if self.targets is None else min(self.targets, graph.num_nodes)

@@ -16,7 +16,7 @@ from attree.attribution import ComputationTree, GAtt
 from attree.attribution.subject_pairs import subgraph_pairs
 from attree.errors import expect
 from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.workshop import Workshop
+from attree.paper.cells.cell_context import CellContext
 from attree.paper.net import Net
 
 Explain = Callable[[int], Tensor]
@@ -116,10 +116,10 @@ class Calculation(Cell):
     def dataset(self) -> str:
         return self.net.dataset
 
-    def measure(self, shop: Workshop) -> Result:
+    def measure(self, context: CellContext) -> Result:
         expect(self.calculation in CALCULATIONS, "calculation", f"one of {', '.join(CALCULATIONS)}", self.calculation)
-        model, _ = shop.model(self.net)
-        data = shop.node_data(self.net.dataset, self.net.layers, self.net.seed)
+        model, _ = context.model(self.net)
+        data = context.node_data(self.net.dataset, self.net.layers, self.net.seed)
         assert data.truth is not None
         every = data.truth.targets
         targets = every[: every.numel() if self.targets is None else self.targets]

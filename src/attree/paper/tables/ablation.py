@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attree.paper.cells import Cell
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import PLANETOID, Net
 from attree.paper.options import Options
 from attree.paper.sections import Section, Table
@@ -23,7 +23,7 @@ def cells(options: Options) -> list[Cell]:
     ]
 
 
-def _sections(made: Made, name: str, statistic: str, title: str) -> list[Section]:
+def _sections(made: ItemInputs, name: str, statistic: str, title: str) -> list[Section]:
     rows = faithfulness_rows({cell: made.results[cell] for cell in cells(made.options) if cell in made.results})
     if len(rows) == 0:
         return []
@@ -33,11 +33,11 @@ def _sections(made: Made, name: str, statistic: str, title: str) -> list[Section
     return [Table(name, title, paper, ("dataset", "layers"), ("method",), notes=(agreement(paper),))]
 
 
-def _pearson(made: Made) -> list[Section]:
+def _pearson(made: ItemInputs) -> list[Section]:
     return _sections(made, "ablation", "pc_pearson", "Pearson with dPC, protocol `weight`")
 
 
-def _mean(made: Made) -> list[Section]:
+def _mean(made: ItemInputs) -> list[Section]:
     return _sections(made, "ablation_full", "faithfulness", "Mean of the seven statistics, protocol `weight`")
 
 

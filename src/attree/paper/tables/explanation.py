@@ -8,7 +8,7 @@ import pandas as pd
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import Cell, Explanation
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import SYNTHETIC, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed, printed
@@ -69,7 +69,7 @@ def _cells(options: Options) -> list[Cell]:
     return cells
 
 
-def _rows(made: Made) -> pd.DataFrame:
+def _rows(made: ItemInputs) -> pd.DataFrame:
     rows = []
     for cell in _cells(made.options):
         if isinstance(cell, Explanation) and cell in made.results:
@@ -94,7 +94,7 @@ def _rows(made: Made) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _accuracy(made: Made) -> list[Section]:
+def _accuracy(made: ItemInputs) -> list[Section]:
     rows = _rows(made)
     if len(rows) == 0:
         return []
@@ -150,7 +150,7 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
     return f"{found}: unexplained"
 
 
-def _runtime(made: Made) -> list[Section]:
+def _runtime(made: ItemInputs) -> list[Section]:
     rows = _rows(made)
     if len(rows) == 0:
         return []
@@ -182,7 +182,7 @@ def _of_the_authors(rows: pd.DataFrame) -> pd.DataFrame:
     return own.sort_values("self_loops", kind="stable").drop_duplicates(["dataset", "method"], keep="last")
 
 
-def _plot(made: Made) -> list[Section]:
+def _plot(made: ItemInputs) -> list[Section]:
     rows = _rows(made)
     if len(rows) == 0:
         return []

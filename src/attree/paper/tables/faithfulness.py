@@ -10,7 +10,7 @@ from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, Faithfulness
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import REAL, Net
 from attree.paper.options import Options
 from attree.paper.sections import Section, Table
@@ -50,7 +50,9 @@ def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["protocol"] == rows["model"].map(authors_protocol)]
 
 
-def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]) -> pd.DataFrame:
+def chosen(
+    made: ItemInputs, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]
+) -> pd.DataFrame:
     """Rows of some networks, statistics and methods, in the order of the paper."""
     wanted = {cell: made.results[cell] for cell in cells(made.options, models) if cell in made.results}
     rows = faithfulness_rows(wanted)
@@ -59,7 +61,7 @@ def chosen(made: Made, models: tuple[str, ...], statistics: Sequence[str], metho
     return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
 
 
-def _otherwise(made: Made, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
+def _otherwise(made: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
     """Means of what is measured otherwise, under the names of the statistics that it stands for."""
     ranks = ("kendall", "spearman")
     names = {
@@ -73,7 +75,7 @@ def _otherwise(made: Made, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
+def _sections(made: ItemInputs, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
     rows = chosen(made, models, statistics, SHOWN)
     if len(rows) == 0:
         return []
@@ -101,15 +103,15 @@ def _sections(made: Made, name: str, models: tuple[str, ...], statistics: Sequen
     return sections
 
 
-def _main(made: Made) -> list[Section]:
+def _main(made: ItemInputs) -> list[Section]:
     return _sections(made, "faithfulness", MODELS, MAIN)
 
 
-def _full_gat(made: Made) -> list[Section]:
+def _full_gat(made: ItemInputs) -> list[Section]:
     return _sections(made, "faithfulness_gat", ("GAT",), tuple(STATISTICS))
 
 
-def _full_gatv2(made: Made) -> list[Section]:
+def _full_gatv2(made: ItemInputs) -> list[Section]:
     return _sections(made, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS))
 
 

@@ -9,7 +9,7 @@ from attree.evaluation import evaluate
 from attree.evaluation.target_labels import TargetLabels
 from attree.paper.cells import Cell, Trained
 from attree.paper.cells.faithfulness import authors_targets
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import PLANETOID, SYNTHETIC, Net
 from attree.paper.options import Options
 from attree.paper.sections import Picture, Section
@@ -59,13 +59,13 @@ def _of_gats(nets: list[Net], supergat: bool) -> list[Net]:
     return [net for net in nets if net.model.startswith("SuperGAT") == supergat]
 
 
-def _histograms(made: Made) -> list[Section]:
+def _histograms(made: ItemInputs) -> list[Section]:
     sections: list[Section] = []
     for net in _histogram_nets(made.options):
         if Trained(net) not in made.results:
             continue
-        model, _ = made.shop.model(net)
-        graph = made.shop.node_data(net.dataset, net.layers, net.seed).graph
+        model, _ = made.context.model(net)
+        graph = made.context.node_data(net.dataset, net.layers, net.seed).graph
         protocol = authors_protocol(net.model)
         targets = authors_targets(graph.num_nodes, made.options.targets)
         found = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
@@ -75,13 +75,13 @@ def _histograms(made: Made) -> list[Section]:
     return sections
 
 
-def _studies(made: Made, supergat: bool) -> list[Section]:
+def _studies(made: ItemInputs, supergat: bool) -> list[Section]:
     sections: list[Section] = []
     for net in _of_gats(_case_nets(made.options), supergat):
         if Trained(net) not in made.results:
             continue
-        model, _ = made.shop.model(net)
-        data = made.shop.node_data(net.dataset, net.layers, net.seed)
+        model, _ = made.context.model(net)
+        data = made.context.node_data(net.dataset, net.layers, net.seed)
         subject = Subject.of_data(model, data.graph)
         facts = TargetLabels.of(data.graph, subject, data.class_names)
         for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
@@ -99,12 +99,12 @@ def _studies(made: Made, supergat: bool) -> list[Section]:
     return sections
 
 
-def _trees(made: Made) -> list[Section]:
+def _trees(made: ItemInputs) -> list[Section]:
     net = Net("Infection", "GAT", 2, weights="authors")
     if Trained(net) not in made.results:
         return []
-    model, _ = made.shop.model(net)
-    graph = made.shop.node_data("Infection", 2, 0).graph
+    model, _ = made.context.model(net)
+    graph = made.context.node_data("Infection", 2, 0).graph
     subject = Subject.of_data(model, graph)
     source, destination = subject.graph.edge_index
     marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)

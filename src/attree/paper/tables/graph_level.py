@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attree.paper.cells import Cell
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import GRAPHS, Net
 from attree.paper.options import Options
 from attree.paper.sections import Section, Table
@@ -19,7 +19,7 @@ def _cells(options: Options) -> list[Cell]:
     ]
 
 
-def _sections(made: Made) -> list[Section]:
+def _sections(made: ItemInputs) -> list[Section]:
     rows = faithfulness_rows({cell: made.results[cell] for cell in _cells(made.options) if cell in made.results})
     if len(rows) == 0:
         return []

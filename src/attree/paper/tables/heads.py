@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from attree.paper.cells import Cell, HeadSelection
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import PLANETOID, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed
@@ -32,7 +32,7 @@ def _multihead_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _multihead(made: Made) -> list[Section]:
+def _multihead(made: ItemInputs) -> list[Section]:
     wanted = [cell for cell in _multihead_cells(made.options) if cell in made.results]
     rows = faithfulness_rows({cell: made.results[cell] for cell in wanted})
     if len(rows) == 0:
@@ -66,7 +66,7 @@ def _selection_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _selection(made: Made) -> list[Section]:
+def _selection(made: ItemInputs) -> list[Section]:
     rows = []
     for cell in _selection_cells(made.options):
         if cell in made.results and isinstance(cell, HeadSelection):

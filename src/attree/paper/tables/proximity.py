@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from attree.paper.cells import Cell, Proximity
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import DATASETS
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed
@@ -37,7 +37,7 @@ def _cells(options: Options) -> list[Cell]:
     ]
 
 
-def _sections(made: Made) -> list[Section]:
+def _sections(made: ItemInputs) -> list[Section]:
     rows = []
     for cell in _cells(made.options):
         if isinstance(cell, Proximity) and cell in made.results:

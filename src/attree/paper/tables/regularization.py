@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from attree.paper.cells import Cell
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import Net
 from attree.paper.options import Options
 from attree.paper.sections import Picture, Section, Table
@@ -28,7 +28,7 @@ def _cells(options: Options) -> list[Cell]:
     ]
 
 
-def _sections(made: Made) -> list[Section]:
+def _sections(made: ItemInputs) -> list[Section]:
     rows = faithfulness_rows({cell: made.results[cell] for cell in _cells(made.options) if cell in made.results})
     if len(rows) == 0:
         return []

@@ -11,7 +11,7 @@ from attree.attribution import make_methods
 from attree.data import NodeDataModule
 from attree.errors import MissingDataError
 from attree.paper.cells import Cell, Trained
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import REAL, SYNTHETIC, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import printed
@@ -29,7 +29,7 @@ def _no_cells(options: Options) -> list[Cell]:
     return []
 
 
-def _datasets(made: Made) -> list[Section]:
+def _datasets(made: ItemInputs) -> list[Section]:
     rows = []
     for numbers in printed("datasets").to_dict("records"):
         name, _, depth = str(numbers["dataset"]).partition("-")
@@ -37,7 +37,7 @@ def _datasets(made: Made) -> list[Section]:
         if dataset not in made.options.of_datasets((*REAL, *SYNTHETIC)):
             continue
         try:
-            data = made.shop.node_data(dataset, layers, 0)
+            data = made.context.node_data(dataset, layers, 0)
             counted = _counts(data)
         except MissingDataError:
             continue
@@ -75,7 +75,7 @@ def _training_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _training(made: Made) -> list[Section]:
+def _training(made: ItemInputs) -> list[Section]:
     rows = [
         {
             "dataset": cell.net.dataset,
@@ -107,7 +107,7 @@ def _training(made: Made) -> list[Section]:
     return [Table("training", "Training settings and test accuracy", means, index, ("model", "layers"), 3, notes)]
 
 
-def _properties(made: Made) -> list[Section]:
+def _properties(made: ItemInputs) -> list[Section]:
     """Each method on a path 2 -> 1 -> 0 with target 0: the edge 1 -> 0 occurs twice in its tree, 2 -> 1 once."""
     graph = Graph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
     near, far = 0, 1

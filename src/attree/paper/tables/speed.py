@@ -6,7 +6,7 @@ import pandas as pd
 
 from attree.paper.cells import Calculation, Cell
 from attree.paper.cells.speed import CALCULATIONS
-from attree.paper.item import Item, Made
+from attree.paper.item import Item, ItemInputs
 from attree.paper.net import Net
 from attree.paper.options import Options
 from attree.paper.sections import Picture, Section, Table
@@ -25,7 +25,7 @@ def _cells(options: Options) -> list[Cell]:
     ]
 
 
-def _sections(made: Made) -> list[Section]:
+def _sections(made: ItemInputs) -> list[Section]:
     rows = []
     for cell in _cells(made.options):
         if isinstance(cell, Calculation) and cell in made.results:

@@ -18,8 +18,8 @@ from attree.paper.net import Net, make_data
 from attree.paper.training import accuracy, make_model, train
 
 
-class Workshop:
-    """Data and trained networks.
+class CellContext:
+    """The data and trained networks that cells measure; each is made once.
 
     Args:
         root: Data folder.
