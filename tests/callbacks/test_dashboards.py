@@ -61,7 +61,7 @@ def test_a_run_of_steps_has_pictures_and_histograms(tmp_path: Path) -> None:
     # The last evaluation was of the second epoch's weights, so the final one is another; others can monitor it.
     assert callback.targets is not None
     expected = attree.evaluate(
-        model.net, data.graph, callback.targets, protocols=["weight"], truth=data.truth, return_type="raw"
+        model.net, data.graph, callback.targets, protocols=["weight", "removal"], truth=data.truth, return_type="raw"
     )
     assert set(expected.metrics) <= set(run.callback_metrics)
     for name, value in expected.metrics.items():
@@ -125,8 +125,8 @@ def test_a_method_of_ones_own_is_drawn_like_any_other(tmp_path: Path) -> None:
     run = trainer(tmp_path, [ExplainCallback(methods=["gatt", Backwards()], num_targets=5)], epochs=1)
     run.fit(classifier(data), datamodule=data)
     figures = {path.stem for path in Path(run.log_dir, "figures").iterdir()}
-    assert "scores_weight" in figures
-    assert len(figures) == 2
+    assert {"scores_weight", "scores_removal"} <= figures
+    assert len(figures) == 3
 
 
 def test_histograms_are_titled_with_the_numbers_of_the_table() -> None:

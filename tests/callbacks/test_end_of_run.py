@@ -15,7 +15,7 @@ from torch_geometric.nn import GAT as PyGGAT
 
 from attree.attribution import Attribution
 from attree.callbacks import ExplainCallback, LastCheckpoint
-from attree.callbacks.board import Board
+from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import MUTAG
 from attree.models import GAT, GraphClassifier, NodeClassifier
 from helpers.small_fits import classifier, curves, infection, trainer
@@ -50,9 +50,9 @@ def broken(*args: object, **kwargs: object) -> Any:
 @pytest.mark.parametrize(
     ("owner", "method", "named"),
     [
-        (Board, "write_hyperparameters", "HParams"),
-        (Board, "write_layout", "custom scalars"),
-        (Board, "write_scores", "Pictures"),
+        (TensorBoardWriter, "write_hyperparameters", "HParams"),
+        (TensorBoardWriter, "write_layout", "custom scalars"),
+        (TensorBoardWriter, "write_scores", "Pictures"),
         (Figure, "savefig", "Figures"),
     ],
 )

@@ -107,6 +107,7 @@ def test_end_of_training_leaves_explanations_figures_and_metrics(tmp_path: Path,
     assert metrics["explain/gatt/truth_auroc"] == pytest.approx(curves(folder)["explain/gatt/truth_auroc"][-1][1])
     assert sorted(path.name for path in (folder / "figures").iterdir()) == [
         f"case_study_{data.truth.targets[0]}.png",
+        "scores_removal.png",
         "scores_weight.png",
     ]
     printed = capsys.readouterr().out

@@ -19,7 +19,7 @@ def test_test_and_validate_leave_what_the_fit_left(tmp_path: Path, capsys: pytes
     folder = Path(run.log_dir)
     fitted = {path: path.read_bytes() for path in folder.rglob("*") if path.suffix in (".json", ".npz", ".png")}
     tags = curves(folder)
-    assert len(fitted) == 4
+    assert len(fitted) == 5
     printed = capsys.readouterr().out
     assert printed.count("ground truth, AUROC") == 1
 

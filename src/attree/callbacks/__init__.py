@@ -1,7 +1,7 @@
 """Lightning callbacks: what happens around training."""
 
 from attree.callbacks.checkpoint import LastCheckpoint
-from attree.callbacks.epoch_progress import EpochProgress
 from attree.callbacks.explain import ExplainCallback
+from attree.callbacks.progress import EpochProgress
 
 __all__ = ["EpochProgress", "ExplainCallback", "LastCheckpoint"]

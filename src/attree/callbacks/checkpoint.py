@@ -7,11 +7,10 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
-from attree.callbacks.run_folder import run_folder
-from attree.callbacks.weights import Weights, any_process, copy_weights, is_same
+from attree.callbacks.run_folder import flush_logger, run_folder
+from attree.callbacks.training_end import Weights, any_process, copy_weights, is_same
 from attree.errors import expect_int
 from attree.files import give_usual_rights
 
@@ -92,9 +91,7 @@ class LastCheckpoint(Checkpoint):
         """Give the newest state its name, after the metrics of its epoch (logged after it was saved) are on disk."""
         if self._pending is not None and trainer.is_global_zero:
             for logger in trainer.loggers:
-                logger.save()
-                if isinstance(logger, TensorBoardLogger):
-                    logger.experiment.flush()
+                flush_logger(logger)
             give_usual_rights(self._pending)
             self._pending.replace(self._pending.with_suffix(".ckpt"))
         self._pending = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -17,25 +17,63 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod, make_methods
-from attree.callbacks.board import Board
-from attree.callbacks.explained_data import Subset
+from attree.callbacks._private import log_after_training, validate_again
+from attree.callbacks.explained_data import Drawn, Subset, find_data
 from attree.callbacks.final_report import FinalReport
-from attree.callbacks.make_evaluator import ExplainSettings, make_evaluator
-from attree.callbacks.order import AfterTraining, place
-from attree.callbacks.pictures import Pictures
+from attree.callbacks.module_subject import Explained, ExplainSettings, explain_module
+from attree.callbacks.pictures import Pictures, figure_sinks, warn_only
 from attree.callbacks.run_folder import stage_folder
-from attree.callbacks.scalars import log_explanation
-from attree.callbacks.warn_only import warn_only
-from attree.callbacks.weights import Weights, any_process, copy_weights, has_diverged, is_same, validate_again
+from attree.callbacks.tensorboard import TensorBoardWriter
+from attree.callbacks.training_end import (
+    AfterTraining,
+    Weights,
+    any_process,
+    copy_weights,
+    has_diverged,
+    is_same,
+    order_callbacks,
+)
 from attree.data import GroundTruth
-from attree.errors import expect
-from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import PREFIX, SECONDS
-from attree.faithfulness import Protocol, protocol_names
+from attree.errors import expect, expect_int
+from attree.evaluation import Evaluation
+from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
+from attree.evaluation.shard import Shard
+from attree.faithfulness import DEFAULT_PROTOCOLS, Protocol, protocol_names
 from attree.subject import Head
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
+
+
+@dataclass
+class _CallState:
+    """What one call of the trainer has come to so far; made anew in `setup`.
+
+    Attributes:
+        pictures: When pictures are drawn, and what they have cost.
+        explained: What is explained, once it is known.
+        latest: The last evaluation.
+        names: What was logged: the name it is logged under, and the one that it is reported under.
+        writer: TensorBoard's, in the process that has one.
+        evaluated: The weights of the last evaluation.
+        validated: The weights of the last validation.
+        has_layout: Whether TensorBoard's charts are laid out.
+        has_ended: Whether training has ended.
+        has_diverged: Whether the last evaluation found numbers that are not finite.
+        said_diverged: Whether that was said.
+    """
+
+    pictures: Pictures
+    explained: Explained | None = None
+    latest: Evaluation | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    writer: TensorBoardWriter | None = None
+    evaluated: Weights | None = None
+    validated: Weights | None = None
+    has_layout: bool = False
+    has_ended: bool = False
+    has_diverged: bool = False
+    said_diverged: bool = False
 
 
 class ExplainCallback(Callback):
@@ -56,13 +94,15 @@ class ExplainCallback(Callback):
     `validate/explain/...` and `test/explain/...`, and save to folders `validate` and `test` of the run's folder, so
     that a fit's curves and files stay as they are.
 
-    The network, its gradients and the random stream of training are never touched. In a distributed run the targets
-    are spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
-    refused before the first epoch. Where callbacks average the weights, what is validated is what is explained, and
-    what is saved is of the weights that the run ends with: these are validated once more if they were not. (The order
-    of callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
+    The network, its gradients and the random stream of training are never touched: each loader is opened once, by
+    the fit itself, and of a dataset only the graphs that are explained are read. In a distributed run the targets are
+    spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
+    refused before the first epoch. With weight averaging (SWA, EMA), the averaged weights are explained, and what is
+    saved is of the weights that the run ends with: these are validated once more if they were not. (The order of
+    callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
 
-    Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that they are there at every validation.
+    Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that each validation has its own; else
+    they see the last value again in between.
     But to stop a run, monitor what it learns: `EarlyStopping("val/loss", patience=50, min_delta=0.005)`. Faithfulness
     is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
 
@@ -70,18 +110,18 @@ class ExplainCallback(Callback):
         methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`, or methods of one's
             own.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
-            `coefficient` otherwise. Empty: no faithfulness, ground truth only.
+            `coefficient` otherwise (what the paper's tables compare). Empty: no faithfulness, ground truth only.
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
         every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
         ground_truth: Measure against ground truth where the data has some.
-        figures: How many targets are drawn as case studies, about five times in a run and at its end; 0 draws nothing,
-            and writes no page.
+        figures: How many targets are drawn as case studies, at the end of a run and, within a tenth of its time, about
+            five times before; 0 draws nothing, and writes no page.
         save: Save GAtt of all targets, figures and the page in the run's folder (the final metrics always are).
         random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
         subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
         data: What is explained: a PyG `Data`, or a list or dataset of them; None takes the trainer's data module
-            (attree's, or PyG's `LightningNodeData` and `LightningDataset`) or loaders.
+            (attree's, or PyG's `LightningNodeData` and `LightningDataset`) or the loaders of the running call.
         truth: True edges of nodes; None takes those of attree's data modules.
         network: Where the network is inside the module, such as `model.backbone`; None takes the first whose outputs
             fit the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
@@ -98,7 +138,7 @@ class ExplainCallback(Callback):
     def __init__(
         self,
         methods: Sequence[str | AttributionMethod] = ("gatt", "avgatt", "random"),
-        protocols: Sequence[str | Protocol] = ("authors",),
+        protocols: Sequence[str | Protocol] = DEFAULT_PROTOCOLS,
         num_targets: int = 100,
         every_n_epochs: int = 1,
         ground_truth: bool = True,
@@ -120,10 +160,11 @@ class ExplainCallback(Callback):
         for protocol in protocols:
             known = isinstance(protocol, Protocol) or protocol in protocol_names()
             expect(known, "protocols", f"names among {', '.join(protocol_names())}", protocol)
-        expect(num_targets >= 1, "num_targets", "an integer >= 1", num_targets)
-        expect(every_n_epochs >= 0, "every_n_epochs", "an integer >= 0", every_n_epochs)
-        expect(figures >= 0, "figures", "an integer >= 0", figures)
-        expect(random_draws >= 1, "random_draws", "an integer >= 1", random_draws)
+        expect_int(num_targets, "num_targets", 1)
+        expect_int(every_n_epochs, "every_n_epochs", 0)
+        expect_int(figures, "figures", 0)
+        expect_int(random_draws, "random_draws", 1)
+        expect(subset in ("all", "train", "val", "test"), "subset", "'all', 'train', 'val' or 'test'", subset)
         expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
         expect(network is None or call is None, "call", "None where `network` is given", call)
         self.settings = ExplainSettings(
@@ -145,54 +186,57 @@ class ExplainCallback(Callback):
         self.figures = figures
         self.save = save
         self.name = name
-        self.targets: Tensor | None = None
+        self._drawn: Drawn | None = None
         self._after_training = AfterTraining(self._finish_fit)
-        self._has_layout = False
-        self._has_ended = False
-        self._has_diverged = False
-        self._said_diverged = False
-        self._evaluated_weights: Weights | None = None
-        self._validated_weights: Weights | None = None
-        self._evaluator: Evaluator | None = None
-        self._latest: Evaluation | None = None
-        self._board: Board | None = None
-        self._pictures = Pictures(figures, every_n_epochs, name)
+        self._state = self._new_state()
+
+    def _new_state(self) -> _CallState:
+        return _CallState(Pictures(self.figures, self.every_n_epochs, self.name))
 
     @property
     def state_key(self) -> str:
         return self._generate_state_key(name=self.name)
 
-    # Which targets were chosen is part of a run: a resumed one keeps them whatever the arguments say now.
+    @property
+    def targets(self) -> Tensor | None:
+        """The chosen targets: node ids, or positions of graphs in their dataset; None before they are chosen."""
+        return None if self._drawn is None else self._drawn.targets
+
+    # Which targets were chosen is part of a run: one that is resumed on the same data keeps them, whatever the
+    # arguments say now. On other data they mean nothing.
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.targets is None else {"targets": self.targets.tolist()}
+        return {} if self._drawn is None else {"targets": self._drawn.targets.tolist(), "data": self._drawn.data}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "targets" in state_dict:
-            self.targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
+            targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
+            self._drawn = Drawn(targets, state_dict.get("data", ""))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._evaluator = self._latest = None
-        self._board = None
-        self._pictures.forget()
-        self._has_ended = self._has_diverged = self._said_diverged = False
-        self._evaluated_weights = self._validated_weights = None
+        self._state = self._new_state()
         if stage == "fit":  # a checkpoint that is resumed from is read after this
-            self.targets = None
-        place(trainer, self, self._after_training)
+            self._drawn = None
+        order_callbacks(trainer, self, self._after_training)
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._evaluator_of(trainer, pl_module)
-        self._try_out(trainer, pl_module)
-        self._board = Board.of(trainer, self.name)
-        self._has_layout = False
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Not before: now the fit has opened its loaders, and none needs to be asked for again.
+        explained = self._explained(trainer, pl_module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            explained.try_out(self.settings)
+        self._state.writer = TensorBoardWriter.of(trainer, self.name)
+        self._say_monitored(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write_layout(trainer)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
         if trainer.state.fn == TrainerFn.FITTING:
-            self._validated_weights = copy_weights(pl_module.state_dict())
-        if trainer.state.fn != TrainerFn.FITTING or self._has_ended or self._is_due(trainer):
+            self._state.validated = copy_weights(pl_module.state_dict())
+        if trainer.state.fn != TrainerFn.FITTING or self._state.has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -213,90 +257,136 @@ class ExplainCallback(Callback):
 
     def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
-        self._has_ended = True
-        weights = pl_module.state_dict()
-        if any_process(trainer, not is_same(self._evaluated_weights, weights)):
-            if trainer.enable_validation and any_process(trainer, not is_same(self._validated_weights, weights)):
+        state, weights = self._state, pl_module.state_dict()
+        state.has_ended = True
+        if any_process(trainer, not is_same(state.evaluated, weights)):
+            if trainer.enable_validation and any_process(trainer, not is_same(state.validated, weights)):
                 validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
-        elif self._latest is not None and not self._has_diverged and self._pictures.are_due(trainer, has_ended=True):
-            evaluator = self._evaluator_of(trainer, pl_module)
-            self._draw(trainer, evaluator, self._latest, trainer.global_step - 1)
+        self._write_layout(trainer)
         self._report(trainer, pl_module)
 
     def _is_due(self, trainer: Trainer) -> bool:
         epoch = trainer.current_epoch + 1
-        return epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0)
+        if epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0):
+            return True
+        return self._state.latest is None and bool(self._monitors(trainer))
+
+    def _monitors(self, trainer: Any) -> list[str]:
+        """Who watches a metric of this callback: names of callbacks and schedulers."""
+        watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
+        watching += [(type(one.scheduler).__name__, one.monitor) for one in trainer.lr_scheduler_configs]
+        own = (f"{self.name}/",)
+        return [who for who, metric in watching if isinstance(metric, str) and metric.startswith(own)]
+
+    def _say_monitored(self, trainer: Trainer) -> None:
+        monitors = self._monitors(trainer)
+        if monitors and self.every_n_epochs != 1:
+            rank_zero_warn(
+                f"{monitors[0]} monitors a metric of ExplainCallback, which is evaluated at the first validation and "
+                f"then as `every_n_epochs={self.every_n_epochs}` says: in between it sees the last value again. With "
+                "`every_n_epochs=1` each validation has its own."
+            )
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        began = perf_counter()
-        evaluator = self._evaluator_of(trainer, pl_module)
-        self._latest = latest = evaluator.evaluate()
+        began, state = perf_counter(), self._state
+        # `validate` and `test` run in inference mode, whose tensors no gradient can pass: how a model weighs its nodes,
+        # and methods that follow gradients, could not be told there.
+        with torch.inference_mode(False), torch.no_grad():
+            explained = self._explained(trainer, pl_module)
+            state.latest = latest = explained.evaluator.evaluate()
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
-        self._evaluated_weights = copy_weights(pl_module.state_dict())
-        self._has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
-        if self._has_diverged:
+        state.evaluated = copy_weights(pl_module.state_dict())
+        state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
+        if state.has_diverged:
             self._say_diverged()
-        step = trainer.global_step - 1  # where this epoch's other scalars are
-        log_explanation(trainer, pl_module, self._named(metrics), step, in_bar=not self._has_ended)
-        if self._board is not None and not self._has_layout:
-            with warn_only("TensorBoard's page of custom scalars"):
-                self._board.write_layout(evaluator, trainer.callback_metrics)
-            self._has_layout = True
-        in_fit = trainer.state.fn == TrainerFn.FITTING and not self._has_diverged
-        if in_fit and self._pictures.are_due(trainer, self._has_ended):
-            self._draw(trainer, evaluator, latest, step)
+        self._log(trainer, pl_module, metrics)
+        in_fit = trainer.state.fn == TrainerFn.FITTING and not state.has_ended and not state.has_diverged
+        if in_fit and state.pictures.are_due(trainer) and self._is_shown(trainer):
+            figures = state.pictures.draw(explained.evaluator, latest)
+            state.pictures.show(figures, trainer, state.writer, latest)
 
-    def _draw(self, trainer: Trainer, evaluator: Evaluator, evaluation: Evaluation, step: int) -> None:
-        self._pictures.draw(trainer, self._board, evaluator, evaluation, step)
+    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: Mapping[str, float]) -> None:
+        """Log metrics `explain/...`: a fit's under their names, those of `validate` and `test` behind the call's."""
+        stage, state = trainer.state.fn, self._state
+        in_fit = stage is None or stage == TrainerFn.FITTING
+        named = {self.name + name.removeprefix(PREFIX): name for name in metrics}
+        state.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
+        values = dict(zip(state.names, metrics.values(), strict=True))
+        if in_fit and state.has_ended and not trainer.validating:
+            log_after_training(trainer, values)
+            return
+        shown = headline(values) if in_fit else None
+        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
+        for name, value in values.items():
+            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
+
+    def _is_shown(self, trainer: Trainer) -> bool:
+        """Whether some dashboard takes pictures, in this process."""
+        return self._state.writer is not None or bool(figure_sinks(trainer))
+
+    def _write_layout(self, trainer: Trainer) -> None:
+        """Lay out TensorBoard's charts, once there are metrics to tell which of them are accuracies."""
+        state = self._state
+        if state.latest is None or state.explained is None or state.has_layout:
+            return
+        state.has_layout = True
+        metrics = self._reported(trainer)  # asks all processes
+        if state.writer is not None:
+            with warn_only("TensorBoard's page of custom scalars"):
+                state.writer.write_layout(state.explained.evaluator, metrics)
 
     def _say_diverged(self) -> None:
-        if not self._said_diverged:
+        if not self._state.said_diverged:
             rank_zero_warn(
                 "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
                 "of its explanations are NaN. A lower learning rate may help."
             )
-        self._said_diverged = True
+        self._state.said_diverged = True
 
-    def _named(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Metrics under this callback's own name."""
-        return {self.name + name.removeprefix(PREFIX): value for name, value in metrics.items()}
-
-    def _own(self, metrics: dict[str, float], trainer: Any) -> dict[str, float]:
-        """The run's metrics with this callback's under their usual names, and without those of others of its kind."""
+    def _reported(self, trainer: Any) -> dict[str, float]:
+        """The run's metrics, with this callback's under their usual names, and without those of others of its kind."""
         kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
-        others = tuple(f"{one.name}/" for one in kin)
-        return {
-            name.replace(f"{self.name}/", f"{PREFIX}/", 1) if name.startswith(f"{self.name}/") else name: value
-            for name, value in metrics.items()
-            if not name.startswith(others)
-        }
+        others = {name for one in kin for name in one._state.names}
+        own = self._state.names
+        logged = trainer.callback_metrics.items()
+        return {own.get(name, name): float(value) for name, value in logged if name in own or name not in others}
 
-    def _evaluator_of(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
-        if self._evaluator is None:
-            self._evaluator, self.targets = make_evaluator(trainer, pl_module, self.settings, self.targets)
-        return self._evaluator
-
-    def _try_out(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
-        alone = replace(self.settings, num_targets=1, ground_truth=False, random_draws=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
-            make_evaluator(trainer, pl_module, alone, warn=False)[0].evaluate()
+    def _explained(self, trainer: Trainer, pl_module: LightningModule) -> Explained:
+        if self._state.explained is None:
+            settings = self.settings
+            data = find_data(trainer, settings.data, settings.subset, settings.seed)
+            shard = Shard(trainer.global_rank, trainer.world_size)
+            self._state.explained = explain_module(pl_module, data, settings, self._drawn, shard)
+            self._drawn = self._state.explained.drawn
+        return self._state.explained
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what this call of the trainer came to, then show it."""
-        folder = stage_folder(trainer)  # this and the next ask all processes
-        metrics = self._own({name: float(value) for name, value in trainer.callback_metrics.items()}, trainer)
-        if not trainer.is_global_zero or self._latest is None:
+        folder, state = stage_folder(trainer), self._state  # this and the next ask all processes
+        metrics = self._reported(trainer)
+        if not trainer.is_global_zero or state.latest is None or state.explained is None:
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
-        evaluator = self._evaluator_of(trainer, pl_module)
-        report = FinalReport(evaluator, self._latest, metrics, folder)
-        report.save(explanations=self.save)
-        if self.save and self.figures > 0 and not self._has_diverged:
-            report.draw(self.figures)
-            report.write_page(trainer.loggers)
+        report = FinalReport(state.explained.evaluator, state.latest, metrics, folder)
+        with torch.inference_mode(False), torch.no_grad():
+            report.save(explanations=self.save)
+        in_fit = trainer.state.fn == TrainerFn.FITTING
+        is_saved = self.save and folder is not None
+        if self.figures > 0 and not state.has_diverged and (is_saved or (in_fit and self._is_shown(trainer))):
+            figures = state.pictures.draw(state.explained.evaluator, state.latest)
+            if in_fit:
+                state.pictures.show(figures, trainer, state.writer, state.latest)
+            if is_saved:
+                report.write_figures(figures)
+                report.write_page(trainer.loggers)
         # Lightning prints a table of its own after `validate` and `test`.
-        report.show(trainer, pl_module, self._board, table=trainer.state.fn == TrainerFn.FITTING)
+        report.show(trainer, pl_module, state.writer, table=in_fit)
+
+
+def headline(metrics: Mapping[str, float]) -> str | None:
+    """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
+    wanted = [name for name in metrics if "/gatt/" in name]
+    ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
+    return ranked[0] if ranked else None

@@ -1,25 +1,92 @@
-"""The graphs that a trainer's model is explained on, wherever they come from."""
+"""The graphs that a trainer's model is explained on, wherever they come from, and which are drawn as targets."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+from attree.callbacks.random_state import seeded_apart
 from attree.data import GraphDataModule, GroundTruth, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.evaluation.targets import choose_targets
+from attree.subject.binding import HETEROGENEOUS
+from attree.subject.labels import count_classes
 
 Subset = Literal["all", "train", "val", "test"]
 """Which nodes or graphs are explained."""
 
 PARTS = ("train", "val", "test")
+
+
+class Graphs(Sequence[Data]):
+    """Graphs of one or several datasets in a row, each read when it is asked for, and once.
+
+    A dataset may draw random numbers as it is read (augmentation) or read from a disk. So training's random stream is
+    left as it is, every process reads the same graphs, and graphs that nobody explains are not read.
+
+    Args:
+        datasets: Lists or datasets of graphs.
+        seed: Seed of what datasets draw.
+    """
+
+    def __init__(self, datasets: Sequence[Any], seed: int = 0) -> None:
+        self._datasets = datasets
+        self._sizes = [len(dataset) for dataset in datasets]
+        self._seed = seed
+        self._read: dict[int, Data] = {}
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    @overload
+    def __getitem__(self, position: int) -> Data: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[Data]: ...
+    def __getitem__(self, position: int | slice) -> Data | Sequence[Data]:
+        if isinstance(position, slice):
+            return [self[one] for one in range(*position.indices(len(self)))]
+        if position not in self._read:
+            dataset, within = self._place(position)
+            self._read[position] = seeded_apart(self._seed + position, lambda: dataset[within])
+        return self._read[position]
+
+    def _place(self, position: int) -> tuple[Any, int]:
+        """The dataset that has a position, and the position in it."""
+        if position >= 0:
+            for dataset, size in zip(self._datasets, self._sizes, strict=True):
+                if position < size:
+                    return dataset, position
+                position -= size
+        raise IndexError(position)
+
+    def count_classes(self) -> int | None:
+        """How many classes all graphs have; None where to tell would take reading every graph."""
+        counts = [_count_classes(dataset) for dataset in self._datasets]
+        return None if not counts or None in counts else max(count for count in counts if count is not None)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The targets of a run, which belong to the data that they were drawn from.
+
+    Attributes:
+        targets: Node ids of the one graph, or positions of graphs, ascending.
+        data: What tells the data from other data.
+    """
+
+    targets: Tensor
+    data: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +100,8 @@ class ExplainedData:
         num_classes: Number of classes, where it is known.
         class_names: What classes are called, where the data module says so.
         node_types: What the columns of one-hot node features mean, where the data module says so.
+        has_links: Whether the data asks for links (`edge_label_index`).
+        name: What the data module calls the dataset.
     """
 
     graphs: Sequence[Data]
@@ -41,6 +110,8 @@ class ExplainedData:
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
     node_types: Sequence[str] | None = None
+    has_links: bool = False
+    name: str | None = None
 
     @property
     def is_one_graph(self) -> bool:
@@ -48,12 +119,12 @@ class ExplainedData:
         return len(self.graphs) == 1
 
     def count_classes(self) -> int | None:
-        """Number of classes: as known, or one more than the highest label of all graphs; None if labels are none."""
+        """Number of classes: as known, or one more than the highest label; None if unknown or labels are no classes."""
         if self.num_classes is not None:
             return self.num_classes
-        labels = [graph.get("y") for graph in self.graphs]
-        known = [y for y in labels if isinstance(y, Tensor) and y.numel() and not y.is_floating_point() and y.dim() < 2]
-        return max(int(y.max()) for y in known) + 1 if known and len(known) == len(labels) else None
+        if self.is_one_graph:
+            return count_classes(self.graphs[0].get("y"))
+        return self.graphs.count_classes() if isinstance(self.graphs, Graphs) else _count_classes(self.graphs)
 
     def on(self, positions: Sequence[int], device: torch.device) -> Data:
         """The one graph, or a batch of some of the graphs, on a device; what was given stays where it is."""
@@ -61,107 +132,198 @@ class ExplainedData:
             return copy.copy(self.graphs[0]).to(device)
         return Batch.from_data_list([self.graphs[position] for position in positions]).to(device)
 
+    def draw(self, number: int, seed: int, subset: Subset, before: Drawn | None = None) -> Drawn:
+        """Draw targets at random, or keep those that were drawn from the same data before."""
+        if before is not None and before.data == self._fingerprint(before.targets):
+            return before
+        size = int(self.graphs[0].num_nodes or 0) if self.is_one_graph else len(self.graphs)
+        choice = torch.arange(size) if self.choice is None else self.choice
+        expect(choice.numel() > 0, "subset", "one with nodes or graphs to explain", subset)
+        targets = choice[choose_targets(number, choice.numel(), seed)].sort().values.cpu()
+        return Drawn(targets, self._fingerprint(targets))
 
-def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all") -> ExplainedData:
-    """Find what is explained: what was given, or else the trainer's data module or loaders.
+    def _fingerprint(self, targets: Tensor) -> str:
+        """The edges of the one graph, or how many graphs there are and the edges of those at these positions."""
+        positions = [0] if self.is_one_graph else [one for one in targets.tolist() if one < len(self.graphs)]
+        digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
+        for graph in (self.graphs[position] for position in positions):
+            edge_index = graph.get("edge_index")
+            digest.update(f" {graph.num_nodes}".encode())
+            if isinstance(edge_index, Tensor):
+                digest.update(torch.as_tensor(edge_index).detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed: int = 0) -> ExplainedData:
+    """Find what is explained: what was given, or else the trainer's data module or the loaders of the running call.
 
     Args:
         trainer: Knows its data module, or the loaders that it was called with.
         given: A `Data`, or several (a list, a dataset, a `Batch`); None looks at the trainer.
         subset: Which nodes or graphs.
+        seed: Seed of what datasets draw as they are read.
 
     Raises:
         ArgumentError: Nothing was found; the message says what was looked at.
     """
     expect(subset in ("all", *PARTS), "subset", "'all', 'train', 'val' or 'test'", subset)
     if given is not None:
-        return _of_graphs({"all": _as_graphs(given)}, subset)
+        return _of_datasets({"all": [_as_dataset(given)]}, subset, seed)
     module = getattr(trainer, "datamodule", None)
     if isinstance(module, NodeDataModule):
         graph = module.graph
         names = module.class_names, module.node_types
-        return ExplainedData([graph], _nodes(graph, subset), module.truth, module.num_classes, *names)
+        nodes = _nodes(graph, subset)
+        return ExplainedData([graph], nodes, module.truth, module.num_classes, *names, name=module.name)
     if isinstance(module, GraphDataModule):
         chosen = None if subset == "all" else torch.as_tensor(module.split[subset])
-        return ExplainedData(module.graphs, chosen, None, module.num_classes, module.class_names, module.node_types)
-    if isinstance(graph := getattr(module, "data", None), Data):  # PyG's LightningNodeData
+        names = module.class_names, module.node_types
+        return ExplainedData(module.graphs, chosen, None, module.num_classes, *names, name=module.name)
+    if isinstance(graph := getattr(module, "data", None), Data | HeteroData):  # PyG's LightningNodeData
+        _refuse_heterogeneous(graph)
         nodes = None if subset == "all" else getattr(module, f"input_{subset}_nodes", None)
-        return ExplainedData([graph], _nodes(graph, subset) if nodes is None else _ids(nodes))
+        links = getattr(module, "input_train_edges", None) is not None  # PyG's LightningLinkData
+        return ExplainedData([graph], _nodes(graph, subset) if nodes is None else _ids(nodes), has_links=links)
     datasets = {part: getattr(module, f"{part}_dataset", None) for part in PARTS}  # PyG's LightningDataset
-    parts: dict[str, list[Data]] = {
-        part: _as_graphs(dataset) for part, dataset in datasets.items() if dataset is not None
-    }
+    parts = {part: [_as_dataset(dataset)] for part, dataset in datasets.items() if dataset is not None}
     if not parts:
-        parts = {part: list(_of_loader(loader)) for part, loader in _loaders(trainer)}
+        loaders = dict(_loaders(trainer))
+        parts = {part: list(_of_loader(loader, seed)) for part, loader in loaders.items()}
+        if subset != "all" and not parts.get(subset) and trainer.state.fn != TrainerFn.FITTING:
+            _say_other_part(parts, subset)
     if not any(parts.values()):
         raise ArgumentError(
             "Expected the trainer to have a data module or loaders of PyG graphs, or argument `data` of "
             f"ExplainCallback to be what is explained, but got {type(module).__name__} and no loader of graphs."
         )
-    return _of_graphs(parts, subset)
+    return _of_datasets(parts, subset, seed)
 
 
-def _of_graphs(parts: dict[str, list[Data]], subset: Subset) -> ExplainedData:
-    """Graphs of several parts as one list; the same graph in two parts counts once."""
-    graphs: dict[int, Data] = {id(graph): graph for part in parts.values() for graph in part}
+def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:
+    """A test or validation has loaders of its own part alone: its graphs are explained."""
+    datasets = [dataset for part in parts.values() for dataset in part]
+    if sum(len(dataset) for dataset in datasets) > 1:
+        rank_zero_warn(f"The loaders of this call have no graphs of subset {subset!r}: all of theirs are explained.")
+        parts[subset] = datasets
+
+
+def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> ExplainedData:
+    """Datasets of several parts in a row; the same graph or dataset in two parts counts once."""
+    datasets: list[Any] = []
+    owners: list[set[str]] = []
+    for part, own in parts.items():
+        for dataset in own:
+            known = next((place for place, one in enumerate(datasets) if _is_same(one, dataset)), None)
+            if known is None:
+                datasets.append(dataset)
+                owners.append({part})
+            else:
+                owners[known].add(part)
+    graphs = Graphs(datasets, seed)
+    _refuse_heterogeneous(graphs[0])
+    links = "edge_label_index" in graphs[0]
     if len(graphs) == 1:
-        (graph,) = graphs.values()
-        return ExplainedData([graph], _nodes(graph, subset))
+        graph = graphs[0]
+        return ExplainedData([graph], _nodes(graph, subset), has_links=links)
     if subset == "all":
-        return ExplainedData(list(graphs.values()))
-    expect(bool(parts.get(subset)), "subset", "one that the data has graphs of", subset)
-    wanted = {id(graph) for graph in parts[subset]}
-    chosen = [position for position, key in enumerate(graphs) if key in wanted]
-    return ExplainedData(list(graphs.values()), torch.tensor(chosen))
+        return ExplainedData(graphs, has_links=links)
+    ends = torch.tensor([len(dataset) for dataset in datasets]).cumsum(0).tolist()
+    chosen = [
+        torch.arange(end - len(dataset), end)
+        for dataset, end, own in zip(datasets, ends, owners, strict=True)
+        if subset in own
+    ]
+    expect(bool(chosen), "subset", "one that the data has graphs of", subset)
+    return ExplainedData(graphs, torch.cat(chosen), has_links=links)
 
 
-def _as_graphs(given: Any) -> list[Data]:
-    if isinstance(given, HeteroData):
-        raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two datasets are one: the same object, or one and the same single graph."""
+    if one is other:
+        return True
+    if len(one) != 1 or len(other) != 1:
+        return False
+    first, second = seeded_apart(0, lambda: one[0]), seeded_apart(0, lambda: other[0])
+    return first is second or all(_is_equal(first.get(key), second.get(key)) for key in ("x", "edge_index"))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one.cpu(), other.cpu())
+
+
+def _as_dataset(given: Any) -> Any:
+    """Something with a length and graphs at its positions."""
+    _refuse_heterogeneous(given)
     if isinstance(given, Batch):
-        return list(given.to_data_list())
+        return given.to_data_list()
     if isinstance(given, Data):
         return [given]
-    sized = isinstance(given, Iterable) and hasattr(given, "__len__")
-    expect(sized, "data", "a Data, a Batch, or a list or dataset of Data", type(given).__name__)
-    graphs = list(given)
-    fits = len(graphs) > 0 and all(isinstance(graph, Data) for graph in graphs)
+    sized = isinstance(given, Iterable) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    fits = sized and len(given) > 0 and isinstance(seeded_apart(0, lambda: given[0]), Data | HeteroData)
     expect(fits, "data", "a Data, a Batch, or a list or dataset of Data", type(given).__name__)
-    return graphs
+    return given
 
 
 def _loaders(trainer: Trainer) -> Iterator[tuple[str, Any]]:
-    """The loaders that the running call has or makes, by part."""
-    loops: dict[str, Any] = {
-        "train": trainer.fit_loop,
-        "val": trainer.fit_loop.epoch_loop.val_loop if trainer.state.fn == "fit" else trainer.validate_loop,
-        "test": trainer.test_loop,
-    }
-    for part, loop in loops.items():
-        source = loop._data_source
-        if source.instance is not None and source.is_defined():
-            yield part, source.dataloader()
+    """The loaders that the running call has opened, by part; none is asked for again."""
+    stage = trainer.state.fn
+    if stage == TrainerFn.FITTING:
+        yield "train", trainer.train_dataloader
+    if stage in (TrainerFn.FITTING, TrainerFn.VALIDATING):
+        yield "val", trainer.val_dataloaders
+    if stage == TrainerFn.TESTING:
+        yield "test", trainer.test_dataloaders
 
 
-def _of_loader(loader: Any) -> Iterator[Data]:
-    """The graphs behind a loader: its one big graph, its dataset, or its first batch."""
-    if isinstance(loader, Data):
-        yield loader
-    elif isinstance(graph := getattr(loader, "data", None) or getattr(loader, "graph", None), Data):
-        yield graph  # of neighbour loaders, and of loaders of one whole graph
+def _of_loader(loader: Any, seed: int) -> Iterator[Any]:
+    """The datasets of graphs behind a loader: its one big graph, its dataset, or the graphs of its first batch."""
+    whole = getattr(loader, "data", None)
+    whole = getattr(loader, "graph", None) if whole is None else whole
+    if isinstance(loader, Data | HeteroData):
+        yield _as_dataset(loader)
     elif isinstance(loader, list | tuple):
         for one in loader:
-            yield from _of_loader(one)
+            yield from _of_loader(one, seed)
     elif isinstance(loader, dict):
         for one in loader.values():
-            yield from _of_loader(one)
-    elif hasattr(loader, "dataset") and hasattr(loader.dataset, "__len__"):
-        every = (loader.dataset[position] for position in range(len(loader.dataset)))
-        yield from (graph for graph in every if isinstance(graph, Data))
-    elif isinstance(loader, Iterable):
-        for batch in islice(loader, 1):
-            if isinstance(batch, Data):
-                yield from _as_graphs(batch)
+            yield from _of_loader(one, seed)
+    elif isinstance(whole, Data | HeteroData):  # of neighbour loaders, and of loaders of one whole graph
+        yield _as_dataset(_with_links(whole) if hasattr(loader, "edge_label_index") else whole)
+    elif (dataset := _dataset_of(loader)) is not None:
+        if len(dataset) and isinstance(seeded_apart(seed, lambda: dataset[0]), Data | HeteroData):
+            yield dataset
+    elif isinstance(loader, Iterable) and not isinstance(loader, Iterator):  # what an iterator gives is gone
+        batches = seeded_apart(seed, lambda: list(islice(loader, 1)))
+        yield from (_as_dataset(batch) for batch in batches if isinstance(batch, Data | HeteroData))
+
+
+def _with_links(graph: Data) -> Data:
+    """A graph of a loader that draws links: their ends are the loader's, not the graph's own."""
+    graph = copy.copy(graph)
+    graph.edge_label_index = graph.edge_index[:, :0]
+    return graph
+
+
+def _dataset_of(loader: Any) -> Any:
+    """The dataset of a loader, if its items can be read one by one; else None."""
+    dataset = getattr(loader, "dataset", None)
+    return dataset if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else None
+
+
+def _refuse_heterogeneous(graph: Any) -> None:
+    if isinstance(graph, HeteroData):
+        raise UnsupportedModelError(HETEROGENEOUS)
+
+
+def _count_classes(dataset: Any) -> int | None:
+    """How many classes a dataset has, where its graphs are in memory anyway; None elsewhere."""
+    if isinstance(dataset, InMemoryDataset):
+        return int(dataset.num_classes) if count_classes(getattr(dataset[0], "y", None)) is not None else None
+    if not isinstance(dataset, list | tuple) or not all(isinstance(graph, Data) for graph in dataset):
+        return None
+    counts = [count_classes(graph.get("y")) for graph in dataset]
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
 
 
 def _nodes(graph: Data, subset: Subset) -> Tensor | None:

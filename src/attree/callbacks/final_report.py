@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
+from matplotlib.figure import Figure
 
 from attree.attribution import GAtt
-from attree.callbacks.board import Board
-from attree.callbacks.warn_only import warn_only
+from attree.callbacks.pictures import warn_only
+from attree.callbacks.run_folder import flush_logger, is_logger
+from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.console import plain_console
 from attree.evaluation import Evaluation, Evaluator
 from attree.files import replacing
 from attree.metrics_file import write_metrics
-from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.curves import read_curves
 from attree.report.page import write_page
 from attree.report.table import metrics_table
@@ -54,13 +55,11 @@ class FinalReport:
             saved = scores.save(self.folder / "explanations" / "gatt.npz")
             self._written.append(f"GAtt of all targets: {saved}")
 
-    def draw(self, count: int) -> None:
-        """Write figures, with so many targets as case studies; one that cannot be drawn is a warning."""
-        if self.folder is None or count == 0:
+    def write_figures(self, figures: Mapping[str, Figure]) -> None:
+        """Write figures by name; one that cannot be written is a warning."""
+        if self.folder is None or not figures:
             return
         with warn_only("Figures"):
-            figures = draw_case_studies(self.evaluator, count)
-            figures |= draw_score_histograms(self.evaluation)
             for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     figure.savefig(path, dpi=150)
@@ -72,10 +71,8 @@ class FinalReport:
             return
         with warn_only("The page"):
             for logger in loggers:  # what they have not written yet
-                if isinstance(logger, TensorBoardLogger):
-                    logger.experiment.flush()
-                elif isinstance(logger, CSVLogger):
-                    logger.save()
+                if is_logger(logger, "TensorBoardLogger", "CSVLogger"):
+                    flush_logger(logger)
             path = write_page(
                 self.folder / "page.html", self.evaluation, curves=read_curves(self.folder), summary=self._facts()
             )
@@ -88,11 +85,11 @@ class FinalReport:
         own, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
         return facts if own == every else facts | {"shown": f"{own} of {every} targets, those of the first process"}
 
-    def show(self, trainer: Trainer, pl_module: LightningModule, board: Board | None, table: bool) -> None:
+    def show(self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: bool) -> None:
         """Fill the dashboard's page of hyperparameters, print a table if asked for, and say what is where."""
-        if board is not None:
+        if writer is not None:
             with warn_only("TensorBoard's HParams page"):
-                board.write_hyperparameters(pl_module, trainer, self.metrics)
+                writer.write_hyperparameters(pl_module, trainer, self.metrics)
         console = plain_console(soft_wrap=True)
         if table:
             console.print(metrics_table(self.metrics), soft_wrap=False)
@@ -100,6 +97,6 @@ class FinalReport:
             console.print(line)
         if table and self.folder is None:
             console.print("Nothing was saved, as the trainer has no logger: no figures, page or explanations.")
-        curves = [logger.save_dir for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        curves = [logger.save_dir for logger in trainer.loggers if is_logger(logger, "TensorBoardLogger")]
         if curves and table:
             console.print(f"Curves: tensorboard --logdir {curves[0]}")

@@ -1,14 +1,16 @@
-"""The state of all random generators that training draws from, as plain values that a checkpoint can hold."""
+"""The state of all random generators that training draws from: kept in checkpoints, left alone by what reads data."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+
+T = TypeVar("T")
 
 RandomState = dict[str, Any]
 
@@ -63,3 +65,15 @@ def _restore(state: RandomState) -> None:
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = state["python"]
     random.setstate((version, tuple(internal), gauss_next))
+
+
+def seeded_apart(seed: int, read: Callable[[], T]) -> T:
+    """Call something that may draw random numbers: from a seed of its own, and without a trace in anyone's stream."""
+    before = _collect()
+    torch.default_generator.manual_seed(seed)  # the CPU's alone: devices are not woken for this
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        return read()
+    finally:
+        _restore(before)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 
 _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
 """Folders that were numbered here, by the logger that has no version of its own."""
+
+
+def is_logger(logger: Any, *kinds: str) -> bool:
+    """Whether a logger's class, or one that it derives from, has one of these names.
+
+    By name, so that `lightning` and `pytorch_lightning` are alike, and nothing is imported that the user does not have.
+    """
+    return any(base.__name__ in kinds for base in type(logger).__mro__)
+
+
+def flush_logger(logger: Any) -> None:
+    """Have a logger write all that it was given to disk."""
+    logger.save()
+    if is_logger(logger, "TensorBoardLogger"):
+        logger.experiment.flush()
 
 
 def run_folder(trainer: Trainer) -> Path | None:
@@ -24,7 +39,7 @@ def run_folder(trainer: Trainer) -> Path | None:
 
     To be asked in all processes, as the first one's answer goes to all.
     """
-    if not trainer.loggers or isinstance(trainer.loggers[0], DummyLogger):
+    if not trainer.loggers or is_logger(trainer.loggers[0], "DummyLogger"):
         return None
     own = str(_folder_of(trainer.loggers[0], Path(trainer.default_root_dir))) if trainer.is_global_zero else ""
     return Path(trainer.strategy.broadcast(own))
@@ -37,8 +52,8 @@ def stage_folder(trainer: Trainer) -> Path | None:
 
 
 def _folder_of(logger: Logger, root: Path) -> Path:
-    if isinstance(logger, TensorBoardLogger | CSVLogger):
-        return Path(logger.log_dir)
+    if is_logger(logger, "TensorBoardLogger", "CSVLogger"):
+        return Path(str(logger.log_dir))
     experiments = Path(logger.save_dir or root) / str(logger.name or "")
     version = logger.version
     if version is not None and version != "":

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import IO, Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
 
 from attree.data.base import DatasetModule
-from attree.errors import expect, expect_number
+from attree.errors import ArgumentError, expect, expect_number
+from attree.models.attention_net import net_arguments, net_from_arguments
 from attree.models.data_check import check_data
-from attree.models.scalars import TimedSaves, publish
-from attree.models.totals import Totals
 
 Stage = Literal["train", "val", "test"]
+
+
+class Accuracy(MulticlassAccuracy):
+    """The share of examples that are classified correctly; NaN, not 0, where there were none."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count examples, be it none, as a process's share may be."""
+        if target.numel():
+            super().update(preds, target)
+
+    def compute(self) -> Tensor:
+        """The accuracy over the examples of all processes."""
+        accuracy: Tensor = super().compute()
+        seen = sum(int(torch.as_tensor(count).sum()) for count in (self.tp, self.fn))
+        return accuracy if seen else torch.full_like(accuracy, torch.nan)
 
 
 class Classifier(LightningModule):
@@ -48,16 +65,52 @@ class Classifier(LightningModule):
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)
         self.save_hyperparameters(ignore=["net"])
+        if (arguments := net_arguments(net)) is not None:  # so that a checkpoint can be loaded without the network
+            self.hparams["net"] = arguments
         self.net = net
         self.num_classes = num_classes
         self.lr = lr
         self.weight_decay = weight_decay
-        self.train_totals = Totals()
-        self.evaluation_totals = Totals()
-        self.saves = TimedSaves()
+        # Lightning's own mean of logged losses divides by the processes' mean number of examples, rounded down. A loss
+        # that is not a number is one that users must see: it counts as such.
+        self.train_loss, self.val_loss, self.test_loss = (MeanMetric(nan_strategy=math.nan) for _ in range(3))
+        self.val_acc, self.test_acc = (
+            Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
+        )
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Load a trained model; its network is made as the checkpoint says, if it is one of attree's, or is given.
+
+        Args:
+            checkpoint_path: The checkpoint's file.
+            map_location: Where its tensors go, as in `torch.load`.
+            hparams_file: Hyperparameters of a checkpoint that has none of its own.
+            strict: Whether the names of all weights must be those of the model.
+            weights_only: Read nothing but tensors and plain values.
+            kwargs: Arguments of the model, in place of the checkpoint's.
+        """
+        if "net" not in kwargs:
+            kwargs["net"] = _saved_net(checkpoint_path)
+        # The command line leaves the name of a function here that would make the model from a config.
+        kwargs["_instantiator"] = None
+        loaded: Self = super().load_from_checkpoint(
+            checkpoint_path, map_location, hparams_file, strict, weights_only=weights_only, **kwargs
+        )
+        return loaded
 
     def setup(self, stage: str) -> None:
-        """Refuse data of attree's that this model cannot classify, before anything runs."""
+        """Refuse data of attree's that this model cannot classify, before anything runs; begin all metrics anew."""
+        for metric in (self.train_loss, self.val_loss, self.val_acc, self.test_loss, self.test_acc):
+            metric.reset()  # what `validate` and `test` leave are inference tensors, which a fit cannot add to
         data = getattr(self.trainer, "datamodule", None)
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
@@ -68,64 +121,47 @@ class Classifier(LightningModule):
     def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
         """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
 
-    def on_train_epoch_start(self) -> None:
-        self.train_totals.reset()
-
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         logits, y = self.examples(batch, "train")
         loss = F.cross_entropy(logits, y)
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
         if attention_loss is not None:
             loss = loss + attention_loss
-        self.train_totals.add(y.numel() * loss.detach(), y.numel())
+        self.train_loss.update(loss.detach().clone(), y.numel())
+        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=y.numel())
         return loss
 
-    def on_train_batch_end(self, outputs: Any, batch: Data, batch_idx: int) -> None:
-        # Now, so that callbacks find it when the epoch ends: their hooks come before this module's.
-        if self.trainer.is_last_batch:
-            self._publish_train_loss()
-
-    def on_train_epoch_end(self) -> None:
-        if self.train_totals.batches and not self.trainer.is_last_batch:  # the fit stops within an epoch
-            self._publish_train_loss()
-        self.saves.save(self.trainer)
-
-    def _publish_train_loss(self) -> None:
-        loss, _ = self.train_totals.means(self)
-        publish(self.trainer, {"train/loss": loss})
-
-    def on_validation_epoch_start(self) -> None:
-        self.evaluation_totals.reset()
-
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluation_step(batch, "val")
-
-    def on_validation_epoch_end(self) -> None:
-        self._log_evaluation("val")
-
-    def on_test_epoch_start(self) -> None:
-        self.evaluation_totals.reset()
+        logits, y = self.examples(batch, "val")
+        self._update(self.val_loss, self.val_acc, logits, y)
+        self.log("val/loss", self.val_loss, batch_size=y.numel())
+        self.log("val/acc", self.val_acc, batch_size=y.numel(), prog_bar=True)
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
-        self._evaluation_step(batch, "test")
+        logits, y = self.examples(batch, "test")
+        self._update(self.test_loss, self.test_acc, logits, y)
+        self.log("test/loss", self.test_loss, batch_size=y.numel())
+        self.log("test/acc", self.test_acc, batch_size=y.numel())
 
-    def on_test_epoch_end(self) -> None:
-        self._log_evaluation("test")
-
-    def _evaluation_step(self, batch: Data, stage: Stage) -> None:
-        logits, y = self.examples(batch, stage)
-        correct = (logits.argmax(dim=-1) == y).sum()
-        self.evaluation_totals.add(F.cross_entropy(logits, y, reduction="sum"), y.numel(), correct)
-
-    def _log_evaluation(self, stage: Stage) -> None:
-        loss, accuracy = self.evaluation_totals.means(self)
-        values = {f"{stage}/loss": loss, f"{stage}/acc": accuracy}
-        if self.trainer.state.fn != TrainerFn.FITTING:
-            # `validate` and `test` return and print what is logged; it is the same in all processes.
-            self.log_dict(values, sync_dist=True)
-        elif not self.trainer.sanity_checking:
-            publish(self.trainer, values, in_bar={f"{stage}/acc"})
+    @staticmethod
+    def _update(loss: MeanMetric, accuracy: MulticlassAccuracy, logits: Tensor, y: Tensor) -> None:
+        loss.update(F.cross_entropy(logits, y, reduction="none"))
+        accuracy.update(logits.argmax(dim=-1), y)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         # `foreach` is PyTorch's default on GPUs; on CPUs it gives the same numbers in fewer calls.
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)
+
+
+def _saved_net(checkpoint_path: Any) -> nn.Module:
+    """The untrained network that a checkpoint's model was made with."""
+    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
+    if hasattr(checkpoint_path, "seek"):
+        checkpoint_path.seek(0)
+    arguments = checkpoint.get("hyper_parameters", {}).get("net")
+    if arguments is None:
+        raise ArgumentError(
+            "Expected argument `net` to be the network, made as for training, as the checkpoint does not say how: it "
+            "does of attree's own networks only, but got None."
+        )
+    return net_from_arguments(arguments)

@@ -53,6 +53,7 @@ def _is_one_hot(labels: Tensor, columns: int) -> bool:
 def count_classes(labels: Any) -> int | None:
     """One more than the highest label; None where labels are no classes, or there are none.
 
+    >>> import torch
     >>> count_classes(torch.tensor([0, 2, 1])), count_classes(torch.tensor([0.5])), count_classes(None)
     (3, None, None)
     """

@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Table
 
 from attree.attribution import METHODS, method_label
-from attree.callbacks.board import accuracy_names, write_board_figures
+from attree.callbacks.tensorboard import accuracy_names, write_figures_run
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
 from attree.files import replacing, write_text
 from attree.report.pareto_figure import pareto_figure
@@ -80,7 +80,7 @@ def summarise(plan: Plan, folder: Path) -> Summary | None:
         written.append(own / f"{name}.png")
     if figures:
         named = {f"sweep/{name}": figure for name, figure in figures.items()}
-        write_board_figures(own / BOARD_FOLDER, named, step=results[RUN].nunique())
+        write_figures_run(own / BOARD_FOLDER, named, step=results[RUN].nunique())
     return Summary(results, metrics, csv, written)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -16,6 +15,8 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from attree.callbacks._private import add_summary
+from attree.callbacks.run_folder import is_logger
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
@@ -27,7 +28,7 @@ TICKED = frozenset({"weight_decay", "dropout", "attention_dropout", "lr", "heads
 """What regularises or is varied most: the five that the HParams page shows before anything is clicked."""
 
 
-class Board:
+class TensorBoardWriter:
     """Writes to the TensorBoard logger of a trainer, in the process that owns it."""
 
     def __init__(self, writer: SummaryWriter, name: str = PREFIX) -> None:
@@ -35,9 +36,9 @@ class Board:
         self.name = name
 
     @classmethod
-    def of(cls, trainer: Trainer, name: str = PREFIX) -> Board | None:
-        """The board of a trainer; None without a TensorBoard logger and in all processes but the first."""
-        loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+    def of(cls, trainer: Trainer, name: str = PREFIX) -> TensorBoardWriter | None:
+        """The writer of a trainer; None without a TensorBoard logger and in all processes but the first."""
+        loggers: list[Any] = [logger for logger in trainer.loggers if is_logger(logger, "TensorBoardLogger")]
         return cls(loggers[0].experiment, name) if loggers and trainer.is_global_zero else None
 
     def write_layout(self, evaluator: Evaluator, metrics: Iterable[str]) -> None:
@@ -89,7 +90,7 @@ class Board:
         experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0))
         _put_first(experiment, TICKED)
         for summary in (experiment, begun, ended):
-            self.writer._get_file_writer().add_summary(summary)
+            add_summary(self.writer, summary)
         self.writer.flush()
 
 
@@ -105,7 +106,7 @@ def _put_first(experiment: Summary, names: Collection[str]) -> None:
     value.metadata.plugin_data.content = content.SerializeToString()
 
 
-def write_board_figures(folder: Path, figures: Mapping[str, Figure], step: int) -> None:
+def write_figures_run(folder: Path, figures: Mapping[str, Figure], step: int) -> None:
     """Pictures by name as a TensorBoard run of their own, in place of those that the folder had."""
     former = list(folder.glob("events.out.tfevents.*"))
     with SummaryWriter(str(folder)) as writer:
@@ -139,6 +140,10 @@ def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, A
     values = {
         name: getattr(value, "p", None) if isinstance(value, nn.Module) else value for name, value in values.items()
     }
+    values = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    for optimizer in trainer.optimizers[:1]:  # what is really used, whoever chose it
+        values |= {name: optimizer.defaults[name] for name in ("lr", "weight_decay") if name in optimizer.defaults}
+        values["optimizer"] = type(optimizer).__name__
     values = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     values["dataset"] = getattr(data, "name", type(data).__name__)
     values["seed"] = int(os.environ.get("PL_GLOBAL_SEED", -1))

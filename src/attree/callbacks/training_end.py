@@ -1,19 +1,40 @@
-"""Are these the weights that were measured, and are they numbers? Averaging exchanges them, divergence ruins them."""
+"""What a run ends with: callbacks in an order that does not matter, and the weights that were measured or not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from attree.callbacks.order import exchange_callbacks
+from attree.callbacks._private import exchange_callbacks
 from attree.evaluation import Evaluation
 
 Weights = dict[str, Tensor]
 """A copy of all tensors of a network, by name."""
+
+
+class AfterTraining(Callback):
+    """Calls a function when training has ended and all callbacks before this one have done what they do then."""
+
+    def __init__(self, action: Callable[[Trainer, LightningModule], None]) -> None:
+        self.action = action
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.action(trainer, pl_module)
+
+
+def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
+    """Put one callback before and one behind all others of a trainer.
+
+    Lightning's `WeightAveraging` validates averaged weights and takes them back in `on_validation_epoch_end`: to
+    measure what was validated, one must come before it. It, and `StochasticWeightAveraging`, leave averaged weights in
+    the network in `on_train_end`: to measure what a run ends with, one must come after them.
+    """
+    others = [one for one in exchange_callbacks(trainer, []) if one is not first and one is not last]
+    exchange_callbacks(trainer, [first, *others, last])
 
 
 def copy_weights(state: Mapping[str, Any]) -> Weights:
@@ -44,18 +65,3 @@ def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:
 def any_process(trainer: Trainer, decision: bool) -> bool:
     """Whether some process decides so. To be asked in all processes, which must act alike."""
     return trainer.strategy.reduce_boolean_decision(decision, all=False)
-
-
-def validate_again(trainer: Trainer, callback: Callback) -> None:
-    """Run a fit's validation once more, with the weights as they are now and this callback alone.
-
-    Other callbacks have been told that training has ended, and a progress bar or an early stopping has no use for
-    another validation.
-    """
-    callbacks = exchange_callbacks(trainer, [callback])
-    trainer.validating = True
-    try:
-        trainer.fit_loop.epoch_loop.val_loop.run()
-    finally:
-        trainer.training = True
-        exchange_callbacks(trainer, callbacks)

@@ -1,0 +1,62 @@
+"""Everything of Lightning and TensorBoard that is used here and not promised by them; tests fail where it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch.utils.tensorboard import SummaryWriter
+
+
+def log_step(trainer: Trainer) -> int:
+    """The step that Lightning logs an epoch's own scalars under: batches after which an optimiser stepped, from 0.
+
+    It is not `global_step`, which counts steps of every optimiser.
+    """
+    stepped = trainer.fit_loop.epoch_loop._batches_that_stepped
+    return max(stepped if trainer.validating else stepped - 1, 0)
+
+
+def validate_again(trainer: Trainer, callback: Callback) -> None:
+    """Run a fit's validation once more, with the weights as they are now, this callback alone, at the last step.
+
+    Other callbacks have been told that training has ended, and a progress bar or an early stopping has no use for
+    another validation.
+    """
+    callbacks, loop = exchange_callbacks(trainer, [callback]), trainer.fit_loop.epoch_loop
+    trainer.validating = True
+    loop._batches_that_stepped -= 1
+    try:
+        loop.val_loop.run()
+    finally:
+        loop._batches_that_stepped += 1
+        trainer.training = True
+        exchange_callbacks(trainer, callbacks)
+
+
+def log_after_training(trainer: Trainer, metrics: Mapping[str, float]) -> None:
+    """Log metrics when training has ended, where `LightningModule.log` raises; they are the same in all processes.
+
+    They go where it would put them: to the loggers, at the last epoch's step, and to `trainer.callback_metrics` and
+    `trainer.logged_metrics`, which would tell of earlier weights otherwise.
+    """
+    values = {name: torch.tensor(value) for name, value in metrics.items()}
+    trainer.callback_metrics.update(values)
+    trainer.logged_metrics.update(values)
+    epoch = max(trainer.current_epoch - 1, 0)  # it counts the epochs that are over
+    for logger in trainer.loggers:
+        logger.log_metrics({**metrics, "epoch": epoch}, log_step(trainer))
+        logger.save()
+
+
+def exchange_callbacks(trainer: Any, callbacks: list[Callback]) -> list[Callback]:
+    """Give a trainer other callbacks and return those it had, an attribute that Lightning sets but does not declare."""
+    former, trainer.callbacks = trainer.callbacks, callbacks
+    return former
+
+
+def add_summary(writer: SummaryWriter, summary: Any) -> None:
+    """Write a summary as it is to TensorBoard's event file."""
+    writer._get_file_writer().add_summary(summary)

@@ -1,0 +1,246 @@
+"""What is explained of a LightningModule: the network in it that predicts, its targets, and how they are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from attree.attention.softmax_hook import attention_convs
+from attree.attribution import AttributionMethod
+from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
+from attree.data import GroundTruth
+from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
+from attree.evaluation import Evaluator
+from attree.evaluation.shard import Shard
+from attree.evaluation.target_labels import TargetLabels
+from attree.evaluation.targets import choose_targets
+from attree.faithfulness import Protocol
+from attree.models import Classifier
+from attree.subject import Head, Subject
+from attree.subject.binding import Call
+from attree.subject.labels import check_labels
+from attree.subject.readout import READOUTS, Readout
+
+NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
+"""Attributes of a module that are tried after the module itself."""
+
+
+@dataclass(frozen=True)
+class ExplainSettings:
+    """What a callback evaluates.
+
+    Attributes:
+        methods: Attribution methods.
+        protocols: Reduction protocols.
+        num_targets: How many targets to choose.
+        ground_truth: Measure against ground truth where the data has some.
+        random_draws: Draws that the statistics of random methods are averaged over.
+        seed: Seed of the choice of targets and of methods that draw.
+        subset: Which nodes or graphs are chosen from.
+        data: What is explained, if not the trainer's own data.
+        truth: True edges of nodes, if not the data module's own.
+        network: Where the network is inside the module; None looks for it.
+        call: How the module is called instead.
+        head: What the outputs mean.
+        readout: Graph-level: how nodes become a graph; None takes the module's own.
+    """
+
+    methods: tuple[AttributionMethod, ...]
+    protocols: tuple[str | Protocol, ...]
+    num_targets: int = 100
+    ground_truth: bool = True
+    random_draws: int = 1
+    seed: int = 0
+    subset: Subset = "all"
+    data: Any = None
+    truth: GroundTruth | None = None
+    network: str | None = None
+    call: Call | None = None
+    head: Head = field(default_factory=Head)
+    readout: Readout | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a callback explains in one call of a trainer.
+
+    Attributes:
+        evaluator: Evaluates the targets.
+        drawn: The targets as the data calls them: node ids, or positions of graphs.
+    """
+
+    evaluator: Evaluator
+    drawn: Drawn
+
+    def try_out(self, settings: ExplainSettings) -> None:
+        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
+        subject, targets = self.evaluator.subject, self.evaluator.targets[:1]
+        Evaluator(subject, targets, settings.methods, settings.protocols, random_draws=1, warn=False).evaluate()
+
+
+def explain_module(
+    module: LightningModule,
+    data: ExplainedData,
+    settings: ExplainSettings,
+    before: Drawn | None = None,
+    shard: Shard | None = None,
+) -> Explained:
+    """Set up the evaluation of a module on data.
+
+    Args:
+        module: The module, on its device.
+        data: What it is explained on.
+        settings: What to evaluate.
+        before: Targets that were drawn before, which are kept if they were drawn from the same data.
+        shard: This process's share of the targets.
+    """
+    drawn = data.draw(settings.num_targets, settings.seed, settings.subset, before)
+    graph = data.on(drawn.targets.tolist(), module.device)
+    head = settings.head
+    if isinstance(module, Classifier) and head == Head():
+        head = Head("multiclass_classification", "raw")  # known, so outputs of an untrained network need not tell
+    subject = find_subject(
+        module,
+        graph,
+        network=settings.network,
+        call=settings.call,
+        head=head,
+        readout=settings.readout,
+        num_classes=data.count_classes(),
+        has_links=data.has_links,
+    )
+    chosen = drawn.targets
+    if not data.is_one_graph:
+        chosen = torch.arange(drawn.targets.numel())
+        if subject.level != "graph":  # nodes of many graphs are explained
+            chosen = choose_targets(settings.num_targets, subject.graph.num_nodes, settings.seed)
+    elif subject.level == "graph":
+        chosen = torch.zeros(1, dtype=torch.int64)
+    truth = settings.truth if settings.truth is not None else data.truth
+    ids = None if data.is_one_graph else drawn.targets
+    labels = TargetLabels.of(graph, subject, data.class_names, data.node_types, ids, data.name)
+    evaluator = Evaluator(
+        subject,
+        chosen,
+        settings.methods,
+        settings.protocols,
+        truth if settings.ground_truth else None,
+        random_draws=settings.random_draws,
+        seed=settings.seed,
+        labels=labels,
+        shard=shard,
+    )
+    return Explained(evaluator, drawn)
+
+
+def find_subject(
+    module: nn.Module,
+    data: Data,
+    *,
+    network: str | None = None,
+    call: Call | None = None,
+    head: Head | None = None,
+    readout: Readout | None = None,
+    num_classes: int | None = None,
+    has_links: bool = False,
+) -> Subject:
+    """The subject of the first network in a module whose outputs fit the data.
+
+    What is explained is what predicts: the outputs have one row per node or graph, and as many columns as the labels
+    need. A network that was named, or a call that was given, is taken at the user's word; but labels that are no
+    classes are refused there too, by the rule of `attree.evaluate`.
+
+    Args:
+        module: The LightningModule.
+        data: The graph or batch that it is explained on.
+        network: Where the network is, such as `model.backbone`; None looks for it.
+        call: How the module is called instead.
+        head: What the outputs mean; None leaves it to them.
+        readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, or reads
+            it from the model.
+        num_classes: Number of classes; None where it is not known.
+        has_links: Whether the data asks for links.
+
+    Raises:
+        ArgumentError: Nothing fits; the message says what was tried.
+    """
+    head = Head() if head is None else head
+    own = getattr(module, "readout", None)
+    chosen = next((known for known in READOUTS if known == own), None) if readout is None else readout
+    if call is not None:
+        return _checked(Subject.of_data(module, data, call=call, readout=chosen, head=head), data, head)
+    if network is not None:
+        return _checked(Subject.of_data(_named(module, network), data, readout=chosen, head=head), data, head)
+    _expect_labels(module, data, head, num_classes, has_links)
+    tried = []
+    for name, candidate in _candidates(module):
+        try:
+            attention_convs(candidate)
+            subject = Subject.of_data(candidate, data, readout=chosen, head=head)
+            reason = _misfit(subject, data.get("y"), num_classes)
+        except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+        if reason is None:
+            return _checked(subject, data, head)
+        tried.append(f"{name}: {reason}")
+    raise ArgumentError(
+        f"Expected {type(module).__name__} to have a network whose outputs fit the data's labels (or arguments "
+        f"`network` or `call` of ExplainCallback to say what predicts), but tried {'; '.join(tried) or 'nothing'}."
+    )
+
+
+def _checked(subject: Subject, data: Data, head: Head) -> Subject:
+    check_labels(data.get("y"), subject.output, head)
+    return subject
+
+
+def _expect_labels(module: nn.Module, data: Data, head: Head, num_classes: int | None, has_links: bool) -> None:
+    """Outputs that no label stands beside may be anything: an encoder's embeddings, scores of links."""
+    if head.mode is not None or num_classes is not None or isinstance(data.get("y"), Tensor):
+        return
+    links = " They ask for links (`edge_label_index`), whose predictions are not explained." if has_links else ""
+    raise ArgumentError(
+        f"Expected the data of {type(module).__name__} to have labels `y`, or arguments `network`, `call` or `mode` of "
+        f"ExplainCallback to say what predicts classes of nodes or graphs, but got data without labels.{links}"
+    )
+
+
+def _candidates(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    # By name: `pytorch_lightning` has a LightningModule of its own.
+    if getattr(type(module).forward, "__qualname__", "") not in ("LightningModule.forward", "_forward_unimplemented"):
+        yield "the module itself", module
+    for name in NAMES:
+        if isinstance(candidate := getattr(module, name, None), nn.Module):
+            yield f"`{name}`", candidate
+
+
+def _named(module: nn.Module, path: str) -> nn.Module:
+    try:
+        found = attrgetter(path)(module)
+    except AttributeError as error:
+        raise ArgumentError(
+            f"Expected argument `network` to name a part of {type(module).__name__}, but {error}."
+        ) from error
+    if not isinstance(found, nn.Module):
+        raise ArgumentError(f"Expected argument `network` to name a module, but {path!r} is {type(found).__name__}.")
+    return found
+
+
+def _misfit(subject: Subject, labels: Any, num_classes: int | None) -> str | None:
+    """Why a network's outputs are no predictions of the data's labels; None if they may be."""
+    output, head = subject.output, subject.head
+    rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
+    if subject.level == "node" and rows != subject.graph.num_nodes:
+        raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")
+    if isinstance(labels, Tensor) and labels.dim() >= 1 and labels.shape[0] != rows:
+        return f"{rows} rows of outputs for {labels.shape[0]} labels"
+    if head.mode == "multiclass_classification" and num_classes is not None and columns != num_classes:
+        return f"{columns} columns of outputs for {num_classes} classes"
+    return None
