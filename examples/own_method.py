@@ -1,0 +1,46 @@
+"""Compare an attribution method of one's own with GAtt: `python examples/own_method.py`.
+
+A method is a class with a name and `attribute`, which scores the edges around each target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT
+
+import attree
+from attree.attention import Attention
+from attree.attribution import Attribution, AttributionMethod, GAtt
+from attree.evaluation import Evaluation
+from attree.subject import Subject
+from attree.subject.subject import Targets
+
+
+class NeighboursOnly(AttributionMethod):
+    """GAtt of the edges between nodes alone: self-loops, which say what a node keeps of itself, score 0."""
+
+    name = "neighbours_only"
+    label = "GAtt, no loops"
+
+    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+        """Score as GAtt does, then set the scores of self-loops to 0."""
+        found = GAtt().attribute(subject, targets)
+        source, destination = found.graph.edge_index[:, found.edges]
+        return replace(found, method=self.name, scores=found.scores * (source != destination))
+
+
+def main() -> Evaluation:
+    """Evaluate both on an untrained model, and print the table."""
+    torch.manual_seed(0)
+    graph = Data(x=torch.randn(100, 8), edge_index=torch.randint(0, 100, (2, 400)))
+    model = GAT(8, 16, num_layers=2, out_channels=3)
+    result = attree.evaluate(model, graph, num_targets=20, methods=["gatt", NeighboursOnly(), "random"])
+    print(result)
+    return result
+
+
+if __name__ == "__main__":
+    main()
