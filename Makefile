@@ -24,6 +24,7 @@ test: install
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
 
 docs: install

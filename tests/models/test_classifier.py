@@ -248,7 +248,7 @@ def test_labels_out_of_range_are_refused_where_they_are_used(label: int, tmp_pat
 def test_foreign_loaders_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
     graph = small_infection().graph
     del graph["val_mask"]
-    loader = DataLoader([graph], batch_size=1, collate_fn=lambda graphs: graphs[0])
+    loader: DataLoader[Data] = DataLoader([graph], batch_size=1, collate_fn=lambda graphs: graphs[0])
     with pytest.raises(ArgumentError, match="`data` to be of nodes, with a `val_mask`"):
         make_trainer(tmp_path, 1).fit(NodeClassifier(GAT(2, 4)), loader, loader)
     with pytest.raises(ArgumentError, match="`data` to be of graphs, in batches, but got 'Data'"):
