@@ -37,13 +37,7 @@ class GraphNet(nn.Module):
         return self.head(torch.cat([global_mean_pool(x, batch, size), global_max_pool(x, batch, size)], dim=-1))
 
 
-<<<<<<< HEAD
-def masked(net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: Protocol, patch: pytest.MonkeyPatch):
-=======
-def masked(
-    net: GraphNet, x: Tensor, edge: int, graph: LoopedGraph, protocol: Protocol, patch: pytest.MonkeyPatch
-) -> Any:
->>>>>>> 36cbcb9 (Types of the tests are checked too)
+def masked(net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: Protocol, patch: pytest.MonkeyPatch) -> Any:
     """All class scores after one edge is reduced; both layers list edges as the looped graph does."""
 
     def reduced(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
