@@ -16,7 +16,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.faithfulness.copies.reducer import CopiesReducer, NotLocalError
+from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer, NotLocalError
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.protocol import Protocol, resolve_protocol
@@ -25,6 +25,9 @@ from attree.faithfulness.whole import WholeReducer
 from attree.memory import REDUCTION_MEMORY
 from attree.ragged import Rows
 from attree.subject import Head, Subject
+
+TRIED = 8
+"""Targets that copies are tried out on before it is said that they serve a model."""
 
 SECONDS = 2.0
 """One pass a reduced edge is announced with its time from here on."""
@@ -78,7 +81,7 @@ class Reducer:
         self._left = list(engines)
         self._reasons: list[str] = []
         self._engine: Engine | None = None
-        self._has_said = False
+        self.has_said = False
 
     @property
     def engine(self) -> Engine:
@@ -104,15 +107,15 @@ class Reducer:
             reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         self._reasons.append(f"{self._left[0].way} cannot serve it, because {reason}")
         self._left.pop(0)
-        self._engine, self._has_said = None, False
+        self._engine, self.has_said = None, False
 
-    def say(self, seconds: float, pairs: Pairs | None = None) -> None:
-        """Say once which slower engine serves the model, why, and how long it may take if that depends on the pairs."""
-        if not self._reasons or self._has_said or (pairs is None and self._left[0] is WholeReducer):
+    def say(self, seconds: float, pairs: Pairs) -> None:
+        """Say once which slower engine serves the model, why, and how long it may take."""
+        if not self._reasons or self.has_said:
             return
-        self._has_said = True
+        self.has_said = True
         long = ""
-        if self._left[0] is WholeReducer and pairs is not None:
+        if self._left[0] is WholeReducer:
             passes = pairs.edges.unique().numel()
             if passes * seconds > SECONDS:
                 long = f" ({passes} passes, about {_time(passes * seconds)} for each protocol)"
@@ -134,7 +137,6 @@ class RecordedPass:
         self._reducer = reducer
         self._pass, self._seconds = self._record()
         self.attention: Attention = self._pass.attention
-        reducer.say(self._seconds)
 
     @property
     def engine(self) -> Engine:
@@ -166,8 +168,10 @@ class RecordedPass:
     def _by_some_engine(self, pairs: Pairs, work: typing.Callable[[Any], Any]) -> Any:
         pairs.check(self._reducer.subject.graph)
         while True:
-            self._reducer.say(self._seconds, pairs)
             try:
+                if not self._reducer.has_said and isinstance(self._pass, CopiesPass):
+                    self._pass.check(pairs.targets[:TRIED])
+                self._reducer.say(self._seconds, pairs)
                 return work(self._pass)
             except ArgumentError:
                 raise

@@ -44,6 +44,12 @@ class DataConvention:
     data: Data
     call: Call | None = None
 
+    def without(self, name: str) -> DataConvention:
+        """The same graph without one of its attributes."""
+        data = copy.copy(self.data)
+        del data[name]
+        return DataConvention(data, self.call)
+
     def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
         """The model's output on the graph with these tensors."""
         data = copy.copy(self.data)

@@ -163,6 +163,7 @@ def check_output(output: Any) -> None:
     if not isinstance(output, Tensor) or output.dim() not in (1, 2) or not output.is_floating_point():
         got = f"a tensor of shape {tuple(output.shape)} and {output.dtype}" if isinstance(output, Tensor) else None
         raise UnsupportedModelError(
-            "Expected the model to return one row of logits per node (or per graph), [rows, classes] or [rows], "
-            f"but got {got or type(output).__name__}."
+            "Expected the model to return one row of logits per node (or per graph), [rows, classes] or [rows], but "
+            f"got {got or type(output).__name__}. (`call=`, a function of the model and the data, can return one of "
+            "several tensors.)"
         )

@@ -23,6 +23,9 @@ from attree.subject.arguments import Kind, argument_kinds
 class Convention(Protocol):
     """How a model is called that does not take its arguments one by one."""
 
+    def without(self, name: str) -> Convention:
+        """The same without an argument."""
+
     def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
         """Call the model with arguments by name."""
 
@@ -173,6 +176,19 @@ class ModelCall:
     def with_argument(self, name: str, value: Any) -> ModelCall:
         """The same call with one more argument, passed by name."""
         return replace(self, values=(*self.values, value), names=(*self.names, name))
+
+    def without(self, position: int) -> ModelCall:
+        """The same call without one of the arguments, of a model that is given all that the data has."""
+        assert self.convention is not None
+        kept = [number for number in range(len(self.values)) if number != position]
+        return replace(
+            self,
+            values=tuple(self.values[number] for number in kept),
+            names=tuple(self.names[number] for number in kept),
+            edges_at=kept.index(self.edges_at),
+            features_at=None if self.features_at is None else kept.index(self.features_at),
+            convention=self.convention.without(self.names[position]),
+        )
 
     def telling_graphs_by(self, batch: Tensor) -> ModelCall:
         """The same call, with an argument known to hold the graph of each node."""

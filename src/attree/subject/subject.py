@@ -14,6 +14,7 @@ from attree.attention.capture import Attention, capture_run
 from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.subject.arguments import Kind
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
 from attree.subject.level import OutputLevel, find_level
@@ -202,12 +203,35 @@ class Subject:
     @cached_property
     def outputs(self) -> OutputLevel:
         """What the rows of the output are those of."""
+        self._drop_unread_ids()
         found = find_level(self.call, self._returned, self._asked_level)
         if found.batch is not None and self.call.batch is None:
             self._call = self.call.telling_graphs_by(found.batch)
             if self._call.batch is None:
                 self._take_batch(found.batch)
         return found
+
+    def _drop_unread_ids(self) -> None:
+        """Leave node ids out that a model finds in its data and does not read: they could not be cut to a part."""
+        position = 0
+        while self.call.convention is not None and position < len(self.call.values):
+            if self.call.kinds[position] is Kind.IDS:
+                without = self.call.without(position)
+                if self._returns_the_same(without):
+                    self._call = without
+                    continue
+            position += 1
+
+    def _returns_the_same(self, call: ModelCall) -> bool:
+        """Whether another call returns what this one does."""
+        try:
+            with eval_mode(call.model), torch.no_grad():
+                again = call.run()
+        except Exception:
+            return False
+        output = self._returned
+        same = isinstance(again, Tensor) and isinstance(output, Tensor) and again.shape == output.shape
+        return same and torch.allclose(again, output, equal_nan=True)
 
     def _take_batch(self, batch: Tensor) -> None:
         """Pass `batch` to a model that can take it and was given none, if that changes nothing.
@@ -219,9 +243,7 @@ class Subject:
         if call.convention is not None or not free or "size" in free[0]:
             return
         told = call.with_argument(free[0], batch)
-        with eval_mode(call.model), torch.no_grad():
-            again = told.run()
-        if isinstance(again, Tensor) and again.shape == self.output.shape and torch.allclose(again, self.output):
+        if self._returns_the_same(told):
             self._call = told
 
     @property

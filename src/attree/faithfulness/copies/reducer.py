@@ -19,7 +19,7 @@ from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect_memory
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import PROTOCOLS, Protocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.memory import REDUCTION_MEMORY, chunk_bounds
@@ -127,6 +127,16 @@ class CopiesPass:
         """
         outputs = [output for _, _, output in self._outputs(targets, owner, sets, protocol)]
         return torch.cat([self._output[:0], *(output.to(self._output.dtype) for output in outputs)])
+
+    def check(self, targets: Tensor) -> None:
+        """Raise unless the model computes the outputs of some targets from copies of their parts.
+
+        Raises:
+            NotLocalError: It does not; the message says why.
+        """
+        with reduced_run(self._subject.model, PROTOCOLS["weight"]) as run:
+            for begin, end, subgraphs in self._subgraphs(targets):
+                self._check(run, subgraphs, self._cost(subgraphs), targets[begin:end])
 
     def _outputs(
         self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol
