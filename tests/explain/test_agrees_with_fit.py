@@ -19,7 +19,6 @@ from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
 from attree.evaluation.targets import choose_targets
-from attree.faithfulness import DEFAULT_PROTOCOLS
 from attree.metrics_file import read_metrics
 from helpers.cli import command, fit
 from helpers.small_fits import curves
@@ -28,7 +27,7 @@ DIGITS = 2e-7
 """What Lightning and TensorBoard keep of a logged number: float32."""
 
 NUM_GRAPHS, NUM_TARGETS = 40, 6
-EXPLAINED = (f"--explain.num_targets={NUM_TARGETS}", f"--explain.protocols={','.join(DEFAULT_PROTOCOLS)}")
+EXPLAINED = (f"--explain.num_targets={NUM_TARGETS}",)
 
 
 class Rings(GraphDataModule):
@@ -102,7 +101,7 @@ def test_fit_and_explain_say_the_same_of_the_same_targets(
     run: Path = request.getfixturevalue(level)
     fitted = read_metrics(run / "metrics.json")
     found = explain(run, tmp_path, f"--targets=random:{NUM_TARGETS}")
-    assert {name.split("/")[2] for name in faithfulness(fitted)} == {"weight", "removal"}
+    assert {name.split("/")[2] for name in faithfulness(fitted)} == {"weight", "removal"}  # the defaults
     assert faithfulness(found).keys() == faithfulness(fitted).keys()
     for name, value in faithfulness(fitted).items():
         assert found[name] == pytest.approx(value, abs=DIGITS, nan_ok=True), name
