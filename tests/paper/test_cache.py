@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +11,7 @@ import pytest
 
 from attree.paper import fingerprint
 from attree.paper.cache import Cache
+from attree.paper.cells import Faithfulness
 
 KEY = {"kind": "faithfulness", "cell": {"seed": 0, "protocols": ("weight",)}, "code": "abc"}
 
@@ -51,26 +56,59 @@ def test_arrays_come_back_or_not_at_all(tmp_path: Path) -> None:
     assert cache.get_arrays(KEY) is None
 
 
-def test_code_is_known_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path)
-
-    def hash_of(text: str) -> str:
-        (tmp_path / "models").mkdir(exist_ok=True)
-        (tmp_path / "models" / "net.py").write_text(text)
-        fingerprint.code_hash.cache_clear()
-        return fingerprint.code_hash(("models", "absent.py"))
-
-    try:
-        plain = hash_of("lr = 0.01\n")
-        assert hash_of('"""Rates."""\n# faster\nlr  =  0.01\n"""The rate."""\n') == plain
-        assert hash_of("lr = 0.02\n") != plain
-    finally:
-        fingerprint.code_hash.cache_clear()
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the package whose files may be changed."""
+    copy = Path(shutil.copytree(fingerprint.PACKAGE, tmp_path / "attree", ignore=shutil.ignore_patterns("static")))
+    monkeypatch.setattr(fingerprint, "PACKAGE", copy)
+    yield copy
+    fingerprint.code_hash.cache_clear()
 
 
-def test_every_part_of_the_code_that_is_named_exists() -> None:
-    for part in fingerprint.EVALUATION_CODE:
-        assert (fingerprint.PACKAGE / part).exists(), part
+def hashes() -> tuple[str, str]:
+    """Of training, and of a cell."""
+    fingerprint.code_hash.cache_clear()
+    return fingerprint.code_hash("attree.paper.training"), fingerprint.code_hash(Faithfulness.__module__)
+
+
+def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> None:
+    """Of both hashes, those change that depend on the file: found by name, whichever room it is in."""
+    before = hashes()
+    for name, training, cell in (
+        ("precision.py", True, True),
+        ("files.py", True, True),
+        ("edges.py", True, True),
+        ("ragged.py", True, True),
+        ("data/loading/splits.py", True, True),
+        ("paper/training.py", True, True),
+        ("faithfulness/exact/algebra/gat.py", None, True),
+        ("metrics/functional/kendall.py", False, True),
+        ("paper/cells/bootstrap.py", False, True),
+        ("report/page/write.py", False, False),
+        ("report/table.py", False, False),
+        ("cli/command.py", False, False),
+        ("callbacks/explain.py", False, False),
+        ("paper/tables/figures.py", False, False),
+    ):
+        (file,) = [path for path in package.rglob(Path(name).name) if str(path).endswith(f"/{name}")]
+        original = file.read_text()
+        file.write_text(original + '\n# A comment.\n"""A text."""\n')
+        assert hashes() == before, name
+        file.write_text(original + "\nANOTHER = 1\n")
+        after = hashes()
+        assert training is None or (after[0] != before[0]) == training, name
+        assert (after[1] != before[1]) == cell, name
+        file.write_text(original)
+    assert hashes() == before
+
+
+def test_what_is_imported_is_what_python_imports() -> None:
+    """Whatever is in memory after a fresh process has imported a module is among what its hash covers."""
+    for module in ("attree.paper.training", Faithfulness.__module__):
+        code = f"import sys, {module}\nprint(*(name for name in sys.modules if name.split('.')[0] == 'attree'))"
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+        loaded = {name for name in done.stdout.split() if name.split(".")[1:2] != ["report"]}
+        assert loaded <= fingerprint.imported_modules(module)
 
 
 def test_data_is_known_by_its_files(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -12,47 +12,79 @@ from pathlib import Path
 import attree
 
 PACKAGE = Path(attree.__file__).parent
+PACKAGE_NAME = attree.__name__
 
-TRAINING_CODE = (
-    "errors.py",
-    "data",
-    "models",
-    "paper/net.py",
-    "paper/recipes.py",
-    "paper/supergat.py",
-    "paper/training.py",
-)
-"""Files and folders of the package that decide what weights a network gets."""
-
-EVALUATION_CODE = (
-    *TRAINING_CODE,
-    *("edges.py", "ragged.py", "memory.py", "attention", "subject", "attribution", "faithfulness", "metrics"),
-    *("evaluation", "paper/cells"),
-)
-"""Files and folders of the package that decide what is measured of it."""
+NUMBERLESS = ("report",)
+"""Rooms of the package that show numbers and compute none: results do not depend on them, though others import them."""
 
 LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 @cache
-def code_hash(parts: tuple[str, ...]) -> str:
-    """Hash of what the Python files of some parts of the package do, however they are laid out or commented."""
+def code_hash(module: str) -> str:
+    """Hash of what a module does, and all modules of the package that it imports, directly or not.
+
+    Neither comments nor docstrings nor the layout of the code change it.
+
+    Args:
+        module: Its name, such as `attree.paper.training`.
+    """
     digest = hashlib.sha256()
-    for part in parts:
-        path = PACKAGE / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if file.is_file():
-                digest.update(f"{file.relative_to(PACKAGE)}\0{_meaning(file)}\0".encode())
+    for name in sorted(imported_modules(module)):
+        digest.update(f"{name}\0{_parse(_text_of(name))[1]}\0".encode())
     return digest.hexdigest()[:16]
 
 
-def _meaning(file: Path) -> str:
-    """A file's code without its docstrings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+def imported_modules(module: str) -> set[str]:
+    """A module and all modules of the package that it imports: also inside functions, and also through others.
+
+    Python runs the `__init__.py` of every folder that a module is in, so these and their imports count, too.
+    """
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        room = f"{name}.".split(".")[1]
+        if name and name not in found and room not in NUMBERLESS and _file_of(name).is_file():
+            found.add(name)
+            waiting += [*_parse(_text_of(name))[0], name.rpartition(".")[0]]
+    return found
+
+
+def _text_of(module: str) -> str:
+    return _file_of(module).read_text(encoding="utf-8")
+
+
+def _file_of(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _parse(text: str) -> tuple[tuple[str, ...], str]:
+    """What a file imports of the package, and its code without its docstrings."""
+    tree = ast.parse(text)
+    imports = tuple(_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [part for part in node.body if not _is_text(part)]
-    return ast.dump(tree)
+    return imports, ast.dump(tree)
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Names that are imported and may be modules of the package; imports for type checkers do not count."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE_NAME)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE_NAME:
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)  # a module, or a name in one
+        waiting += ast.iter_child_nodes(node)
 
 
 def _is_text(part: ast.stmt) -> bool:

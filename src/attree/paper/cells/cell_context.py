@@ -13,7 +13,7 @@ from torch import nn
 from attree.data import GraphDataModule, NodeDataModule
 from attree.paper.authors import load_authors_gat
 from attree.paper.cache import Cache
-from attree.paper.fingerprint import TRAINING_CODE, code_hash, data_hash, libraries
+from attree.paper.fingerprint import code_hash, data_hash, libraries
 from attree.paper.net import Net, make_data
 from attree.paper.training import accuracy, make_model, train
 
@@ -77,7 +77,7 @@ class CellContext:
         return {
             "kind": "net",
             "net": asdict(net),
-            "code": code_hash(TRAINING_CODE),
+            "code": code_hash(train.__module__),
             "data": data_hash(net.dataset, self.root),
             "libraries": libraries(),
         }

@@ -15,26 +15,20 @@ from attree.paper.tables import (
     supergat,
 )
 
-ITEMS: dict[str, Item] = {
-    item.name: item
-    for items in (
-        faithfulness.ITEMS,
-        explanation.ITEMS[:1],
-        settings.ITEMS[2:],
-        ablation.ITEMS,
-        figures.ITEMS[1:2],
-        figures.ITEMS[3:],
-        supergat.ITEMS,
-        figures.ITEMS[2:3],
-        heads.ITEMS,
-        regularization.ITEMS,
-        graph_level.ITEMS,
-        proximity.ITEMS,
-        speed.ITEMS,
-        explanation.ITEMS[1:],
-        figures.ITEMS[:1],
-        settings.ITEMS[:2],
-    )
-    for item in items
-}
-"""The items, in the order of the paper."""
+MODULES = (
+    *(ablation, explanation, faithfulness, figures, graph_level, heads, proximity, regularization, settings, speed),
+    supergat,
+)
+
+ORDER = (
+    *("faithfulness", "faithfulness_gat", "faithfulness_gatv2", "explanation", "properties", "ablation"),
+    *("ablation_full", "case_studies", "trees", "supergat", "supergat_cases", "multihead", "head_selection"),
+    *("regularization", "graph_level", "proximity", "runtime_gatt", "runtime", "accuracy_runtime", "histograms"),
+    *("datasets", "training"),
+)
+"""Names of the items, in the order of the paper."""
+
+_BY_NAME: dict[str, Item] = {item.name: item for module in MODULES for item in module.ITEMS}
+
+ITEMS: dict[str, Item] = {name: _BY_NAME.pop(name) for name in ORDER} | _BY_NAME
+"""The items, in the order of the paper; one that `ORDER` does not name comes last."""
