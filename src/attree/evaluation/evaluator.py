@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, Methods, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import expect_bool, expect_instance, expect_int
@@ -80,7 +82,7 @@ class Evaluator:
         self._fixed: dict[str, Tensor] = {}
         self._reducer = Reducer(subject) if self.protocols else None
         bypass = bypass_of(subject, self.targets)
-        self._around = bypass.around
+        self._measured = bypass, _versions(subject.model)
         if warn and shard.rank == 0:
             for sentence in what_attention_misses(subject, bypass):
                 warnings.warn(sentence, stacklevel=2)
@@ -127,8 +129,7 @@ class Evaluator:
                     value = _mean([values[column][statistic] for column in columns])
                     metrics[str(MetricName(name, statistic, protocol.name))] = value
         numbers = {name: float(value) for name, value in metrics.items()}
-        bypass = bypass_of(self.subject, self.targets, known=self._around)
-        self._around |= bypass.around
+        bypass = self._bypass()
         if bypass.exists:
             numbers[BYPASS] = bypass.share
         return Evaluation(
@@ -146,6 +147,16 @@ class Evaluator:
             self.truth,
         )
 
+    def _bypass(self) -> Bypass:
+        """What goes around attention with the weights of now; measured again only if they are others."""
+        known, versions = self._measured
+        now = _versions(self.subject.model)
+        if now is None or now != versions:
+            around = known.around
+            known = bypass_of(self.subject, self.targets, known=around)
+            self._measured = replace(known, around=around | known.around), now
+        return known
+
     def _predictions(self) -> Tensor | None:
         """Class probabilities of the targets; None where labels or numbers are predicted."""
         output, head = self.subject.output[self.subject.rows(self.pairs.targets)], self.subject.head
@@ -160,6 +171,14 @@ class Evaluator:
         if column not in self._fixed:
             self._fixed[column] = method.score_pairs(self.subject, self.pairs)
         return self._fixed[column]
+
+
+def _versions(model: nn.Module) -> list[tuple[int, int]] | None:
+    """Changes whenever a parameter or buffer does; None if torch does not count their changes."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(tensor.is_inference() for tensor in tensors):
+        return None
+    return [(id(tensor), tensor._version) for tensor in tensors]
 
 
 def _network(subject: Subject) -> str:
