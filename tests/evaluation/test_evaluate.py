@@ -274,3 +274,21 @@ def test_names_that_are_no_names(name: Any, model: nn.Module, graph: Data) -> No
     method = type("Named", (InDegree,), {"name": name})()
     with pytest.raises(AttreeError, match="name` to be a name of letters"):
         attree.evaluate(model, graph, 3, methods=[method])
+
+
+@pytest.mark.parametrize(("fill_value", "is_deletion"), [(0.0, True), ("mean", False)])
+def test_removal_deletes_the_edge_but_leaves_the_features_of_loops(fill_value: Any, is_deletion: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, attributes = torch.randn(4, 3, generator=generator), 3 * torch.randn(4, 2, generator=generator)
+    edge_index = torch.tensor([[0, 1, 2, 3], [3, 3, 3, 0]])
+    conv = GATConv(3, 2, edge_dim=2, fill_value=fill_value)
+    graph = Data(x=x.double(), edge_index=edge_index, edge_attr=attributes.double())
+    conv = randomize(conv, 0).double()
+    result = attree.evaluate(conv, graph, 3, "gatt", "removal", return_type="raw")
+    kept = torch.tensor([1, 2, 3])
+    whole = conv(graph.x, edge_index, graph.edge_attr)[3].softmax(-1)
+    without = conv(graph.x, edge_index[:, kept], graph.edge_attr[kept])[3].softmax(-1)
+    expected = float(whole.max() - without[whole.argmax()])
+    ends = result.pairs.graph.edge_index[:, result.pairs.edges]
+    (pair,) = ((ends[0] == 0) & (ends[1] == 3)).nonzero().view(-1).tolist()
+    assert (abs(float(result.reductions["removal"].delta_pc[pair]) - expected) < 1e-9) == is_deletion
