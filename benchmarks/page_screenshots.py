@@ -19,10 +19,9 @@ from selenium.webdriver.common.keys import Keys
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from attree.attention import capture_attention
 from attree.data import Infection
-from attree.evaluation import Evaluator
-from attree.faithfulness import reduce_attention
+from attree.evaluation import Evaluator, TargetLabels
+from attree.faithfulness import DEFAULT_PROTOCOLS, reduce_attention
 from attree.models import GAT
 from attree.report.page import write_page
 from attree.report.page.content import Curves
@@ -67,25 +66,19 @@ def make_page(path: Path) -> Path:
     net = GAT(data.num_features, data.num_classes, num_layers=NUM_LAYERS)
     targets = truth.targets[:60]
     methods = ("gatt", "gatt_sim", "avgatt", "random")
-    evaluator = Evaluator(Subject.of_data(net, graph), targets, methods, ("weight", "removal"), truth)
-    curves = train(net, graph, evaluator)
-    attention = capture_attention(net, graph.x, graph.edge_index)
+    subject = Subject.of_data(net, graph)
     steps = ["1 step away", *(f"{count} steps away" for count in range(2, NUM_LAYERS + 1))]
+    labels = TargetLabels.of(graph, subject, ["infected", *steps, "farther"], dataset=data.name)
+    evaluator = Evaluator(subject, targets, methods, DEFAULT_PROTOCOLS, truth, labels=labels)
+    curves = train(net, graph, evaluator)
     result = evaluator.evaluate()
     inputs = (net, graph.x, graph.edge_index, result.pairs)
     reductions = {name: reduce_attention(*inputs, name, with_probability=True) for name in result.reductions}
     return write_page(
         path,
         replace(result, reductions=reductions),
-        title="Infection: what attention says of a 3-layer GAT",
-        attention=attention,
-        predictions=attention.output.softmax(-1)[targets],
-        true_classes=graph.y[targets],
-        class_names=["infected", *steps, "farther"],
-        truth=truth,
         curves=curves,
         summary={
-            "model": f"GAT, {NUM_LAYERS} layers",
             "validation accuracy": f"{accuracy(net, graph, graph.val_mask):.4f}",
             "epochs": str(EPOCHS),
         },
