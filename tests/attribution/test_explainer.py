@@ -29,6 +29,8 @@ from attree import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExpl
 from attree.attention import capture_attention
 from attree.attribution import METHODS, GAtt
 from attree.attribution.explainer import TreeExplainer
+from attree.subject import Subject
+from helpers import strangers
 
 ALGORITHMS = (GAttExplainer, GAttSimExplainer, GAttAvgExplainer, AvgAttExplainer)
 NODE = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
@@ -233,7 +235,6 @@ def test_a_full_mask_is_perfectly_faithful(graph: tuple[Tensor, Tensor]) -> None
     [
         ({"explanation_type": "phenomenon"}, "explanation_type=phenomenon"),
         ({"node_mask_type": "attributes"}, "node_mask_type=attributes"),
-        ({"model_config": {**NODE, "task_level": "edge"}}, "task_level=edge"),
     ],
 )
 def test_refuses_what_it_cannot_support(
@@ -300,3 +301,13 @@ def test_the_models_config_says_what_its_outputs_are(
         mask = make(model, GAttExplainer(), config)(x, edge_index, index=1).edge_mask
         expected = GAtt().attribute(capture_attention(model, x, edge_index), 1).edge_mask(1)
         torch.testing.assert_close(mask, expected)
+
+
+def test_links_are_explained_by_both_ends() -> None:
+    model, data = strangers.Links().double().eval(), strangers.with_pairs(4)
+    config = {**NODE, "task_level": "edge"}
+    explainer = Explainer(model, GAttExplainer(), "model", config, edge_mask_type="object")
+    nodes = GAtt().attribute(Subject.of(model.encoder, data.x, data.edge_index))
+    for pair, (u, v) in enumerate(data.edge_label_index.t().tolist()):
+        found = explainer(data.x, data.edge_index, index=pair, edge_label_index=data.edge_label_index)
+        torch.testing.assert_close(found.edge_mask, nodes.edge_mask(u) + nodes.edge_mask(v))

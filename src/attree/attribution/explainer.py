@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.explain import Explanation
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
-from torch_geometric.explain.config import ExplanationType, ModelTaskLevel
+from torch_geometric.explain.config import ExplanationType
 
 from attree.attribution.baselines import AvgAtt
 from attree.attribution.flow_method import FlowMethod
@@ -109,13 +109,13 @@ class TreeExplainer(ExplainerAlgorithm):
         level: Level | None = None
         head: Head | None = None
         if (config := getattr(self, "_model_config", None)) is not None:
-            level = "graph" if config.task_level == ModelTaskLevel.graph else "node"
+            level = config.task_level.value
             head = Head(config.mode.value, config.return_type.value)
         return Subject.of(model, x, edge_index, level=level, readout=self.readout, head=head, **kwargs)
 
     def supports(self) -> bool:
         """Whether the settings can be served; the reason why not is logged."""
-        config, level = self.explainer_config, self.model_config.task_level
+        config = self.explainer_config
         name = type(self).__name__
         reason = None
         if config.explanation_type != ExplanationType.model:
@@ -125,8 +125,6 @@ class TreeExplainer(ExplainerAlgorithm):
             )
         elif config.node_mask_type is not None:
             reason = f"'{name}' scores edges only (got `node_mask_type={config.node_mask_type.value}`, expected None)"
-        elif level not in (ModelTaskLevel.node, ModelTaskLevel.graph):
-            reason = f"'{name}' explains nodes and graphs (got `task_level={level.value}`)"
         if reason is not None:
             logger.error(reason)
         return reason is None
