@@ -51,10 +51,10 @@ class GraphDataModule(DatasetModule):
     def from_graphs(
         graphs: Sequence[Data], num_classes: int | None = None, name: str = "Graphs", **split: Any
     ) -> GraphDataModule:
-        """Make a data module of graphs at hand: see `attree.data.given.GivenGraphs`, which this returns."""
-        from attree.data.given import GivenGraphs  # which is a subclass of this class
+        """Make a data module of graphs at hand: see `attree.data.in_memory.InMemoryGraphs`, which this returns."""
+        from attree.data.in_memory import InMemoryGraphs  # which is a subclass of this class
 
-        return GivenGraphs(graphs, num_classes, name, **split)
+        return InMemoryGraphs(graphs, num_classes, name, **split)
 
     @abstractmethod
     def load(self) -> list[Data]:

@@ -89,16 +89,16 @@ class NodeDataModule(DatasetModule):
         split_seed: int | None = None,
         **sampling: Any,
     ) -> NodeDataModule:
-        """Make a data module of a graph at hand: see `attree.data.given.GivenGraph`, which this returns.
+        """Make a data module of a graph at hand: see `attree.data.in_memory.InMemoryGraph`, which this returns.
 
         .. code-block:: python
 
             data = NodeDataModule.from_data(Data(x=x, edge_index=edge_index, y=y), split_seed=0)
             trainer.fit(NodeClassifier(GAT(data.num_features, data.num_classes)), datamodule=data)
         """
-        from attree.data.given import GivenGraph  # which is a subclass of this class
+        from attree.data.in_memory import InMemoryGraph  # which is a subclass of this class
 
-        return GivenGraph(data, truth, num_classes, name, split_seed, **sampling)
+        return InMemoryGraph(data, truth, num_classes, name, split_seed, **sampling)
 
     @abstractmethod
     def load(self) -> tuple[Data, GroundTruth | None]:

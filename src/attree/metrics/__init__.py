@@ -3,10 +3,9 @@
 from attree.metrics import functional
 from attree.metrics.auroc import AUROC, TruthAUROC
 from attree.metrics.comparison import FaithfulnessComparison
-from attree.metrics.correlation import Pearson, Spearman
+from attree.metrics.correlation import Kendall, Pearson, Spearman
 from attree.metrics.faithfulness import Faithfulness
 from attree.metrics.functional import Ranking, faithfulness_statistics
-from attree.metrics.kendall import Kendall
 
 __all__ = [
     "AUROC",

@@ -1,9 +1,10 @@
-"""Pearson's and Spearman's correlation as `torchmetrics.Metric` classes."""
+"""Pearson's, Spearman's and Kendall's correlation as `torchmetrics.Metric` classes."""
 
 from __future__ import annotations
 
 from attree.metrics.base import PairMetric
 from attree.metrics.functional.correlation import pearson, spearman
+from attree.metrics.functional.kendall import kendall
 
 
 class Pearson(PairMetric):
@@ -31,5 +32,18 @@ class Spearman(PairMetric):
     """
 
     function = staticmethod(spearman)
+    plot_lower_bound = -1.0
+    plot_upper_bound = 1.0
+
+
+class Kendall(PairMetric):
+    """Kendall's tau-b in O(n log n); see `attree.metrics.functional.kendall`.
+
+    >>> import torch
+    >>> Kendall()(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.0, 0.0, 0.0, 5.0]))
+    tensor(0.7071, dtype=torch.float64)
+    """
+
+    function = staticmethod(kendall)
     plot_lower_bound = -1.0
     plot_upper_bound = 1.0

@@ -1,4 +1,4 @@
-"""Data modules of graphs at hand, for those who have a graph and want no subclass."""
+"""Data modules of graphs that are in memory already, for those who want no subclass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPLIT = (0.6, 0.2)
 """Shares of the nodes that train and validate in a random split; the others test."""
 
 
-class GivenGraph(NodeDataModule):
+class InMemoryGraph(NodeDataModule):
     """A graph at hand as a data module, checked at once. It is not copied, and not changed either.
 
     Args:
@@ -65,14 +65,14 @@ class GivenGraph(NodeDataModule):
         expect_instance(name, "name", str)
         self.name = name
         self.counts = Counts(graph.x.size(0), graph.edge_index.size(1), graph.x.size(1), num_classes)
-        self._given = graph, truth
+        self._in_memory = graph, truth
 
     def load(self) -> tuple[Data, GroundTruth | None]:
-        """Hand out what was given."""
-        return self._given
+        """Return the graphs in memory."""
+        return self._in_memory
 
 
-class GivenGraphs(GraphDataModule):
+class InMemoryGraphs(GraphDataModule):
     """Graphs at hand, one label each, as a data module, checked at once and split at random.
 
     Args:
@@ -110,11 +110,11 @@ class GivenGraphs(GraphDataModule):
         expect_instance(name, "name", str)
         self.name = name
         self.counts = Counts(None, None, given[0].x.size(1), num_classes, graphs=len(given))
-        self._given = given
+        self._in_memory = given
 
     def load(self) -> list[Data]:
-        """Hand out what was given."""
-        return self._given
+        """Return the graphs in memory."""
+        return self._in_memory
 
 
 def _split_at_random(graph: Data, seed: int) -> None:

@@ -17,7 +17,7 @@ from torch_geometric.nn.models import GAT as PyGGAT
 
 from attree.callbacks import ExplainCallback
 from attree.data import GraphDataModule, GroundTruth, Infection, NodeDataModule
-from attree.data.given import GivenGraph
+from attree.data.in_memory import InMemoryGraph
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier
 
@@ -122,7 +122,7 @@ def test_bad_graphs_are_refused_at_once(changes: dict[str, Any], sentence: str) 
 
 @pytest.mark.parametrize(("changes", "sentence"), [(bad, text) for bad, text in BAD if "train_mask" in bad])
 def test_bad_graphs_of_a_subclass_are_refused_in_setup(changes: dict[str, Any], sentence: str) -> None:
-    class Mine(GivenGraph):
+    class Mine(InMemoryGraph):
         def load(self) -> tuple[Data, None]:
             return make_graph(**changes), None
 
