@@ -18,7 +18,7 @@ import yaml
 
 from attree.cli import main
 from attree.cli.choices import CHOICES
-from attree.cli.dispatch import COMMANDS
+from attree.cli.commands import COMMANDS
 from attree.config_files import config_names, sweep_names
 
 REPO = Path(__file__).parents[1]
@@ -88,7 +88,14 @@ def test_commands_are_known() -> None:
 @pytest.mark.parametrize(
     "arguments", [one for _, one in commands() if one[0] in ("fit", "test")], ids=lambda one: " ".join(one)[:60]
 )
-def test_training_commands_parse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_commands_parse(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A module of the user's own, which one of the commands names.
+    (tmp_path / "mymod.py").write_text(
+        "from attree.models import NodeClassifier\n\nclass MyModule(NodeClassifier): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main([*arguments, "--print_config"])
     assert stop.value.code == 0

@@ -15,8 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from attree.cli.choices import CHOICES
-from attree.cli.completion import command_parsers, training_parsers
-from attree.cli.dispatch import COMMANDS, MODULES
+from attree.cli.commands import COMMANDS
+from attree.cli.completion import training_parsers
 from attree.cli.parser import HELP
 from attree.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.sweep import plan
@@ -94,11 +94,11 @@ def _classes() -> Iterator[str]:
 def _commands() -> Iterator[str]:
     os.environ["COLUMNS"] = "100"
     yield "## Other commands"
-    parsers = command_parsers()
-    for name in MODULES:
-        yield f"### attree {name}"
-        yield f"{COMMANDS[name].capitalize()}."
-        yield f"```\n{parsers[name].format_help().strip()}\n```"
+    for name, command in COMMANDS.items():
+        if command.parser is not None:
+            yield f"### attree {name}"
+            yield f"{command.summary.capitalize()}."
+            yield f"```\n{command.parser().format_help().strip()}\n```"
 
 
 def _sweep_file() -> Iterator[str]:

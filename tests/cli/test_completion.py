@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from attree.cli import main
+from attree.cli.commands import COMMANDS
 from attree.cli.completion import script
-from attree.cli.dispatch import COMMANDS
 from attree.config_files import config_names
 from helpers.cli import refusal
 
