@@ -1,14 +1,16 @@
 # The commands below make their own virtual environment, install the exact versions of constraints.txt and go.
 #   make demo        train a GAT on Infection and see how well its attention explains it
 #   make test        lint, types and tests
+#   make test-oldest the same tests, without those of pages and packages, with the oldest versions: constraints-oldest.txt
 #   make docs        build the documentation into site/, with every link checked
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
+OLDEST ?= .venv-oldest
 
-.PHONY: demo test test-slow docs install clean
+.PHONY: demo test test-oldest test-slow docs install clean
 
 install: $(VENV)/installed
 
@@ -27,6 +29,16 @@ test: install
 	$(BIN)/mypy --config-file tests/mypy.ini
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
 
+$(OLDEST)/installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --constraint constraints-oldest.txt --editable ".[dev]"
+	touch $@
+
+# Browsers, the wheel and the documentation do not depend on these versions.
+test-oldest: $(OLDEST)/installed
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest --numprocesses 2 tests --ignore=tests/report/page \
+		--ignore=tests/test_distribution.py --ignore=tests/test_docs.py --ignore=tests/test_notebook.py
+
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -34,4 +46,4 @@ test-slow: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info
+	rm -rf $(VENV) $(OLDEST) build dist site src/*.egg-info

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from torch_geometric.nn import GAT as PyGGAT
 
 from attree.attention import capture_attention
@@ -17,6 +17,12 @@ from attree.attribution import Attribution, GAtt
 from attree.callbacks import ExplainCallback, LastCheckpoint
 from attree.models import NodeClassifier
 from helpers.small_fits import classifier, curves, infection, trainer
+from helpers.versions import is_older
+
+if is_older("lightning", "2.6"):
+    pytest.skip("lightning before 2.6 has no EMAWeightAveraging", allow_module_level=True)
+
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 AVERAGING: dict[str, Callable[[], Callback]] = {
     "ema": lambda: EMAWeightAveraging(decay=0.8),

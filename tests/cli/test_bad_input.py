@@ -11,6 +11,9 @@ import torch
 import yaml
 
 from helpers.cli import CONFIGS, files, fit, only_line, refusal, start, tiny
+from helpers.versions import since
+
+WORDS = since("jsonargparse", "4.50", "words refusals otherwise; they are passed on as they are")
 
 INFECTION = CONFIGS / "infection.yaml"
 
@@ -21,6 +24,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fit(tmp_path_factory.mktemp("trained")) / "checkpoints" / "last.ckpt"
 
 
+@WORDS
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -115,6 +119,7 @@ def with_value(change: Callable[[dict], None]) -> str:
     return yaml.safe_dump(content)
 
 
+@WORDS
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

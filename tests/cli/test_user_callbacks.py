@@ -13,6 +13,7 @@ from attree.callbacks import EpochProgress
 from attree.cli import main
 from attree.cli.command import AttreeCLI
 from helpers.cli import fit, refusal, tiny
+from helpers.versions import since
 
 CALLBACKS = "lightning.pytorch.callbacks"
 
@@ -48,6 +49,7 @@ def test_early_stopping_on_a_metric_that_is_not_there_fails(tmp_path: Path, caps
     assert "Early stopping conditioned on metric `val/f1` which is not available" in line
 
 
+@since("jsonargparse", "4.47", "cannot parse the theme of RichProgressBar")
 @pytest.mark.parametrize("given", [[], ["RichProgressBar"]])
 def test_attrees_bar_is_there_unless_another_is_given(
     given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from attree.errors import ArgumentError
 from attree.metrics import AUROC, Kendall, Pearson, Spearman, functional
 from helpers.statistics import pair_batches, pooled
+from helpers.versions import is_older
 
 matplotlib.use("Agg")
 
@@ -65,6 +66,8 @@ def test_pickle_clone_and_state_dict_keep_the_pairs(metric_class: type[Metric]) 
     assert fresh.compute().equal(expected)
     other = metric_class()
     other.update(*(column[:7] for column in (scores, changed)))
+    if is_older("torchmetrics", "1.5"):  # which cannot merge states
+        return
     other.merge_state(metric)
     assert len(other.column("scores")) == len(scores) + 7
 
