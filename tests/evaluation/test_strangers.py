@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 import attree
 from attree.errors import AttreeError
 from attree.evaluation.result import Evaluation
+from attree.evaluation.target_labels import TargetLabels
 from attree.subject import Subject
 from helpers import strangers
 from helpers.graphs import randomize
@@ -42,6 +43,11 @@ NOT_ROWS = {
     "several links",
     "one link",
     "as many links as nodes",
+    "links of two kinds between nodes of three",
+    "its own edges",
+    "its own edges, as many as nodes",
+    "nodes in another order",
+    "the number of nodes",
 }
 """Models that depend on the position of rows, or on more than rows: a slower engine serves them, and says so."""
 
@@ -116,6 +122,55 @@ def test_one_link_is_no_graph() -> None:
     model, data = settled(strangers.Links()), strangers.with_pairs(1)
     scores = attree.GAtt().attribute(Subject.of_data(model, data), "all")
     assert scores.scores.sum() == pytest.approx(4.0, rel=1e-6)  # two ends, two layers, rows that add up to 1
+
+
+def test_as_many_rows_as_nodes_may_be_those_of_others() -> None:
+    order = torch.arange(strangers.NODES).roll(11)
+    model, data = settled(strangers.Reordered()), strangers.with_argument("order", order)
+    plain = settled(strangers.TwoLayers())
+    ours, expected = explain(model, data, targets="all"), explain(plain, data, targets="all")
+    for protocol, reduction in ours.reductions.items():
+        for node in (0, 5, 29):
+            changes = reduction.delta_pc[ours.pairs.targets[ours.pairs.owner] == node]
+            others = expected.pairs.targets[expected.pairs.owner] == node
+            torch.testing.assert_close(changes, expected.reductions[protocol].delta_pc[others])
+    assert explain(settled(strangers.OwnEdges()), strangers.ring(), targets=[3]).pairs.level == "edge"
+    assert explain(plain, strangers.ring(), targets=[3]).pairs.level == "node"
+
+
+def many_links() -> Data:
+    data = strangers.with_pairs(strangers.NODES)
+    data.src, data.dst = data.edge_label_index
+    data.edge_label_index = data.edge_label_index.t()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "sentence"),
+    [
+        (strangers.SourcesAndDestinations(), many_links(), r"pair of nodes that an argument holds as \[2, P\]"),
+        (strangers.PairsInRows(), many_links(), r"pair of nodes that an argument holds as \[2, P\]"),
+        (strangers.AnyKeywords(), strangers.graph(), "fit AnyKeywords, but its forward raised KeyError: 'weights'"),
+        (strangers.TwoLayers(), Data(x=torch.zeros(0, 4), edge_index=torch.zeros(2, 0).long()), "a graph with nodes"),
+        (
+            strangers.TwoLayers(),
+            Data(x=torch.eye(4).double().to_sparse(), edge_index=torch.zeros(2, 1).long()),
+            "dense tensor",
+        ),
+    ],
+)
+def test_refusals_say_why(model: nn.Module, data: Data, sentence: str) -> None:
+    with pytest.raises(AttreeError, match=sentence):
+        attree.evaluate(settled(model), data, targets="all")
+
+
+def test_labels_of_links_are_not_those_of_nodes() -> None:
+    data = strangers.with_pairs(strangers.NODES)
+    data.edge_label = torch.arange(strangers.NODES) % 2
+    subject = Subject.of_data(settled(strangers.Links(2)), data)
+    labels = TargetLabels.of(data, subject).labels
+    assert labels is not None
+    assert torch.equal(labels, data.edge_label)
 
 
 def test_a_tuple_is_refused_and_a_call_helps() -> None:

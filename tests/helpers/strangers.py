@@ -28,6 +28,13 @@ def graph(nodes: int = NODES, edges: int = 60, seed: int = 0) -> Data:
     return data
 
 
+def ring() -> Data:
+    """The same nodes with as many edges as there are nodes."""
+    data = graph()
+    data.edge_index = torch.stack([torch.arange(NODES), torch.arange(NODES).roll(7)])
+    return data
+
+
 def batch_of_graphs(seed: int = 0) -> Batch:
     """Four graphs of other sizes, each with one row of features of its own."""
     sizes = (5, 7, 4, 6)
@@ -195,6 +202,18 @@ class RootRow(TwoLayers):
         return super().forward(x, edge_index)[root]
 
 
+class Reordered(TwoLayers):
+    """All nodes, in an order of the caller's."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, order: Tensor) -> Tensor:
+        return super().forward(x, edge_index)[order]
+
+
+class CountsNodes(TwoLayers):
+    def forward(self, x: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+        return super().forward(x, edge_index) + torch.zeros(num_nodes, 1, dtype=x.dtype)
+
+
 class PerGraphInput(TwoLayers):
     """One row per graph, read at every node of it; the outputs are those of nodes."""
 
@@ -251,6 +270,13 @@ class RootOfGraph(Pooled):
         return self.head(TwoLayers.forward(self, x, edge_index)[ptr[:-1]])
 
 
+class CountsGraphs(Pooled):
+    """Graphs without nodes get a row of their own."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+        return self.head(global_mean_pool(TwoLayers.forward(self, x, edge_index), batch, num_graphs))
+
+
 class OptionalBatch(Pooled):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         return super().forward(x, edge_index, batch)
@@ -275,13 +301,47 @@ class Flattened(TwoLayers):
 class Links(nn.Module):
     """A link predictor with a decoder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = CLASSES) -> None:
         super().__init__()
-        self.encoder, self.decoder = TwoLayers(out_channels=HIDDEN), nn.Linear(2 * HIDDEN, CLASSES)
+        self.encoder, self.decoder = TwoLayers(out_channels=HIDDEN), nn.Linear(2 * HIDDEN, classes)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         h = self.encoder(x, edge_index)
         return self.decoder(torch.cat([h[edge_label_index[0]], h[edge_label_index[1]]], dim=1))
+
+
+class OwnEdges(Links):
+    """One row for each edge that it runs on."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index, edge_index)
+
+
+class SourcesAndDestinations(Links):
+    """Links by two arguments."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, src: Tensor, dst: Tensor) -> Tensor:
+        return super().forward(x, edge_index, torch.stack([src, dst]))
+
+
+class PairsInRows(Links):
+    """Links as [P, 2]."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index, edge_label_index.t())
+
+
+class AnyKeywords(TwoLayers):
+    def forward(self, x: Tensor, edge_index: Tensor, **others: Tensor) -> Tensor:
+        return super().forward(x + others["weights"], edge_index)
+
+
+def with_an_empty_graph() -> Batch:
+    """Four graphs, and one without nodes behind them."""
+    graphs = batch_of_graphs().to_data_list()
+    first = graphs[0]
+    empty = Data(x=first.x[:0], edge_index=first.edge_index[:, :0], y=first.y, u=first.u)
+    return Batch.from_data_list([*graphs, empty])
 
 
 def with_pairs(count: int) -> Data:
@@ -341,6 +401,14 @@ def models() -> dict[str, tuple[nn.Module, Data]]:
         "several links": (Links(), with_pairs(5)),
         "one link": (Links(), with_pairs(1)),
         "as many links as nodes": (Links(), with_pairs(NODES)),
+        "links of two kinds between nodes of three": (Links(2), with_pairs(6)),
+        "its own edges": (OwnEdges(), one),
+        "its own edges, as many as nodes": (OwnEdges(), ring()),
+        "labels and masks, as many edges as nodes": (OtherOrder(), ring()),
+        "forward(data), as many edges as nodes": (ReadsData(), ring()),
+        "nodes in another order": (Reordered(), with_argument("order", torch.arange(NODES).roll(11))),
+        "the number of nodes": (CountsNodes(), one),
+        "a graph without nodes": (CountsGraphs(), with_an_empty_graph()),
         "GATv2": (TwoLayers(GATv2Conv), one),
         "averaged": (AveragedModel(TwoLayers()), one),
         "data parallel": (nn.DataParallel(TwoLayers()), one),

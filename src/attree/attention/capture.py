@@ -167,10 +167,10 @@ def capture_run(
 
 
 def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Call the model; features of another width or type than it takes are said in a sentence."""
+    """Call the model; what its forward raises, as by features of another width than it takes, is said in a sentence."""
     try:
         return run()
-    except (RuntimeError, IndexError) as error:
+    except Exception as error:
         if isinstance(error, AttreeError | torch.OutOfMemoryError):
             raise
         raise ModelRunError(

@@ -25,7 +25,7 @@ from attree.faithfulness import Protocol
 from attree.models import Classifier
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
-from attree.subject.labels import check_labels
+from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
@@ -197,7 +197,7 @@ def find_subject(
 
 
 def _checked(subject: Subject, data: Data, head: Head) -> Subject:
-    check_labels(data.get("y"), subject.output, head)
+    check_labels(labels_of(data, subject), subject.output, head)
     return subject
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -18,7 +19,7 @@ from attree.faithfulness.reduction import Progress
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
-from attree.subject.labels import check_labels
+from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
 from attree.subject.subject import Targets
@@ -89,11 +90,11 @@ def evaluate(
         subject = data
     else:
         x = data.get("x") if isinstance(data, Data) else None
-        if isinstance(x, Tensor) and x.is_floating_point():
+        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
             expect(bool(x.isfinite().all()), "data.x", "finite features", "some that are NaN or infinite")
         head = Head(mode, return_type, label)
         subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
-        check_labels(data.get("y"), subject.output, head)
+        check_labels(labels_of(data, subject), subject.output, head)
     ids = named_or_drawn(subject, targets, num_targets, seed)
     labels = None if isinstance(data, Subject) else TargetLabels.of(data, subject)
     evaluator = Evaluator(subject, ids, methods, protocols, truth, labels=labels, random_draws=random_draws, seed=seed)

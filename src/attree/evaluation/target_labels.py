@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.subject import Subject
+from attree.subject.labels import labels_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TargetLabels:
             ids: Ids of the graphs in their dataset; ignored where nodes are explained.
             dataset: Name of the dataset.
         """
-        labels = data.get("y")
+        labels = labels_of(data, subject)
         fits = isinstance(labels, Tensor) and labels.dim() >= 1 and labels.numel() == subject.num_targets
         names = class_names if class_names is not None else _given(data, "class_names")
         batch = subject.batch

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attree.errors import ArgumentError
 
-NODE_NAMES = ("x", "z", "pos", "h", "features", "feat", "n_id")
+NODE_NAMES = ("x", "y", "z", "pos", "h", "features", "feat", "n_id", "train_mask", "val_mask", "test_mask")
 """Names of arguments that belong to nodes, whatever else their length could mean."""
 
 GRAPH_NAMES = ("u", "globals", "global_attr")
@@ -55,14 +55,19 @@ class Sizes:
         nodes: Number of nodes.
         edges: Number of edges, as given.
         graphs: Number of graphs; None if no argument tells graphs apart.
+        of_data: Whether the arguments are all that a PyG graph has: where it has as many nodes as edges, what does not
+            say `edge` is of nodes then, as PyG takes it. A model may not read it at all.
     """
 
     nodes: int
     edges: int
     graphs: int | None = None
+    of_data: bool = False
 
 
-def argument_kinds(names: Sequence[str], values: Sequence[Any], num_nodes: int, num_edges: int) -> tuple[Kind, ...]:
+def argument_kinds(
+    names: Sequence[str], values: Sequence[Any], num_nodes: int, num_edges: int, of_data: bool = False
+) -> tuple[Kind, ...]:
     """The kind of each argument of a call, other than its edge list.
 
     Args:
@@ -70,11 +75,12 @@ def argument_kinds(names: Sequence[str], values: Sequence[Any], num_nodes: int, 
         values: Their values.
         num_nodes: Nodes of the graph.
         num_edges: Edges of the graph, as given.
+        of_data: Whether they are all that a PyG graph has, see `Sizes`.
     """
     named = list(zip(names, values, strict=True))
     batches = [value for name, value in named if _is_batch(name, value, num_nodes)]
     graphs = (int(batches[0].max()) + 1 if batches[0].numel() else 0) if batches else None
-    sizes = Sizes(num_nodes, num_edges, graphs)
+    sizes = Sizes(num_nodes, num_edges, graphs, of_data)
     return tuple(argument_kind(name, value, sizes) for name, value in named)
 
 
@@ -113,7 +119,7 @@ def _by_length(name: str, value: Tensor, sizes: Sizes) -> Kind:
     of_nodes, of_edges = length == sizes.nodes, length == sizes.edges
     if of_nodes and (name in NODE_NAMES or "node" in name):
         return Kind.NODE
-    if of_nodes and of_edges:
+    if of_nodes and of_edges and not sizes.of_data:
         raise ArgumentError(
             f"Expected argument `{name or 'of the model'}` to say by its name whether it is of nodes or of edges (one "
             f"that contains `node` or `edge`), as the graph has {sizes.nodes} of both, but got a tensor of shape "

@@ -88,7 +88,8 @@ def bind_data(model: nn.Module, data: Data, call: Call | None = None) -> ModelCa
     if edges is None:
         names = ", ".join(one.name for one in own)
         raise UnsupportedModelError(
-            f"Expected {_name(model)}.forward to take features and edges, or one `data`, but it takes ({names})."
+            f"Expected {_name(model)}.forward to take features and edges, or one `data`, or argument `call` to say how "
+            f"it is called, but it takes ({names})."
         )
     found.setdefault(edges, data.edge_index)
     features = _feature_parameter(own, found, edges, data)
@@ -165,7 +166,10 @@ def _feature_parameter(own: list[Parameter], found: dict[str, Any], edges: str, 
 def _look_up(data: Data, name: str) -> Any:
     """What a graph has under a parameter's name; None if nothing."""
     if name in COUNT_NAMES and isinstance(data, Batch):
-        return data.num_graphs
+        batch = data.get("batch", None)  # without graphs behind the last node: they have no computation tree
+        return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else data.num_graphs
+    if name == "num_nodes":
+        return data.num_nodes
     value = data.get(name, None)
     if value is None and "batch" in name and isinstance(data, Batch):
         return data.batch
@@ -181,6 +185,7 @@ def check_data(data: Any) -> None:
     expect(isinstance(given, torch.Tensor), "data", "a graph with a tensor `edge_index`", sorted(data.keys()))
     x = data.get("x", None)
     expect(x is None or isinstance(x, Tensor), "data", "a graph with a tensor `x`", type(x).__name__)
+    expect(data.num_nodes != 0, "data", "a graph with nodes", "one without")
     if isinstance(x, Tensor):
         if x.is_floating_point() and x.layout == torch.strided and not bool(x.isfinite().all()):
             raise ArgumentError("Expected argument `data` to have finite features `x`, but some are NaN or infinite.")

@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch_geometric.data import Data
 
 from attree.errors import ArgumentError, expect
 from attree.subject.head import Head
+from attree.subject.subject import Subject
+
+
+def labels_of(data: Data, subject: Subject) -> Any:
+    """The labels of what a subject's outputs are those of: `edge_label` for pairs of nodes, else `y`; None if none.
+
+    The labels `y` of nodes say nothing of links.
+    """
+    return data.get("edge_label" if subject.level == "edge" else "y")
 
 
 def check_labels(labels: Any, output: Tensor, head: Head) -> None:
@@ -17,7 +27,7 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
     classes as the outputs have. Classes need a column each, two need one column at least.
 
     Args:
-        labels: The labels `y` of a graph or batch, or None.
+        labels: The labels of a graph or batch, see `labels_of`, or None.
         output: The outputs of the model, [rows] or [rows, columns].
         head: What the caller said that the outputs mean.
     """
@@ -27,15 +37,15 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
     wide = labels.dim() > 1 and labels[0].numel() > 1
     if head.mode is None and wide and not _is_one_hot(labels, columns):
         raise ArgumentError(
-            "Expected argument `mode` to say what is predicted, as the labels `data.y` have "
+            "Expected argument `mode` to say what is predicted, as the labels `y` (`edge_label` of links) have "
             f"{labels[0].numel()} columns (`binary_classification` for several labels a row, "
             "`regression` for several numbers), but got None."
         )
     known = labels[labels.isfinite()] if labels.is_floating_point() else labels
     if head.mode is None and known.is_floating_point() and bool((known != known.round()).any()):
         raise ArgumentError(
-            "Expected argument `mode` to say what is predicted, as the labels `data.y` are real numbers "
-            "(`regression`?), but got None."
+            "Expected argument `mode` to say what is predicted, as the labels `y` (`edge_label` of links) are real "
+            "numbers (`regression`?), but got None."
         )
     mode = head.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
     if wide or known.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):

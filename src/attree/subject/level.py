@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode
+from attree.attention.graph import plain
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
@@ -61,27 +62,57 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
         ArgumentError: The output can be several things, or is not what the caller says.
     """
     rows = output.shape[0] if isinstance(output, Tensor) and output.dim() else call.num_nodes
-    pairs = [value for value in call.of_kind(Kind.IDS) if value.dim() == 2 and value.shape == (2, rows)]
+    pairs = [value.long() for value in call.of_kind(Kind.IDS) if value.shape == (2, rows)]
+    own = [plain(call.edge_index)] if call.edge_index.shape == (2, rows) else []
     if level == "edge":
-        expect(len(pairs) == 1, "level", f"'edge' where one argument holds {rows} pairs of nodes, [2, {rows}]", level)
-        return OutputLevel("edge", ends=pairs[0])
+        held = pairs or own
+        expect(len(held) == 1, "level", f"'edge' where one argument holds {rows} pairs of nodes, [2, {rows}]", level)
+        return OutputLevel("edge", ends=held[0])
     if level == "graph":
         return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
     if level == "node":
         return OutputLevel("node") if rows == call.num_nodes else _chosen_nodes(call, rows)
     if rows == call.num_nodes and not pairs:
-        return OutputLevel("node")
+        return _of_nodes(call, own)
     batch = call.batch
     if not pairs and batch is not None and rows == int(batch.max()) + 1:
         return OutputLevel("graph", batch=batch)
     numbering = [value for value in call.of_kind(Kind.NODE) if _numbers_graphs(value, rows)]
     if not pairs and rows > 1 and len(numbering) == 1:
         return OutputLevel("graph", batch=numbering[0])
-    return _by_reading(call, rows, pairs)
+    return _by_reading(call, rows, pairs + own)
+
+
+def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
+    """As many rows as nodes: those of nodes, unless rows are seen to be those of others, or of pairs.
+
+    Args:
+        call: The model's call.
+        edges: The edge list, if the rows could be those of edges.
+    """
+    rows = _sampled(call.num_nodes)
+    reads = _nodes_read(call, rows.tolist(), DRAWS if edges else 1)
+    if reads is None or not bool(reads.any(dim=2).all()):
+        return OutputLevel("node")
+    union = reads.any(dim=0)
+    counts, reads_own = union.sum(dim=1), bool(union[torch.arange(rows.numel()), rows].all())
+    reads_ends = any(torch.equal(union, _ends_of(ends, rows, union)) for ends in edges)
+    if bool((counts > 2).any()) or (reads_own and (not reads_ends or bool((counts == 1).all()))):
+        return OutputLevel("node")
+    return _by_reading(call, call.num_nodes, edges)
+
+
+def _sampled(rows: int) -> Tensor:
+    return torch.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).round().long().unique()
+
+
+def _ends_of(pairs: Tensor, rows: Tensor, like: Tensor) -> Tensor:
+    """Which nodes are the ends of some pairs, [rows, nodes]."""
+    return torch.zeros_like(like).scatter_(1, pairs[:, rows.to(pairs.device)].t().cpu(), True)
 
 
 def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
-    sample = torch.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).round().long().unique()
+    sample = _sampled(rows)
     reads = _nodes_read(call, sample.tolist())
     if reads is None or not bool(reads.any(dim=2).all()):  # nothing flows back, as through an argmax
         if rows == 1 and not pairs and not call.of_kind(Kind.IDS):
@@ -90,9 +121,7 @@ def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
     union = reads.any(dim=0)  # [rows, nodes]
     steady = bool((reads == reads[:1]).all())
     for ends in pairs:
-        named = torch.zeros_like(union)
-        named.scatter_(1, ends[:, sample].t().cpu().long(), True)
-        if bool((union & ~named).sum() == 0) and bool(union.any(dim=1).all()):
+        if not bool((union & ~_ends_of(ends, sample, union)).any()):
             return OutputLevel("edge", ends=ends)
     counts = union.sum(dim=1)
     if rows == call.num_nodes and bool((counts == 1).all()) and torch.equal(union.long().argmax(dim=1), sample):
@@ -149,22 +178,28 @@ def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
     return int(value[0]) == 0 and int(value[-1]) == num_graphs - 1 and bool((value.diff() >= 0).all())
 
 
-def _nodes_read(call: ModelCall, rows: list[int]) -> Tensor | None:
+def _nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor | None:
     """Which nodes some rows of the output read, in each of several draws: [draws, rows, nodes]; None if unknown."""
-    found = []
-    for draw in range(DRAWS):
-        with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, draw) as marks:
-            output = call.changed(lambda _, value: value.clone() if _is_inference(value) else value).run()
-            if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
-                return None
-            columns = output.reshape(output.shape[0], -1)
-            mixed = columns @ marks.noise(columns.shape[1]).to(columns)
-            reads = []
-            for row in rows:
-                (gradient,) = torch.autograd.grad(mixed[row], marks.value, retain_graph=True, allow_unused=True)
-                reads.append(torch.zeros(call.num_nodes) if gradient is None else gradient.detach().cpu())
-            found.append(torch.stack(reads) != 0)
-    return torch.stack(found)
+    try:
+        found = [_read_once(call, rows, draw) for draw in range(draws)]
+    except Exception:  # a model without gradients tells nothing
+        return None
+    known = [reads for reads in found if reads is not None]
+    return torch.stack(known) if len(known) == draws else None
+
+
+def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
+    with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, seed) as marks:
+        output = call.changed(lambda _, value: value.clone() if _is_inference(value) else value).run()
+        if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
+            return None
+        columns = output.reshape(output.shape[0], -1)
+        mixed = columns @ marks.noise(columns.shape[1]).to(columns)
+        reads = []
+        for row in rows:
+            (gradient,) = torch.autograd.grad(mixed[row], marks.value, retain_graph=True, allow_unused=True)
+            reads.append(torch.zeros(call.num_nodes) if gradient is None else gradient.detach().cpu())
+        return torch.stack(reads) != 0
 
 
 class _Marks:

@@ -137,6 +137,7 @@ class ModelCall:
             [self.values[position] for position in others],
             self.num_nodes,
             self.edge_index.shape[1],
+            self.convention is not None,
         )
         kinds = dict(zip(others, found, strict=True)) | {self.edges_at: Kind.EDGES}
         if self.features_at is not None:

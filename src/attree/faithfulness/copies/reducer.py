@@ -65,7 +65,10 @@ class CopiesReducer:
         outputs, call = subject.outputs, subject.call
         if outputs.nodes is not None:
             raise NotLocalError(call.name, "its outputs are those of chosen nodes, which a copy may not have")
-        if len(call.of_kind(Kind.IDS)) > int(outputs.level == "edge"):
+        ids = len(call.of_kind(Kind.IDS))
+        if outputs.level == "edge" and ids == 0:
+            raise NotLocalError(call.name, "its outputs are those of the edges that it runs on")
+        if ids > int(outputs.level == "edge"):
             raise NotLocalError(call.name, "an argument holds ids of nodes, which are others in a copy")
         if outputs.level == "graph" and call.batch is None:
             raise NotLocalError(call.name, "no argument tells its graphs apart, so copies would run together")
