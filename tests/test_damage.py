@@ -15,13 +15,13 @@ import torch
 
 import attree
 from attree.attribution import Attribution, GAtt
-from attree.cli.checkpoint import read_checkpoint
 from attree.data.datasets.third_party import open_dataset
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
 from attree.evaluation.shard import Shard
 from attree.explain.parts import PartFolder
 from attree.paper.cache import Cache
+from attree.runs.checkpoint import read_checkpoint
 from helpers.cli import fit, refusal
 from helpers.small_fits import classifier, infection
 

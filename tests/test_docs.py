@@ -19,7 +19,7 @@ import yaml
 from attree.cli import main
 from attree.cli.choices import CHOICES
 from attree.cli.commands import COMMANDS
-from attree.config_files import config_names, sweep_names
+from attree.io.config_files import config_names, sweep_names
 
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"

@@ -13,21 +13,7 @@ import attree
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
-    *(
-        "errors",
-        "hints",
-        "ragged",
-        "edges",
-        "memory",
-        "precision",
-        "processes",
-        "console",
-        "files",
-        "metrics_file",
-        "lock",
-        "yaml_files",
-        "config_files",
-    ),
+    *("errors", "hints", "ragged", "edges", "memory", "precision", "io"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
     *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain"),
 )

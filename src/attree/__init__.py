@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
     from attree.evaluation import evaluate
-    from attree.explain import load_run
     from attree.faithfulness import reduce_attention
+    from attree.runs import load_run
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ _HOMES = {
     "ExplainCallback": "callbacks",
     "capture_attention": "attention",
     "evaluate": "evaluation",
-    "load_run": "explain",
+    "load_run": "runs",
     "reduce_attention": "faithfulness",
 }
 """The folder of each name that is not an attribution method."""

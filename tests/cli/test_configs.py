@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from attree.cli import main
-from attree.config_files import config_names, find_config, find_sweep, sweep_names
 from attree.errors import MissingDataError
+from attree.io.config_files import config_names, find_config, find_sweep, sweep_names
 from attree.sweep.plan import load_plan
 from helpers.cli import CONFIGS, refusal
 

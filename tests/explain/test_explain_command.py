@@ -18,7 +18,7 @@ from attree.cli import main
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, Evaluator
 from attree.explain.parse_targets import parse_targets
-from attree.metrics_file import read_metrics
+from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
 from attree.subject import Subject
 from helpers.cli import CONFIGS, fit, refusal

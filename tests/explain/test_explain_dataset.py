@@ -25,7 +25,7 @@ from attree.evaluation import Evaluation
 from attree.evaluation.shard import Shard
 from attree.explain.parts import PartFolder
 from attree.explain.shard import process_shard
-from attree.metrics_file import read_metrics
+from attree.io.metrics_file import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.time_limit import SECONDS
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from attree.lock import FolderLock
+from attree.io.lock import FolderLock
 from attree.sweep.run import Processes, threads_per_job
 from helpers.cli import command
 

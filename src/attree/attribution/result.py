@@ -17,7 +17,7 @@ from torch_geometric.explain import Explanation
 from attree.attention.graph import Graph
 from attree.attribution.stored import FILE_FORMAT, read_attribution
 from attree.errors import ArgumentError, expect, expect_int, expect_list, expect_path
-from attree.files import write_npz
+from attree.io.files import write_npz
 from attree.ragged import find, pointers, row_of
 
 

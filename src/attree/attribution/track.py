@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attree.attribution.result import Attribution
-from attree.console import plain_console
+from attree.io.console import plain_console
 
 
 def track(parts: Iterable[Attribution], total: int, description: str = "Explaining") -> Iterator[Attribution]:

@@ -22,7 +22,6 @@ from attree.callbacks.explained_data import Drawn, Subset, find_data
 from attree.callbacks.final_report import FinalReport
 from attree.callbacks.module_subject import Explained, ExplainSettings, explain_module
 from attree.callbacks.pictures import Pictures, figure_sinks, warn_only
-from attree.callbacks.run_folder import stage_folder
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.callbacks.training_end import (
     AfterTraining,
@@ -39,6 +38,7 @@ from attree.evaluation import Evaluation
 from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
 from attree.evaluation.shard import Shard
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocol, protocol_names
+from attree.runs.run_folder import stage_folder
 from attree.subject import Head
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType

@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 
 from attree.attribution import GAtt
 from attree.callbacks.pictures import warn_only
-from attree.callbacks.run_folder import flush_logger, is_logger
 from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.console import plain_console
 from attree.evaluation import Evaluation, Evaluator
-from attree.files import replacing
-from attree.metrics_file import write_metrics
+from attree.io.console import plain_console
+from attree.io.files import replacing
+from attree.io.metrics_file import write_metrics
 from attree.report.curves import read_curves
 from attree.report.page import write_page
 from attree.report.table import metrics_table
+from attree.runs.run_folder import flush_logger, is_logger
 
 
 @dataclass

@@ -12,10 +12,10 @@ from lightning.pytorch.utilities import rank_zero_warn
 from matplotlib.figure import Figure
 
 from attree.callbacks._private import log_step
-from attree.callbacks.run_folder import is_logger
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import Evaluation, Evaluator
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.runs.run_folder import is_logger
 
 SHARE = 0.1
 """The most of a fit's time that pictures may take while it goes on."""

@@ -9,8 +9,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from attree.attribution import method_label
-from attree.console import plain_console
 from attree.evaluation.names import TRUTH, MetricName
+from attree.io.console import plain_console
 
 
 class EpochProgress(ProgressBar):

@@ -16,10 +16,10 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from attree.callbacks._private import add_summary
-from attree.callbacks.run_folder import is_logger
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.metrics.functional.faithfulness import STATISTICS
+from attree.runs.run_folder import is_logger
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
 """What is read off the network."""

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 
 import attree.data
 import attree.models
-from attree.config_files import find_config
+from attree.io.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type) -> dict[str, str]:

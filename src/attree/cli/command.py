@@ -18,18 +18,18 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
-from attree.cli.checkpoint import mismatch, read_checkpoint
-from attree.cli.claimed_folder import ClaimedFolder
 from attree.cli.failure import raised_on_purpose, sentence_of
 from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
 from attree.cli.predictions import save_predictions
-from attree.cli.resume import check_same_run, resume_logger
-from attree.cli.save_config import SaveConfig
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
-from attree.console import plain_console
 from attree.errors import ArgumentError, expect
+from attree.io.console import plain_console
 from attree.report.table import metrics_table
+from attree.runs.checkpoint import mismatch, read_checkpoint
+from attree.runs.resume import check_same_run, resume_logger
+from attree.runs.run_lock import RunLock
+from attree.runs.save_config import SaveConfig
 
 DESCRIPTIONS = {
     "fit": "Train a network, and follow how well its attention explains it.",
@@ -190,7 +190,7 @@ class AttreeCLI(HookedCLI):
         if not is_first_process():
             yield
             return
-        folder = ClaimedFolder(self.trainer.loggers, str(self.subcommand), self.resumed)
+        folder = RunLock(self.trainer.loggers, str(self.subcommand), self.resumed)
         refused = False
         try:
             yield

@@ -20,8 +20,8 @@ from attree.cli.command import DESCRIPTIONS, AttreeCLI
 from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of, type_of
 from attree.cli.stop import StopSignal
-from attree.config_files import config_names, sweep_names
 from attree.errors import expect
+from attree.io.config_files import config_names, sweep_names
 from attree.paper.tables import ITEMS
 
 SHELLS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attree.config_files import config_names, first_sentence, read_shipped, sweep_names
+from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 
 
 def configs(name: str | None) -> int:

@@ -12,8 +12,8 @@ from lightning.pytorch import callbacks, loggers
 from torch import optim
 
 from attree.cli.choices import CHOICES, class_options, names
-from attree.config_files import config_hint
 from attree.hints import did_you_mean
+from attree.io.config_files import config_hint
 
 TYPES = {
     "<class 'int'>": "an integer",

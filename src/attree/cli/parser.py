@@ -15,7 +15,7 @@ from attree.cli.failure import fail, own_error
 from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.cli.parse_errors import one_sentence
 from attree.errors import expect
-from attree.yaml_files import check_yaml, read_yaml
+from attree.io.yaml_files import check_yaml, read_yaml
 
 MODE = "attree"
 """The name under which jsonargparse knows how attree reads YAML."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from attree.errors import UnsupportedModelError
-from attree.files import write_npz
+from attree.io.files import write_npz
 
 
 def save_predictions(batches: Sequence[Any], path: Path) -> Path:

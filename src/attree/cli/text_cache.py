@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
-from attree.config_files import config_names, sweep_names
+from attree.io.config_files import config_names, sweep_names
 
 PACKAGES = ("docstring-parser", "jsonargparse", "lightning", "shtab", "torch", "torch-geometric", "typeshed-client")
 """What help and completion are made from and with, beside attree itself."""
@@ -81,7 +81,7 @@ def _version(name: str) -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    from attree.files import write_text  # NumPy is in its company
+    from attree.io.files import write_text  # NumPy is in its company
 
     write_text(path, text)
     for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MOST]:

@@ -18,8 +18,8 @@ from attree.evaluation.names import BYPASS, MetricName
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
-from attree.files import write_text
-from attree.metrics_file import read_metrics, write_metrics
+from attree.io.files import write_text
+from attree.io.metrics_file import read_metrics, write_metrics
 
 if TYPE_CHECKING:
     import pandas as pd

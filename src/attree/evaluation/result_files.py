@@ -16,7 +16,7 @@ from attree.attribution.stored import FREE_NODES
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
-from attree.files import read_npz, write_npz
+from attree.io.files import read_npz, write_npz
 from attree.ragged import are_pointers
 
 FILE_FORMAT = "attree-evaluation-1"

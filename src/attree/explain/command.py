@@ -14,20 +14,20 @@ from rich.console import Console
 from torch_geometric.data import Batch
 
 from attree.attribution import make_methods
-from attree.console import plain_console
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.evaluation.shard import Shard
 from attree.evaluation.targets import choose_targets
 from attree.explain.call_fingerprint import call_fingerprint
 from attree.explain.explained import Explained, explained_of
-from attree.explain.load_run import FinishedRun, load_run
 from attree.explain.parts import PartFolder
 from attree.explain.shard import process_shard, write_parts
 from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import resolve_protocols
-from attree.processes import terminate_as_interrupt
+from attree.io.console import plain_console
+from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
+from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]

@@ -19,12 +19,12 @@ from attree.attribution.subgraphs import SubgraphScorer
 from attree.data import GraphDataModule, GroundTruth, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
-from attree.explain.load_run import FinishedRun
 from attree.explain.parse_targets import asks_for_errors, parse_targets
 from attree.explain.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import Protocol
 from attree.memory import chunk_bounds
 from attree.models import GraphClassifier
+from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
 
 LOGITS = Head("multiclass_classification", "raw")

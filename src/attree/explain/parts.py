@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from attree.errors import ArgumentError
 from attree.evaluation.shard import Shard
-from attree.files import write_text
-from attree.lock import FolderLock
+from attree.io.files import write_text
+from attree.io.lock import FolderLock
 
 MANIFEST = "_manifest.json"
 FORMAT = "attree-scores-2"

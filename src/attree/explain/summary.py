@@ -15,14 +15,14 @@ from torch import Tensor
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.explain.explained import Explained
 from attree.explain.figures import draw_figures
-from attree.explain.load_run import FinishedRun
 from attree.faithfulness import Reducer, resolve_protocol
-from attree.files import replacing
-from attree.metrics_file import read_metrics
+from attree.io.files import replacing
+from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
 from attree.report.page import write_page
 from attree.report.page.content import MAX_TARGETS
 from attree.report.table import metrics_table
+from attree.runs.load_run import FinishedRun
 
 MOST_TARGETS = MAX_TARGETS
 """Targets up to which there is a summary: as many as a page shows."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attree.errors import AttreeError
-from attree.files import read_npz, write_npz, write_text
+from attree.io.files import read_npz, write_npz, write_text
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from attree.console import plain_console
 from attree.data.base import data_folder
 from attree.errors import ArgumentError, AttreeError
+from attree.io.console import plain_console
+from attree.io.processes import terminate_as_interrupt
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.item import Item, ItemInputs
 from attree.paper.net import DATASETS, MODELS
@@ -22,7 +23,6 @@ from attree.paper.run import measure, usable
 from attree.paper.sections import Report
 from attree.paper.summary import write_summary
 from attree.paper.tables import ITEMS
-from attree.processes import terminate_as_interrupt
 
 
 def paper(

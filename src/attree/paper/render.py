@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from attree.attribution import method_label
-from attree.files import replacing, write_text
+from attree.io.files import replacing, write_text
 from attree.paper.sections import CLOSE, FAR, NEAR, Picture, Report, Section, Table
 
 SLIP = "†"

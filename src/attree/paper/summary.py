@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from attree.files import write_text
+from attree.io.files import write_text
 from attree.paper.render import STYLE
 from attree.paper.sections import Report
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from attree.console import plain_console
 from attree.errors import ArgumentError, expect
 from attree.hints import did_you_mean
-from attree.lock import FolderLock
-from attree.processes import terminate_as_interrupt
+from attree.io.console import plain_console
+from attree.io.lock import FolderLock
+from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
 from attree.sweep.plan import Plan, Run, load_plan
 from attree.sweep.run import (

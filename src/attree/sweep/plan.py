@@ -31,11 +31,11 @@ from typing import Any
 
 import yaml
 
-from attree.config_files import config_hint, find_config, find_sweep
 from attree.errors import ArgumentError, MissingDataError
 from attree.hints import did_you_mean
+from attree.io.config_files import config_hint, find_config, find_sweep
+from attree.io.yaml_files import read_yaml
 from attree.sweep.names import COLUMNS, SEED, short_names, value_text
-from attree.yaml_files import read_yaml
 
 DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
 """What a fit logs by itself, the last where the data has ground truth; a sweep file may name any others."""

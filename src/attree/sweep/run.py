@@ -16,11 +16,11 @@ from threading import Lock
 from time import perf_counter
 from typing import Literal
 
-from attree import metrics_file
 from attree.errors import ArgumentError
-from attree.files import write_text
-from attree.lock import FolderLock
-from attree.processes import start_child
+from attree.io import metrics_file
+from attree.io.files import write_text
+from attree.io.lock import FolderLock
+from attree.io.processes import start_child
 from attree.sweep.names import value_text
 from attree.sweep.plan import Plan, Run
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from attree.attribution import METHODS, method_label
 from attree.callbacks.tensorboard import accuracy_names, write_figures_run
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
-from attree.files import replacing, write_text
+from attree.io.files import replacing, write_text
 from attree.report.pareto_figure import pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, method_of, sweep_figure

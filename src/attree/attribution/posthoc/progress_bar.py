@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch.distributed as dist
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from attree.console import plain_console
+from attree.io.console import plain_console
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.files import read_npz
+from attree.io.files import read_npz
 
 MAX_BYTES = 2**28
 """Memory that the arrays of one file may take; the largest file of a known dataset takes half a megabyte."""

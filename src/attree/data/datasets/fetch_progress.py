@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from attree.console import plain_console
+from attree.io.console import plain_console
 
 
 class FolderSizeColumn(ProgressColumn):

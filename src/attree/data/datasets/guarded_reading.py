@@ -19,7 +19,7 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.io import planetoid
 
 from attree.data.datasets.array_pickle import load_array_pickle
-from attree.files import zip_damage
+from attree.io.files import zip_damage
 
 STORED_GRAPH = (DataEdgeAttr, DataTensorAttr, GlobalStorage)
 """The classes of a stored PyG graph that PyG itself does not declare safe to read; OGB stores such graphs."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.data import GroundTruth
 from attree.evaluation import Evaluation
-from attree.files import write_text
+from attree.io.files import write_text
 from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
 from attree.report.page.encode import safe_json
 

@@ -10,7 +10,7 @@ import yaml
 
 import attree
 from attree.cli import main
-from attree.console import plain_console
+from attree.io.console import plain_console
 from helpers.cli import CONFIGS, TINY, fit, refusal
 
 NAME = "a[b]c[/d] [red]:smile:x"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attree.errors import ArgumentError
-from attree.files import write_text
+from attree.io.files import write_text
 
 
 def write_metrics(path: Path, metrics: Mapping[str, float]) -> Path:

@@ -10,10 +10,10 @@ from typing import Any
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch import nn
 
-from attree.cli.checkpoint import mismatch, read_checkpoint, run_of
 from attree.errors import ArgumentError, MissingDataError, expect
+from attree.io.yaml_files import read_yaml
+from attree.runs.checkpoint import mismatch, read_checkpoint, run_of
 from attree.runs.classes import build_run
-from attree.yaml_files import read_yaml
 
 
 @dataclass(frozen=True)

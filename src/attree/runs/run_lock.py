@@ -1,4 +1,4 @@
-"""A folder for each run: a new one, or its own again, and no other run's meanwhile."""
+"""Allocates or reopens a run's folder, and locks it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from attree.errors import ArgumentError
-from attree.lock import FolderLock
+from attree.io.lock import FolderLock
 
 TRACES = ("events.out.tfevents.*", "config.yaml", "metrics*.json", "metrics.csv", "checkpoints/*")
 """What a run leaves in its folder."""
 
 
-class ClaimedFolder:
+class RunLock:
     """The folders that the loggers of one run write to, claimed when it begins and locked until it ends.
 
     A logger without a version gets a new folder: `version_<n>` for a fit, `<command>_<n>` for what only reads a

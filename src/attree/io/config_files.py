@@ -71,8 +71,9 @@ def first_sentence(text: str) -> str:
 
 
 def _folder() -> Path:
-    installed = Path(__file__).parent / "configs"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
+    package = Path(__file__).parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parents[1] / "configs"
 
 
 def _find(given: str, folder: Path, names: list[str], beside: Path) -> str:

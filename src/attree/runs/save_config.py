@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from attree.files import write_text
+from attree.io.files import write_text
 
 
 class SaveConfig(Callback):

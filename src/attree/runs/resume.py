@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attree.cli.checkpoint import run_of
 from attree.errors import ArgumentError
-from attree.yaml_files import read_yaml
+from attree.io.yaml_files import read_yaml
+from attree.runs.checkpoint import run_of
 
 PARTS = ("data", "model", "optimizer", "lr_scheduler")
 """What a run's numbers depend on, beside its seed."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from attree.errors import ArgumentError
-from attree.files import zip_damage
+from attree.io.files import zip_damage
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")
 """What Lightning reads of every checkpoint."""

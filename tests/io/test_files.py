@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from attree.cli import main
-from attree.files import replacing
-from attree.lock import FolderLock
+from attree.io.files import replacing
+from attree.io.lock import FolderLock
 from helpers.cli import fit
 
 

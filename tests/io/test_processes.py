@@ -19,7 +19,7 @@ from helpers.cli import CONFIGS, TINY, command, fit, start
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from attree.processes import PARENT_PIPE, end_with_parent
+from attree.io.processes import PARENT_PIPE, end_with_parent
 end_with_parent()
 assert PARENT_PIPE not in os.environ
 if os.fork() == 0:
@@ -29,7 +29,7 @@ time.sleep(600)
 """
 PARENT = """
 import os, sys, time
-from attree.processes import start_child
+from attree.io.processes import start_child
 for _ in range(2):
     start_child([sys.executable, "-c", sys.argv[1], sys.argv[2]], os.environ)
 time.sleep(600)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from attree.errors import ArgumentError
-from attree.lock import FolderLock
+from attree.io.lock import FolderLock
 
-HOLD = "import sys, time\nfrom pathlib import Path\nfrom attree.lock import FolderLock\n"
+HOLD = "import sys, time\nfrom pathlib import Path\nfrom attree.io.lock import FolderLock\n"
 HOLD += "FolderLock(Path(sys.argv[1])).acquire()\nprint('held', flush=True)\ntime.sleep(600)"
 
 

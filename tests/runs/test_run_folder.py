@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 
 from attree.callbacks import ExplainCallback, LastCheckpoint
-from attree.callbacks.run_folder import run_folder
+from attree.runs.run_folder import run_folder
 from helpers.small_fits import classifier, infection, trainer
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from attree.cli.claimed_folder import ClaimedFolder
 from attree.errors import ArgumentError
-from attree.lock import FolderLock
+from attree.io.lock import FolderLock
+from attree.runs.run_lock import RunLock
 from helpers.cli import files, fit, refusal, run, tiny
 
 CLAIM = """
 import sys
 from lightning.pytorch.loggers import TensorBoardLogger
-from attree.cli.claimed_folder import ClaimedFolder
+from attree.runs.run_lock import RunLock
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(40):
-    folder = ClaimedFolder([TensorBoardLogger(sys.argv[1], name="runs")], "fit", False)
+    folder = RunLock([TensorBoardLogger(sys.argv[1], name="runs")], "fit", False)
     (folder.path / "mine").touch()
     print(folder.path, flush=True)
 """
@@ -46,7 +46,7 @@ def test_versions_claimed_at_the_same_moment_differ(tmp_path: Path) -> None:
 def test_folders_by_command(logger_class: type, tmp_path: Path) -> None:
     for command, expected in (("fit", "version_0"), ("test", "test_0"), ("test", "test_1"), ("fit", "version_1")):
         logger = logger_class(tmp_path, name="runs")
-        folder = ClaimedFolder([logger], command, False)
+        folder = RunLock([logger], command, False)
         assert folder.path is not None
         assert folder.path.name == expected
         assert Path(logger.log_dir) == folder.path
@@ -55,7 +55,7 @@ def test_folders_by_command(logger_class: type, tmp_path: Path) -> None:
 
 
 def test_a_folder_in_which_nothing_was_written_goes(tmp_path: Path) -> None:
-    ClaimedFolder([TensorBoardLogger(tmp_path, name="runs")], "fit", False).release()
+    RunLock([TensorBoardLogger(tmp_path, name="runs")], "fit", False).release()
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -97,5 +97,5 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_several_loggers_are_claimed_together_or_not_at_all(tmp_path: Path) -> None:
     table, curves = CSVLogger(tmp_path, name="table"), TensorBoardLogger(tmp_path, name="curves", version="mine")
     with FolderLock(tmp_path / "curves" / "mine"), pytest.raises(ArgumentError, match="in use"):
-        ClaimedFolder([table, curves], "fit", False)
+        RunLock([table, curves], "fit", False)
     assert list((tmp_path / "table").iterdir()) == []
