@@ -18,7 +18,7 @@ from attree.cli.choices import CHOICES
 from attree.cli.commands import COMMANDS
 from attree.cli.completion import training_parsers
 from attree.cli.parser import HELP
-from attree.config_files import config_names, first_sentence, read_shipped, sweep_names
+from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.sweep import plan
 
 INTRO = """# Configuration reference
