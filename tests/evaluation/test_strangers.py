@@ -28,6 +28,8 @@ NOT_ROWS = {
     "users, then items",
     "halves",
     "one special row",
+    "over the largest",
+    "outputs over the largest",
     "a second edge set",
     "degrees",
     "a state of zeros",

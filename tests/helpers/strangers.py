@@ -104,6 +104,20 @@ class OneFarRow(TwoLayers):
         return h * scale
 
 
+class OverTheLargest(TwoLayers):
+    """Divides by the largest number of all nodes, which a sample of rows is likely to have."""
+
+    def between(self, h: Tensor) -> Tensor:
+        h = 20 * h
+        return h / h.max()
+
+
+class OutputsOverTheLargest(TwoLayers):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out = 50 * super().forward(x, edge_index)
+        return out / out.abs().max()
+
+
 class SecondEdges(TwoLayers):
     def forward(self, x: Tensor, edge_index: Tensor, second: Tensor) -> Tensor:
         h = self.first(x, edge_index).relu()
@@ -375,6 +389,8 @@ def models() -> dict[str, tuple[nn.Module, Data]]:
         "users, then items": (UsersAndItems(), one),
         "halves": (Halves(), one),
         "one special row": (OneFarRow(), one),
+        "over the largest": (OverTheLargest(), one),
+        "outputs over the largest": (OutputsOverTheLargest(), graph(12, 20)),
         "a second edge set": (SecondEdges(), one),
         "degrees": (DegreeFeatures(), one),
         "a state of zeros": (StateOfZeros(), one),

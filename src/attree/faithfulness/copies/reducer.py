@@ -19,6 +19,7 @@ from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError, expect_memory
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
+from attree.faithfulness.exact.sample import loud_noise
 from attree.faithfulness.protocol import PROTOCOLS, Protocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
@@ -211,14 +212,15 @@ class CopiesPass:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
         every = torch.arange(targets.numel(), device=targets.device)
         for low, high in chunk_bounds(cost, self._memory):
-            # Decoys without features stand in front and behind: a model that mixes copies, or reads the first or the
+            # Decoys with loud features stand in front and behind: a model that mixes copies, or reads the first or the
             # last rows, will show it. The order is another than that of the targets.
             part = torch.cat([every[low : low + 1], every[low:high].flip(0), every[high - 1 : high]])
             copies = Copies(subgraphs, part)
             call = self._call_on(copies, targets[part])
             if call.has_features:
                 x = call.x.clone()
-                x[(copies.copy == 0) | (copies.copy == part.numel() - 1)] = 0
+                decoy = (copies.copy == 0) | (copies.copy == part.numel() - 1)
+                x[decoy] = loud_noise(x[decoy], x, low) if x.is_floating_point() else 0
                 call = call.with_features(x)
             scores = self._run(run, copies, call, targets[part])[1:-1]
             expected = self._output[self._subject.rows(targets[part[1:-1]])]

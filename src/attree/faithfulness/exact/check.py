@@ -14,7 +14,6 @@ from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
@@ -25,7 +24,7 @@ from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_model import RowModel
-from attree.faithfulness.exact.sample import MANY_NODES, Sample
+from attree.faithfulness.exact.sample import MANY_NODES, Sample, loud_noise
 from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
@@ -111,7 +110,9 @@ class Checker:
                 wiring = _RowCheck(recording, sample, few, None).run()
                 many = Sample.of_nodes(self._graph, MANY_NODES, seed=1)
                 lots = [(rows_of(before, many.node), after[many.node]) for before, after in traces]
-                return _RowCheck(recording, many, lots, wiring).run()
+                for one in (many, *many.with_noise()):
+                    _RowCheck(recording, one, lots, wiring).run()
+                return wiring
             wiring = _RowCheck(recording, sample, traces, None).run()
             for one in sample.with_noise() if sample.whole else []:
                 _RowCheck(recording, one, traces, wiring).run()
@@ -172,9 +173,8 @@ class _RowCheck:
 
     def _noisy(self, rows: Tensor, seed: int) -> Tensor:
         """The rows with noise in those of decoys."""
-        noise = torch.randn(rows.shape[1:], generator=torch.Generator().manual_seed(seed)).to(rows)
         out = rows.clone()
-        out[self.sample.decoy] = noise
+        out[self.sample.decoy] = loud_noise(rows[self.sample.decoy], rows, seed)
         return out
 
     def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

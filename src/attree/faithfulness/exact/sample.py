@@ -2,6 +2,7 @@
 
 Rows stand in another order than the nodes of the graph, none is where its node was first, one node stands there twice,
 and decoys filled with noise stand in front and behind: code that depends on a row's position, or on other rows, shows.
+The noise is louder than all rows, so that a maximum over rows shows too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ NODES = 24
 
 GRAPHS = 3
 """Graphs that rows are compared at otherwise, the smallest ones."""
+
+LOUDNESS = 8.0
+"""How much larger than the largest number of all rows the noise of decoys is."""
 
 MANY_NODES = 2**15
 """Nodes that rows are compared at when a model is first seen, at the most."""
@@ -111,3 +115,16 @@ def spread_nodes(graph: Graph) -> Tensor:
     """A few nodes from all over the graph."""
     count = min(NODES, graph.num_nodes)
     return torch.linspace(0, graph.num_nodes - 1, count, device=graph.device).round().long()
+
+
+def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
+    """Noise for decoys among rows.
+
+    Args:
+        like: Rows of the shape that is asked for.
+        rows: All rows; the noise is louder than they are.
+        seed: The seed of the noise.
+    """
+    noise = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)).to(like)
+    largest = rows.nan_to_num(0.0, 0.0, 0.0).abs().max() if rows.numel() else rows.new_ones(())
+    return noise * LOUDNESS * largest.clamp(min=1.0)
