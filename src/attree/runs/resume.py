@@ -9,6 +9,7 @@ from typing import Any
 from attree.errors import ArgumentError
 from attree.io.yaml_files import read_yaml
 from attree.runs.checkpoint import run_of
+from attree.runs.classes import LINKS
 
 PARTS = ("data", "model", "optimizer", "lr_scheduler")
 """What a run's numbers depend on, beside its seed."""
@@ -43,13 +44,18 @@ def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str
     differing = [
         f"{key} is {now[key]!r} ({before[key]!r} in the run)"
         for key in now
-        if key in before and now[key] != before[key] and key not in MAY_DIFFER
+        if key in before and now[key] != before[key] and key not in MAY_DIFFER and not _is_of_the_data(key, now[key])
     ]
     if differing:
         raise ArgumentError(
             f"Expected the settings of the run that {path} resumes, but {', '.join(differing)}: "
             "what a run has learned belongs to them. Start a new run without --ckpt_path, or leave them as they were."
         )
+
+
+def _is_of_the_data(key: str, value: Any) -> bool:
+    """Whether a setting is a size of the network that the data decides, once it is read."""
+    return value is None and key.rpartition(".")[2] in LINKS
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
