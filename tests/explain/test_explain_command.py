@@ -15,6 +15,7 @@ import torch
 import attree
 from attree.attribution import Attribution, GAtt
 from attree.cli import main
+from attree.data import MUTAG
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, Evaluator
 from attree.explain.parse_targets import parse_targets
@@ -113,7 +114,9 @@ def test_numbers_that_mean_nothing_are_refused(
 
 
 @pytest.mark.needs("tu/MUTAG/raw")
-def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_path: Path) -> None:
+def test_graphs_are_explained_by_their_place_in_the_dataset(
+    data_root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(
         [
             *("fit", f"--config={CONFIGS / 'mutag.yaml'}", f"--data.root={data_root}", "--trainer.max_epochs=1"),
@@ -126,6 +129,13 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(data_root: str, tmp_
     drawn = {path.stem for path in (run / "explain" / "figures").glob("*.png")}
     assert drawn == {"case_study_5", "deletion", "dpc_removal", "dpc_weight", "scores_removal", "scores_weight"}
     assert len(Evaluation.load(run / "explain").targets) == 2
+    kinds = MUTAG(root=data_root).load()[17].x.argmax(1).tolist()
+    printed = capsys.readouterr().out.split("Target 17, true class")[1]
+    edges = re.findall(r"(\w+) -> (\w+)", printed)
+    assert edges
+    for name in {name for edge in edges for name in edge}:  # the page's and the figures' names: C0, N16
+        symbol, number = name.rstrip("0123456789"), name.lstrip("CNOFIlBr")
+        assert symbol == ("C", "N", "O", "F", "I", "Cl", "Br")[kinds[int(number)]]
 
 
 @pytest.mark.parametrize(

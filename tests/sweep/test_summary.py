@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.sweep.summary import traded_metrics
+from attree.io.console import plain_console, print_whole
+from attree.sweep.summary import Summary, summary_tables, traded_metrics
 from helpers.cli import command
 
+METHODS = ("gatt", "avgatt", "random")
 QUALITY = "explain/gatt/weight/faithfulness"
 
 
@@ -77,6 +80,26 @@ def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Diverged: lr=1e+30-seed=0 ended with a loss that is no number." in capsys.readouterr().out
     sweep([1e30])
     assert "No pareto.png" in capsys.readouterr().out
+
+
+def test_a_table_for_each_protocol_with_every_number_whole() -> None:
+    """Three methods under two protocols do not fit 80 columns as one table: numbers were cut to `0.68…`."""
+    names = [f"explain/{method}/{protocol}/faithfulness" for method in METHODS for protocol in ("weight", "removal")]
+    results = pd.DataFrame({"sweep": "weight_decay", "setting": [0.0005] * 2, "val/acc": [0.6, 0.8]})
+    for place, name in enumerate(names):
+        results[name] = [0.1 * place, 0.1 * place + 0.02]
+    summary = Summary(results, ["val/acc", *names], Path("results.csv"), [])
+    console = plain_console(file=io.StringIO(), width=80)
+    for table in summary_tables(summary, "study"):
+        print_whole(console, table)
+    printed = console.file.getvalue()
+    weight, removal = printed.split("weight: the edge's weight becomes 0", 1)
+    assert "removal: the edge is deleted" in removal
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    for table, places in ((weight, (0, 2, 4)), (removal, (1, 3, 5))):
+        row = next(line for line in table.splitlines() if "weight_decay=0.0005" in line).split()
+        assert row[1:] == ["2", "0.700±0.141", *(f"{0.1 * place + 0.01:.3f}±0.014" for place in places)]
 
 
 @pytest.mark.parametrize("rates", [[-0.1], [1e30]], ids=["no explanations", "all diverged"])

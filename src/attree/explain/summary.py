@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -16,6 +15,7 @@ from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.explain.explained import Explained
 from attree.explain.figures import draw_figures
 from attree.faithfulness import Reducer, resolve_protocol
+from attree.io.console import print_whole
 from attree.io.files import replacing
 from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
@@ -69,9 +69,7 @@ class Summary:
             self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names
         )
         for table in tables:
-            # Wider than the terminal rather than with numbers cut off.
-            wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
-            console.print(table, soft_wrap=False, crop=False, width=max(wanted, 40))
+            print_whole(console, table)
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject
@@ -101,6 +99,8 @@ def top_edges_table(
 ) -> Iterator[Table]:
     """One table each for the first few targets: edges by the first method's score, and what reducing each does.
 
+    Nodes are called as on the page: by their names where they have some.
+
     Args:
         evaluation: The result.
         ids: What the targets are called.
@@ -109,7 +109,7 @@ def top_edges_table(
         first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
         class_names: What classes are called; by default their numbers.
     """
-    pairs, bounds = evaluation.pairs, evaluation.pairs.ptr.tolist()
+    pairs, bounds, names = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about.node_names
     first = next(iter(evaluation.pair_scores))
     for position, name in enumerate(ids[:count].tolist()):
         part = slice(bounds[position], bounds[position + 1])
@@ -125,7 +125,8 @@ def top_edges_table(
         for protocol in evaluation.reductions:
             table.add_column(Text(f"dPC\n{protocol}"), justify="right")
         for pair in strongest.tolist():
-            source, destination = (pairs.graph.edge_index[:, pairs.edges[pair]] - first_node).tolist()
+            nodes = pairs.graph.edge_index[:, pairs.edges[pair]].tolist()
+            source, destination = (str(node - first_node) if names is None else names[node] for node in nodes)
             cells = [f"{float(scores[pair]):.4f}" for scores in evaluation.pair_scores.values()]
             for reduction in evaluation.reductions.values():
                 cells.append(f"{float(reduction.delta_pc[pair]):+.4f}{'*' if bool(reduction.changed[pair]) else ' '}")

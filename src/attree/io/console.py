@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 
 def plain_console(**options: Any) -> Console:
@@ -17,3 +19,15 @@ def plain_console(**options: Any) -> Console:
         **options: Arguments of `rich.console.Console`.
     """
     return Console(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+
+def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:
+    """Print a table wider than the terminal rather than with numbers cut off.
+
+    Args:
+        console: Where to print.
+        table: The table.
+        narrowest: Columns that it may take in any case, so that a title has room beside a narrow table.
+    """
+    wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
+    console.print(table, soft_wrap=False, crop=False, width=max(wanted, narrowest))

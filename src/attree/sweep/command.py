@@ -14,7 +14,7 @@ from rich.text import Text
 
 from attree.errors import ArgumentError, expect
 from attree.hints import did_you_mean
-from attree.io.console import plain_console
+from attree.io.console import plain_console, print_whole
 from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
@@ -29,7 +29,7 @@ from attree.sweep.run import (
     is_finished,
     run_folder,
 )
-from attree.sweep.summary import MEANS, summarise, summary_table
+from attree.sweep.summary import MEANS, summarise, summary_tables
 
 FAILURES_ALIKE = 3
 """After as many runs that all failed for the same reason, a sweep stops."""
@@ -142,7 +142,8 @@ def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
     if summary is None:
         console.print("No run has finished: there is nothing to sum up.")
         return
-    console.print(summary_table(summary, title=plan.name))
+    for table in summary_tables(summary, title=plan.name):
+        print_whole(console, table)
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
     console.print(f"All runs: {summary.csv}", soft_wrap=True)

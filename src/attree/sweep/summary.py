@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,7 +15,8 @@ from rich.table import Table
 
 from attree.attribution import METHODS, method_label
 from attree.callbacks.tensorboard import accuracy_names, write_figures_run
-from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
+from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
+from attree.faithfulness import PROTOCOLS
 from attree.io.files import replacing, write_text
 from attree.report.pareto_figure import pareto_figure
 from attree.report.style import count
@@ -142,17 +143,31 @@ def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(name for pattern in patterns for name in logged if fnmatchcase(name, pattern)))
 
 
-def summary_table(summary: Summary, title: str) -> Table:
-    """Mean and standard deviation over the seeds, one row per setting; narrow enough for most terminals."""
-    table = Table(title=title, title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("setting", overflow="fold")
+def summary_tables(summary: Summary, title: str) -> Iterator[Table]:
+    """Mean and standard deviation over the seeds, one row per setting.
+
+    There is one table for each protocol, whose numbers must not be compared with another's; the caption says what it
+    does. Metrics that have no protocol, such as the accuracy, are in all of them.
+    """
+    parsed = {metric: MetricName.parse(metric) for metric in summary.metrics}
+    of_metric = {metric: None if name is None else name.protocol for metric, name in parsed.items()}
+    for protocol in dict.fromkeys(filter(None, of_metric.values())) or (None,):
+        shown = [metric for metric, own in of_metric.items() if own in (None, protocol)]
+        meaning = f"{protocol}: {PROTOCOLS[protocol].meaning}" if protocol in PROTOCOLS else None
+        yield _summary_table(summary, shown, title, meaning)
+
+
+def _summary_table(summary: Summary, metrics: Sequence[str], title: str, caption: str | None) -> Table:
+    table = Table(title=title, caption=caption, title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    table.add_column("setting")
     table.add_column("n", justify="right")
-    for metric in summary.metrics:
+    for metric in metrics:
         words = metric.removeprefix(f"{PREFIX}/").split("/")
         table.add_column("\n".join(method_label(word) for word in words), justify="right")
     for sweep, block in summary.results.groupby(SWEEP, sort=False):
         for setting, runs in block.groupby(SETTING, sort=False):
-            cells = [_mean_and_spread(runs[metric]) for metric in summary.metrics]
+            cells = [_mean_and_spread(runs[metric]) for metric in metrics]
             table.add_row(_row_name(str(sweep), setting), str(len(runs)), *cells)
         table.add_section()
     return table
