@@ -203,3 +203,8 @@ def test_what_goes_around_one_layer(model: nn.Module, around: set[int]) -> None:
     assert bypass.share == pytest.approx(max(shares.values()))
     assert bypass.layer in around
     assert f"all attention weights of layer {bypass.layer + 1} 0" in str(bypass)
+
+
+def test_where_no_target_keeps_its_class_nothing_is_concluded() -> None:
+    assert str(Bypass(0.0, None, 0.5)).endswith("but with all attention weights 0 no target keeps its class.")
+    assert "explains only a part" in str(Bypass(0.25, 1, 0.5))

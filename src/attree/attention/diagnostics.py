@@ -65,6 +65,8 @@ class Bypass:
         which = "all attention weights" if self.layer is None else f"all attention weights of layer {self.layer + 1}"
         kept = "" if math.isnan(self.share) else f"With {which} 0, {self.share:.0%} of the targets keep their class: "
         found = "something goes around attention (a skip, jumping knowledge, a readout)"
+        if self.share == 0:
+            return f"{found.capitalize()}, but with {which} 0 no target keeps its class."
         return f"{kept}{found if kept else found.capitalize()}, which explains only a part of these predictions."
 
 

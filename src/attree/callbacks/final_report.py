@@ -92,7 +92,8 @@ class FinalReport:
                 writer.write_hyperparameters(pl_module, trainer, self.metrics)
         console = plain_console(soft_wrap=True)
         if table:
-            console.print(metrics_table(self.metrics), soft_wrap=False)
+            count = self.evaluator.targets.numel()
+            console.print(metrics_table(self.metrics, num_targets=count), soft_wrap=False)
         for line in self._written:
             console.print(line)
         if table and self.folder is None:

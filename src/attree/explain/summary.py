@@ -63,7 +63,8 @@ class Summary:
     def show(self, console: Console, count: int) -> None:
         """Print the metrics, and the strongest edges of the first few targets."""
         if self.evaluation.metrics:
-            console.print(metrics_table(self.evaluation.metrics), soft_wrap=False)
+            count_measured = self.evaluation.targets.numel()
+            console.print(metrics_table(self.evaluation.metrics, num_targets=count_measured), soft_wrap=False)
         explained = self.explained
         tables = top_edges_table(
             self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names

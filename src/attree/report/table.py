@@ -39,18 +39,25 @@ def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[MetricName
     return by_method, others
 
 
-def metrics_table(metrics: Mapping[str, Any], title: str = "How well attention explains the network") -> Table:
+def metrics_table(
+    metrics: Mapping[str, Any],
+    title: str = "How well attention explains the network",
+    num_targets: int | None = None,
+) -> Table:
     """One column per attribution method, one row per explanation metric.
 
-    The caption says what the protocols do, and shows the other scalars.
+    The caption says how many targets were measured and what the protocols do, and shows the other scalars.
 
     Args:
         metrics: Scalars under the names they are logged with.
         title: Heading of the table.
+        num_targets: How many targets had their edges reduced; None leaves it out.
     """
     by_method, others = split_metrics(metrics)
     protocols = dict.fromkeys(metric.protocol for values in by_method.values() for metric in values)
     meanings = [f"{name}: {PROTOCOLS[name].meaning}" for name in protocols if name in PROTOCOLS]
+    if num_targets is not None and meanings:
+        meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}; others give other numbers")
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     table = Table(title=title, caption=caption, title_style="bold", caption_justify="left")
     table.add_column("metric")
