@@ -211,7 +211,8 @@ def test_reduction(make: Any, engine: type, protocol: str, device: torch.device)
     expected = reduce_attention(make(), graph.x, graph.edge_index, pairs, protocol, with_probability=True)
     graph, model = graph.to(device), make().to(device)
     pairs = subject_pairs(Subject.of(model, graph.x, graph.edge_index), TARGETS)
-    found = engine(model, graph.x, graph.edge_index).reduce(pairs, PROTOCOLS[protocol], with_probability=True)
+    recorded = engine(Subject.of(model, graph.x, graph.edge_index)).record()
+    found = recorded.reduce(pairs, PROTOCOLS[protocol], with_probability=True)
     # Copies run in the model's own float32, exact updates in the widest type that there is.
     tolerance = 1e-9 if engine is ExactReducer and device.type != "mps" else 1e-5
     assert found.delta_pc.dtype == (torch.float32 if device.type == "mps" else torch.float64)

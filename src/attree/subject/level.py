@@ -26,6 +26,9 @@ from attree.subject.roots import Level
 DRAWS = 4
 """How often rows are read, with other numbers each time: a maximum then reads other nodes, a chosen row does not."""
 
+DIFFERENTIABLE = ("cpu", "cuda", "xpu")
+"""Types of devices on which rows are read; on others, gradients in the midst of a model may not be had."""
+
 SAMPLED_ROWS = 6
 """How many rows are asked where not all must be known."""
 
@@ -90,6 +93,8 @@ def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
         call: The model's call.
         edges: The edge list, if the rows could be those of edges.
     """
+    if getattr(call.model, "is_plain_stack", False):
+        return OutputLevel("node")
     rows = _sampled(call.num_nodes)
     reads = _nodes_read(call, rows.tolist(), DRAWS if edges else 1)
     if reads is None or not bool(reads.any(dim=2).all()):
@@ -180,6 +185,8 @@ def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
 
 def _nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor | None:
     """Which nodes some rows of the output read, in each of several draws: [draws, rows, nodes]; None if unknown."""
+    if call.edge_index.device.type not in DIFFERENTIABLE:
+        return None
     try:
         found = [_read_once(call, rows, draw) for draw in range(draws)]
     except Exception:  # a model without gradients tells nothing
