@@ -30,7 +30,7 @@ RUN = ("quick_start", "explain_your_model", "numbers", "protocols")
 PACKAGES = [
     f"attree.{name}"
     for name in (
-        *("attention", "attribution", "callbacks", "data", "evaluation", "explain", "faithfulness", "metrics"),
+        *("attention", "attribution", "callbacks", "data", "evaluation", "faithfulness", "metrics", "runs"),
         *("metrics.functional", "models", "report.page", "subject"),
     )
 ]

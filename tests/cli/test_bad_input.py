@@ -186,7 +186,7 @@ def tensor(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (cut, "which is empty, cut off or damaged."),
+        (cut, "cut off or damaged"),
         (empty, "which is empty, cut off or damaged."),
         (noise, "a checkpoint of tensors and plain values alone"),
         (weights_alone, "to be a checkpoint of Lightning, but got"),

@@ -148,8 +148,9 @@ class PartFolder:
 
     def _clear(self, overwrite: bool) -> bool:
         """Refuse or remove what belongs to another call; returns whether something was removed."""
-        parts = sorted(self.folder.glob("part-*.parquet"))
-        foreign = [path for path in self.folder.glob("*") if path not in parts and not path.name.startswith((".", "_"))]
+        there = sorted(self.folder.glob("*"))  # listed once: other processes write parts meanwhile
+        parts = [path for path in there if path.match("part-*.parquet")]
+        foreign = [path for path in there if path not in parts and not path.name.startswith((".", "_"))]
         if foreign:
             raise ArgumentError(
                 f"Expected {self.folder} to hold nothing but parts of a dataset, as it is read as one, but there is "
