@@ -15,7 +15,7 @@ import yaml
 import attree
 from attree.cli import main
 from attree.errors import ArgumentError
-from helpers.cli import fit
+from helpers.cli import fit, refusal
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -203,3 +203,19 @@ def test_arguments_that_are_none_are_refused(run: Path) -> None:
     change(run, lambda config: config["model"]["init_args"]["net"]["init_args"].update(no_such=1))
     with pytest.raises(ArgumentError, match=r"attree\.models\.GAT of .*config\.yaml cannot be made.*no_such"):
         attree.load_run(run)
+
+
+def test_the_working_folder_is_searched_for_what_is_allowed_alone(
+    run: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(trace.parent / "modules")
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != folder])
+    monkeypatch.chdir(folder)
+    change(run, lambda config: config["data"].update(class_path="stranger.Data"))
+    call = ["explain", str(run), "--targets=1", "--figures=0"]
+    assert "stranger.Data" in refusal(call, capsys)
+    assert folder not in sys.path
+    with pytest.raises(SystemExit) as stop:
+        main([*call, "--allow=stranger.Data"])
+    assert stop.value.code == 0
+    assert sys.path[-1] == folder

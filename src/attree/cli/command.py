@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from attree.errors import ArgumentError, expect
 from attree.io.console import plain_console
 from attree.report.table import metrics_table
 from attree.runs.checkpoint import mismatch, read_checkpoint
+from attree.runs.classes import search_working_folder
 from attree.runs.resume import check_same_run, resume_logger
 from attree.runs.run_lock import RunLock
 from attree.runs.save_config import SaveConfig
@@ -255,8 +255,7 @@ def silence_warnings() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run fit, validate, test or predict. Classes of the user's are also looked for in the working folder."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # last: no file there may stand in for a package's
+    search_working_folder()
     silence_warnings()
     stop = StopSignal()
     with stop.listening():

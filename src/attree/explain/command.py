@@ -27,6 +27,7 @@ from attree.faithfulness import resolve_protocols
 from attree.io.console import plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
+from attree.runs.classes import search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
@@ -66,6 +67,8 @@ def explain(
         seed: Seed of random targets and scores.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
+    if allow:
+        search_working_folder()
     try:
         with terminate_as_interrupt():
             made, loaded = make_methods(methods, seed=seed), load_run(run, allow=allow)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -62,6 +63,13 @@ def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()
     data = builder.build(config["data"], "data")
     model = config["model"]
     return data, builder.build(_with_sizes(model, data), "model")
+
+
+def search_working_folder() -> None:
+    """Let classes be imported from the working folder, as `python -m` does: `attree` alone does not look there."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: no file there may stand in for a package's
 
 
 def class_paths(content: Any) -> Iterator[str]:
