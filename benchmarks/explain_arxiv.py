@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 import torch
 import attree
-import attree.explain.command
+import attree.explain_run.command
 run = attree.load_run(sys.argv[1])
 graph = run.data.graph
 

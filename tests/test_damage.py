@@ -19,7 +19,7 @@ from attree.data.datasets.third_party import open_dataset
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
 from attree.evaluation.shard import Shard
-from attree.explain.parts import PartFolder
+from attree.explain_run.parts import PartFolder
 from attree.paper.cache import Cache
 from attree.runs.checkpoint import read_checkpoint
 from helpers.cli import fit, refusal

@@ -13,9 +13,9 @@ import attree
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
-    *("errors", "hints", "ragged", "edges", "memory", "precision", "io"),
+    *("errors", "tensors", "io"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
-    *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain"),
+    *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain_run"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""
 

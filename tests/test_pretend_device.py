@@ -25,7 +25,6 @@ from torch_geometric.nn import GAT as PyGGAT
 from torch_geometric.nn import global_mean_pool
 
 import attree
-from attree import precision
 from attree.attention import capture_attention
 from attree.attribution import make_methods, subject_pairs
 from attree.attribution.explainer import GAttExplainer
@@ -38,6 +37,7 @@ from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC
 from attree.models import GAT
 from attree.subject import Subject
+from attree.tensors import precision
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.pretend_device import Elsewhere, frozen, pretend
 

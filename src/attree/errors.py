@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -179,3 +180,16 @@ def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expec
     for item in items:
         expect(isinstance(item, kinds), argument, expected, item)
     return items
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question to put behind a sentence that refuses `name`; empty if nothing known is like it.
+
+    >>> did_you_mean("valdate", ["fit", "validate"])
+    ' Did you mean `validate`?'
+    >>> did_you_mean("xyz", ["fit", "validate"])
+    ''
+    """
+    by_spelling = {one.lower(): one for one in known}
+    found = get_close_matches(name.lower(), by_spelling, n=1)
+    return f" Did you mean `{by_spelling[found[0]]}`?" if found else ""

@@ -17,7 +17,7 @@ from torch_geometric.utils import k_hop_subgraph
 from attree.attention import capture_attention
 from attree.attribution import Attribution, attribute_subgraphs, make_methods, stream_subgraphs
 from attree.attribution.neighbourhood import neighbourhood
-from attree.ragged import group
+from attree.tensors.ragged import group
 
 
 class Net(nn.Module):

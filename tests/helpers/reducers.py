@@ -12,8 +12,8 @@ from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.copies.reducer import CopiesPass
 from attree.faithfulness.exact.reducer import ExactPass
 from attree.faithfulness.whole import WholePass
-from attree.memory import REDUCTION_MEMORY
 from attree.subject import Head, Subject
+from attree.tensors.memory import REDUCTION_MEMORY
 
 
 def subject_of(

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from attree.edges import check_edge_index
-from attree.ragged import Rows, group
+from attree.tensors.edges import check_edge_index
+from attree.tensors.ragged import Rows, group
 
 
 class Graph:

@@ -11,8 +11,8 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier
-from attree.memory import chunk_bounds
-from attree.ragged import expand
+from attree.tensors.memory import chunk_bounds
+from attree.tensors.ragged import expand
 
 CPU_BLOCK = 2**15
 """Scores a block on the CPU: it stays in cache, and small operations are spared the cost of waking threads."""

@@ -19,11 +19,11 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_bool
-from attree.precision import exact_dtype
 from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
 from attree.subject.roots import Level
+from attree.tensors.precision import exact_dtype
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect_ints, expect_memory
-from attree.memory import WALK_MEMORY
-from attree.ragged import pointers
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets
+from attree.tensors.memory import WALK_MEMORY
+from attree.tensors.ragged import pointers
 
 
 class FlowMethod(AttributionMethod):

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.errors import expect_memory
-from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.precision import exact_dtype
-from attree.ragged import expand
 from attree.subject.roots import Roots
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
+from attree.tensors.precision import exact_dtype
+from attree.tensors.ragged import expand
 
 BYTES_PER_SCORE = 32
 """What one streamed score costs: its edge id and value, twice, as one part is read while the next is computed."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attree.ragged import Rows, expand
+from attree.tensors.ragged import Rows, expand
 
 
 class Neighbourhood(NamedTuple):

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
-from attree.memory import KEPT_WALK_MEMORY
-from attree.ragged import expand
 from attree.subject.roots import Roots
+from attree.tensors.memory import KEPT_WALK_MEMORY
+from attree.tensors.ragged import expand
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from attree.attention.graph import Graph
 from attree.attribution.pair_walk import PairWalk
 from attree.attribution.result import Attribution
 from attree.errors import expect
-from attree.ragged import expand, pointers, row_of
 from attree.subject.roots import Level
+from attree.tensors.ragged import expand, pointers, row_of
 
 
 @dataclass(frozen=True)

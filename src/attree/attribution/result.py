@@ -18,7 +18,7 @@ from attree.attention.graph import Graph
 from attree.attribution.stored import FILE_FORMAT, read_attribution
 from attree.errors import ArgumentError, expect, expect_int, expect_list, expect_path
 from attree.io.files import write_npz
-from attree.ragged import find, pointers, row_of
+from attree.tensors.ragged import find, pointers, row_of
 
 
 class TargetAttribution(NamedTuple):

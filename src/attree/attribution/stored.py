@@ -12,7 +12,7 @@ from torch import Tensor
 from attree.attention.graph import Graph
 from attree.errors import ArgumentError, MissingDataError
 from attree.io.files import read_npz
-from attree.ragged import are_pointers, row_of
+from attree.tensors.ragged import are_pointers, row_of
 
 FILE_FORMAT = "attree-attribution-1"
 

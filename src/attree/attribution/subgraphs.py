@@ -26,11 +26,11 @@ from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
 from attree.attribution.result import Attribution
 from attree.attribution.track import track
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
-from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.ragged import group
 from attree.subject import ModelCall, Part
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
+from attree.tensors.ragged import group
 
 
 def attribute_subgraphs(

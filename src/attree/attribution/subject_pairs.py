@@ -20,11 +20,11 @@ from attree.attribution.flows import frontier_bound, walk_back
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect, expect_instance, expect_int, expect_memory
-from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.ragged import expand, group, pointers
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
+from attree.tensors.ragged import expand, group, pointers
 
 
 def subject_pairs(subject: Subject | Attention, targets: Targets = "all") -> Pairs:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from attree.cli.failure import fail
-from attree.hints import did_you_mean
+from attree.errors import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):

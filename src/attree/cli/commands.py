@@ -242,7 +242,7 @@ COMMANDS = {
     "predict": Command("write a trained network's class probabilities to a file", _FIT),
     "explain": Command(
         "look at the explanations of a finished run: scores, figures, a page",
-        "attree.explain.command:explain",
+        "attree.explain_run.command:explain",
         explain_parser,
     ),
     "sweep": Command(

@@ -12,7 +12,7 @@ from attree import __version__
 from attree.cli.commands import COMMANDS
 from attree.cli.failure import fail, failing_in_sentences
 from attree.cli.text_cache import show
-from attree.hints import did_you_mean
+from attree.errors import did_you_mean
 from attree.io.processes import end_with_parent
 
 HELP = f"""usage: attree COMMAND [options]

@@ -12,7 +12,7 @@ from lightning.pytorch import callbacks, loggers
 from torch import optim
 
 from attree.cli.choices import CHOICES, class_options, names
-from attree.hints import did_you_mean
+from attree.errors import did_you_mean
 from attree.io.config_files import config_hint
 
 TYPES = {

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.data.ground_truth import GroundTruth
-from attree.edges import check_edge_index
 from attree.errors import expect
-from attree.ragged import find
+from attree.tensors.edges import check_edge_index
+from attree.tensors.ragged import find
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 

@@ -21,10 +21,10 @@ from attree.faithfulness import Protocols, Reducer, Reduction, resolve_protocols
 from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
-from attree.precision import exact_dtype
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.subject import Targets
+from attree.tensors.precision import exact_dtype
 
 
 class Evaluator:

@@ -17,7 +17,7 @@ from attree.errors import ArgumentError, MissingDataError, expect
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
-from attree.ragged import are_pointers
+from attree.tensors.ragged import are_pointers
 
 FILE_FORMAT = "attree-evaluation-1"
 

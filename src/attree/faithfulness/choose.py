@@ -22,9 +22,9 @@ from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.protocol import Protocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
-from attree.memory import REDUCTION_MEMORY
-from attree.ragged import Rows
 from attree.subject import Head, Subject
+from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.ragged import Rows
 
 TRIED = 8
 """Targets that copies are tried out on before it is said that they serve a model."""

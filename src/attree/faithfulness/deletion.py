@@ -11,9 +11,9 @@ from attree.attribution.pairs import Pairs
 from attree.errors import expect, expect_instance, expect_ints, expect_memory
 from attree.faithfulness.choose import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, Protocol
-from attree.memory import REDUCTION_MEMORY
-from attree.ragged import Rows, expand, pointers, row_of
 from attree.subject import Subject
+from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.ragged import Rows, expand, pointers, row_of
 
 
 def delete_edges(

@@ -16,10 +16,10 @@ from attree.errors import UnsupportedModelError
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
-from attree.memory import REDUCTION_MEMORY
-from attree.precision import exact_dtype
-from attree.ragged import Rows, group
 from attree.subject import Subject
+from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.precision import exact_dtype
+from attree.tensors.ragged import Rows, group
 
 
 class WholeReducer:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attree.errors import ArgumentError
-from attree.hints import did_you_mean
+from attree.errors import ArgumentError, did_you_mean
 
 SUFFIX = ".yaml"
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from attree.errors import expect
-from attree.precision import exact_dtype
 from attree.subject.pooling import winners
+from attree.tensors.precision import exact_dtype
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor

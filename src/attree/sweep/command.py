@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from attree.errors import ArgumentError, expect
-from attree.hints import did_you_mean
+from attree.errors import ArgumentError, did_you_mean, expect
 from attree.io.console import plain_console, print_whole
 from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt

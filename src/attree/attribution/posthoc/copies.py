@@ -16,11 +16,11 @@ from torch import Tensor
 
 from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.posthoc.borrowed import plain
-from attree.memory import chunk_bounds
-from attree.precision import exact_dtype
-from attree.ragged import Rows, expand, find, group
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.roots import Roots
+from attree.tensors.memory import chunk_bounds
+from attree.tensors.precision import exact_dtype
+from attree.tensors.ragged import Rows, expand, find, group
 
 
 @dataclass(frozen=True)

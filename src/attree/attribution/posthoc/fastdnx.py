@@ -17,11 +17,11 @@ from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_int, expect_number
-from attree.memory import WALK_MEMORY, chunk_bounds
-from attree.precision import exact_dtype
-from attree.ragged import find
 from attree.subject import Subject
 from attree.subject.roots import Roots
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
+from attree.tensors.precision import exact_dtype
+from attree.tensors.ragged import find
 
 BYTES_PER_ENTRY = 128
 """What one node of a target's row costs while it is found and scored."""

@@ -14,7 +14,7 @@ from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
-from attree.precision import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 EPSILON = 1e-15
 FEATURE_WEIGHTS = (1.0, 0.1)

@@ -18,9 +18,9 @@ from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, mask
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_bool
-from attree.ragged import pointers
 from attree.subject import Subject
 from attree.subject.subject import Targets
+from attree.tensors.ragged import pointers
 
 COPIES_MEMORY = 128 * 2**20
 """Bytes of working memory for one batch of copies."""

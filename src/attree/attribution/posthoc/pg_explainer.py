@@ -17,9 +17,9 @@ from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
-from attree.ragged import expand, group
 from attree.subject import Subject
 from attree.subject.roots import Roots
+from attree.tensors.ragged import expand, group
 
 HIDDEN = 64
 TEMPERATURES = (5.0, 2.0)

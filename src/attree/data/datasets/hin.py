@@ -10,7 +10,7 @@ from attree.data.counts import Counts
 from attree.data.datasets.arrays import Layout, load_tensors
 from attree.data.graph_data import GraphDataModule
 from attree.errors import expect
-from attree.ragged import are_pointers
+from attree.tensors.ragged import are_pointers
 
 LAYOUT: Layout = {
     "x": (np.float32, 2),

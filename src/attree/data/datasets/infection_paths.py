@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attree.data.ground_truth import GroundTruth
-from attree.ragged import pointers
+from attree.tensors.ragged import pointers
 
 
 def infection_paths(edge_index: Tensor, infected: Tensor, max_distance: int) -> tuple[Tensor, GroundTruth]:

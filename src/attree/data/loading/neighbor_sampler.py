@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from attree.errors import expect, expect_int
-from attree.ragged import expand, pointers, row_of
+from attree.tensors.ragged import expand, pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):

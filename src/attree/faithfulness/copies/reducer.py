@@ -23,11 +23,11 @@ from attree.faithfulness.exact.sample import loud_noise
 from attree.faithfulness.protocol import PROTOCOLS, Protocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
-from attree.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.precision import exact_dtype
-from attree.ragged import Rows, expand, group
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.arguments import Kind
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.precision import exact_dtype
+from attree.tensors.ragged import Rows, expand, group
 
 
 class NotLocalError(UnsupportedModelError):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
-from attree.ragged import Rows, expand, find, group, row_of
+from attree.tensors.ragged import Rows, expand, find, group, row_of
 
 
 @dataclass(frozen=True)

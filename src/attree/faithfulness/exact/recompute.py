@@ -14,7 +14,7 @@ from attree.faithfulness.exact.algebra import States
 from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.trace import LayerTrace, row_softmax, sum_entries
 from attree.faithfulness.protocol import Protocol
-from attree.ragged import take_rows
+from attree.tensors.ragged import take_rows
 
 
 def recompute_rows(

@@ -19,11 +19,11 @@ from attree.faithfulness.exact.refusal import CannotTakeApartError
 from attree.faithfulness.exact.row_model import RowModel
 from attree.faithfulness.exact.sparse import compact_features
 from attree.faithfulness.exact.trace import LayerTrace, trace_layer
-from attree.precision import exact_dtype
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
 from attree.subject.model_call import take_index
+from attree.tensors.precision import exact_dtype
 
 Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""

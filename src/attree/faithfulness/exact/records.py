@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.ragged import find
+from attree.tensors.ragged import find
 
 
 @dataclass(frozen=True)

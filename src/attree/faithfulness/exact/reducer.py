@@ -22,9 +22,9 @@ from attree.faithfulness.exact.stages import INPUT, Wiring
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import Protocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
-from attree.memory import REDUCTION_MEMORY
-from attree.ragged import take_rows
 from attree.subject import Part, Subject
+from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.ragged import take_rows
 
 
 class ExactReducer:

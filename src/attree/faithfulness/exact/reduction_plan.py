@@ -20,8 +20,8 @@ from attree.faithfulness.exact.records import Changes, Records
 from attree.faithfulness.exact.row_groups import ChangedRows, LayerShape, RowGroup, row_groups
 from attree.faithfulness.exact.stages import Wiring
 from attree.faithfulness.exact.ways import Ways
-from attree.memory import chunk_bounds
-from attree.ragged import Rows, expand, group, pointers
+from attree.tensors.memory import chunk_bounds
+from attree.tensors.ragged import Rows, expand, group, pointers
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""

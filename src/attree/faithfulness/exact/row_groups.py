@@ -15,8 +15,8 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.records import Changes
-from attree.memory import chunk_bounds
-from attree.ragged import expand, pointers
+from attree.tensors.memory import chunk_bounds
+from attree.tensors.ragged import expand, pointers
 
 DENSE_ENTRIES = 4096
 """From this many entries on, the rows of one node are computed as dense blocks: a block has a fixed cost."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
-from attree.ragged import expand, group
 from attree.subject import Part
 from attree.subject.level import OutputLevel
+from attree.tensors.ragged import expand, group
 
 NODES = 24
 """Nodes that rows are compared at with every recording, if the outputs are those of nodes."""

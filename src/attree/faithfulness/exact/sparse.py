@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from attree.ragged import take_rows
+from attree.tensors.ragged import take_rows
 
 SPARSE_SHARE = 20
 """Features of which fewer than one in this many is not 0 are multiplied as a sparse matrix."""

@@ -12,8 +12,8 @@ from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.layer_edges import LayerEdges
 from attree.faithfulness.exact.sparse import weighted_sums
-from attree.memory import chunk_bounds
-from attree.ragged import take_rows
+from attree.tensors.memory import chunk_bounds
+from attree.tensors.ragged import take_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""

@@ -23,7 +23,7 @@ from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.row_groups import RowGroup
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.faithfulness.protocol import Protocol
-from attree.ragged import take_rows
+from attree.tensors.ragged import take_rows
 
 
 class CallUpdate:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.stages import Wiring
-from attree.ragged import Rows, expand, group
+from attree.tensors.ragged import Rows, expand, group
 
 
 class Ways:

@@ -16,11 +16,11 @@ from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
-from attree.ragged import find
 from attree.report.drawn_part import Bools
 from attree.report.page.target import Explained
 from attree.report.style import method_looks
 from attree.report.table import METRIC_LABELS
+from attree.tensors.ragged import find
 
 TITLE = "How attention explains the model"
 MAX_EDGES = 1000

@@ -19,13 +19,13 @@ from attree.attribution.subgraphs import SubgraphScorer
 from attree.data import GraphDataModule, GroundTruth, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
-from attree.explain.parse_targets import asks_for_errors, parse_targets
-from attree.explain.rows import ScoredRows, SubgraphRows, SubjectRows
+from attree.explain_run.parse_targets import asks_for_errors, parse_targets
+from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import Protocol
-from attree.memory import chunk_bounds
 from attree.models import GraphClassifier
 from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
+from attree.tensors.memory import chunk_bounds
 
 LOGITS = Head("multiclass_classification", "raw")
 GRAPHS_AT_ONCE = 1024

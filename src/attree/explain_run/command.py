@@ -18,11 +18,11 @@ from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.evaluation.shard import Shard
 from attree.evaluation.targets import choose_targets
-from attree.explain.call_fingerprint import call_fingerprint
-from attree.explain.explained import Explained, explained_of
-from attree.explain.parts import PartFolder
-from attree.explain.shard import process_shard, write_parts
-from attree.explain.summary import MOST_TARGETS, Summary, clear_summary
+from attree.explain_run.call_fingerprint import call_fingerprint
+from attree.explain_run.explained import Explained, explained_of
+from attree.explain_run.parts import PartFolder
+from attree.explain_run.shard import process_shard, write_parts
+from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import resolve_protocols
 from attree.io.console import plain_console
 from attree.io.processes import terminate_as_interrupt

@@ -23,8 +23,8 @@ from attree.cli import main
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
 from attree.evaluation.shard import Shard
-from attree.explain.parts import PartFolder
-from attree.explain.shard import process_shard
+from attree.explain_run.parts import PartFolder
+from attree.explain_run.shard import process_shard
 from attree.io.metrics_file import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.time_limit import SECONDS
@@ -58,7 +58,7 @@ def work(run: Path, out: Path, rank: int, arguments: tuple[str, ...]) -> None:
 def start(run: Path, out: Path, *arguments: str) -> list[ForkServerProcess]:
     """Start both, from a server that has the libraries."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attree.cli.command", "attree.explain.command"])
+    context.set_forkserver_preload(["attree.cli.command", "attree.explain_run.command"])
     processes = [context.Process(target=work, args=(run, out, rank, arguments)) for rank in range(2)]
     for process in processes:
         process.start()
@@ -137,7 +137,7 @@ def test_graphs_stream_with_nodes_numbered_in_their_graph(
     run = next((tmp_path / "mutag").iterdir())
     options = ("--methods=gatt", "--protocols=removal", "--part_rows=400", "--targets=5,17,3,100-140")
     few = explain(run, tmp_path / "few", *options, "--figures=0")
-    monkeypatch.setattr("attree.explain.command.MOST_TARGETS", 1)
+    monkeypatch.setattr("attree.explain_run.command.MOST_TARGETS", 1)
     many = explain(run, tmp_path / "many", *options)
     pd.testing.assert_frame_equal(many, few, rtol=1e-4, atol=1e-6)
     assert many.target.drop_duplicates().tolist() == [5, 17, 3, *range(100, 141)]

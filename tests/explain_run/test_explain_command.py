@@ -18,7 +18,7 @@ from attree.cli import main
 from attree.data import MUTAG
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, Evaluator
-from attree.explain.parse_targets import parse_targets
+from attree.explain_run.parse_targets import parse_targets
 from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
 from attree.subject import Subject
@@ -182,7 +182,7 @@ def test_more_targets_than_a_page_shows_give_a_page_of_some_and_scores_of_all(
     graph = loaded.data.graph
     wrong = (loaded.net(graph.x, graph.edge_index).argmax(dim=-1) != graph.y).nonzero().view(-1).tolist()
     assert len(wrong) > 4
-    monkeypatch.setattr("attree.explain.command.MOST_TARGETS", 4)
+    monkeypatch.setattr("attree.explain_run.command.MOST_TARGETS", 4)
     options = ("--methods=gatt,random", "--figures=1", "--show=1", f"--out={tmp_path}")
     assert explain(str(run), "--targets=errors", *options) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -12,8 +12,8 @@ from rich.text import Text
 from torch import Tensor
 
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
-from attree.explain.explained import Explained
-from attree.explain.figures import draw_figures
+from attree.explain_run.explained import Explained
+from attree.explain_run.figures import draw_figures
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import replacing

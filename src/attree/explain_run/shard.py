@@ -11,7 +11,7 @@ import pyarrow as pa
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.errors import ArgumentError
 from attree.evaluation.shard import Shard
-from attree.explain.parts import PartFolder
+from attree.explain_run.parts import PartFolder
 
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs that are a shell: one process, whatever the variables say of tasks."""

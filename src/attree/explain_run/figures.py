@@ -9,7 +9,7 @@ from attree.attribution import ComputationTree, Random
 from attree.callbacks.pictures import warn_only
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, MetricName
-from attree.explain.explained import Explained
+from attree.explain_run.explained import Explained
 from attree.faithfulness import PROTOCOLS, delete_edges
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.computation_tree import computation_tree
