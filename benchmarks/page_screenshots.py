@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.data import Infection
-from attree.evaluation import Evaluator, TargetLabels
-from attree.faithfulness import DEFAULT_PROTOCOLS, reduce_attention
+from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
+from attree.faithfulness import reduce_attention
 from attree.models import GAT
 from attree.report.page import write_page
 from attree.report.page.content import Curves
@@ -69,7 +69,7 @@ def make_page(path: Path) -> Path:
     subject = Subject.of_data(net, graph)
     steps = ["1 step away", *(f"{count} steps away" for count in range(2, NUM_LAYERS + 1))]
     labels = TargetLabels.of(graph, subject, ["infected", *steps, "farther"], dataset=data.name)
-    evaluator = Evaluator(subject, targets, methods, DEFAULT_PROTOCOLS, truth, labels=labels)
+    evaluator = Evaluator(subject, targets, EvaluationConfig(methods), truth, labels=labels)
     curves = train(net, graph, evaluator)
     result = evaluator.evaluate()
     inputs = (net, graph.x, graph.edge_index, result.pairs)

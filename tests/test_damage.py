@@ -18,7 +18,7 @@ from attree.attribution import Attribution, GAtt
 from attree.data.datasets.third_party import open_dataset
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 from attree.paper.cache import Cache
 from attree.runs.checkpoint import read_checkpoint

@@ -13,7 +13,7 @@ import attree
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
-    *("errors", "tensors", "io"),
+    *("defaults", "errors", "tensors", "io"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
     *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain_run"),
 )

@@ -15,7 +15,7 @@ from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
-from attree.evaluation import Evaluator
+from attree.evaluation import EvaluationConfig, Evaluator
 from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
 from attree.subject import Subject
@@ -63,7 +63,7 @@ def test_scores_and_reductions_are_those_of_the_definitions(data_root: str, read
     graphs = Batch.from_data_list([data.graphs[0], data.graphs[4]])
     graphs.x = graphs.x.double()
     subject = Subject.of(model, graphs.x, graphs.edge_index, batch=graphs.batch, readout=readout)
-    result = Evaluator(subject, "all", ["gatt"], ["removal"]).evaluate()
+    result = Evaluator(subject, "all", EvaluationConfig(["gatt"], ["removal"])).evaluate()
     assert set(result.metrics) == {f"explain/gatt/removal/{name}" for name in FAITHFULNESS}
     pairs, scores, reduction = result.pairs, result.pair_scores["gatt"], result.reductions["removal"]
     graph = Graph(graphs.edge_index, graphs.num_nodes)

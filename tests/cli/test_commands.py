@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attree import attribution, faithfulness
+from attree import attribution, defaults, faithfulness
 from attree.cli import commands
 from attree.cli.command_parser import word_list
 from attree.cli.commands import COMMANDS
@@ -41,8 +41,8 @@ def test_every_command_has_a_function(name: str) -> None:
 def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
     assert {name: attribution.method_label(name) for name in attribution.METHODS} == commands.METHODS
     assert set(faithfulness.protocol_names()) == set(commands.PROTOCOLS)
-    assert tuple(attribution.DEFAULT_METHODS) == commands.DEFAULT_METHODS
-    assert tuple(faithfulness.DEFAULT_PROTOCOLS) == commands.DEFAULT_PROTOCOLS
+    assert tuple(attribution.DEFAULT_METHODS) == defaults.METHODS
+    assert tuple(faithfulness.DEFAULT_PROTOCOLS) == defaults.PROTOCOLS
 
 
 @pytest.mark.parametrize("text", ["a,b", "[a,b]", " [ a , b ] ", "['a', \"b\"]", "a,b,"])

@@ -11,7 +11,7 @@ from torch_geometric.nn.models import GAT as PyGGAT
 
 from attree.attribution.pair_walk import PairWalk
 from attree.data import Infection
-from attree.evaluation import Evaluator
+from attree.evaluation import EvaluationConfig, Evaluator
 from attree.models import GAT
 from attree.subject import Subject
 from helpers.graphs import randomize
@@ -30,7 +30,7 @@ def data() -> Infection:
 def evaluator(model: nn.Module, data: Infection) -> Evaluator:
     subject = Subject.of(model, data.graph.x, data.graph.edge_index)
     protocols = ("coefficient", "weight", "removal")
-    return Evaluator(subject, TARGETS, METHODS, protocols, data.truth, random_draws=2, seed=1)
+    return Evaluator(subject, TARGETS, EvaluationConfig(METHODS, protocols, random_draws=2, seed=1), data.truth)
 
 
 def own(data: Infection) -> nn.Module:

@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, global_add_pool
 from attree.attribution import subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.data import MUTAG, Planetoid
-from attree.evaluation import Evaluator
+from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.target_labels import TargetLabels
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.case_study import contrast
@@ -60,7 +60,7 @@ def test_prediction_and_truth_in_words() -> None:
             expected += f", truly {named[true]}" + ("" if best == true else ": wrong")
         assert facts.prediction(of, node) == expected
     assert TargetLabels().prediction(of, 0) == f"predicted {shares[0].argmax()} ({shares[0].max():.0%})"
-    evaluator = Evaluator(of, [5], ["gatt", "random"], ["removal"], labels=facts)
+    evaluator = Evaluator(of, [5], EvaluationConfig(["gatt", "random"], ["removal"]), labels=facts)
     evaluator.evaluate()
     (figure,) = draw_case_studies(evaluator, 1).values()
     assert facts.prediction(of, 5) in figure.get_suptitle()
@@ -86,7 +86,7 @@ def test_names_that_the_data_itself_has() -> None:
     assert TargetLabels.of(graph(node_names=names[:2]), subject(graph())).node_names is None
     assert TargetLabels.of(graph(y=torch.tensor([1])), subject(graph())).labels is None
     of = subject(data)
-    evaluator = Evaluator(of, [5], ["gatt"], ["removal"], labels=TargetLabels.of(data, of))
+    evaluator = Evaluator(of, [5], EvaluationConfig(["gatt"], ["removal"]), labels=TargetLabels.of(data, of))
     evaluator.evaluate()
     (figure,) = draw_case_studies(evaluator, 1).values()
     assert {text.get_text() for text in figure.axes[0].texts} == {"_e", "f"}
@@ -101,7 +101,7 @@ def test_a_graph_of_one_node() -> None:
     batch = Batch.from_data_list([graph(y=torch.tensor([1])), alone])
     of = subject(batch, Graphs())
     facts = TargetLabels.of(batch, of, node_types=("C", "N", "O"), ids=torch.tensor([20, 150]))
-    evaluator = Evaluator(of, [1], ["gatt", "avgatt", "random"], ["removal"], labels=facts)
+    evaluator = Evaluator(of, [1], EvaluationConfig(["gatt", "avgatt", "random"], ["removal"]), labels=facts)
     evaluation = evaluator.evaluate()
     figures = draw_case_studies(evaluator, 1) | draw_score_histograms(evaluation)
     assert list(figures) == ["case_study_150", "scores_removal"]
@@ -147,7 +147,7 @@ def test_topics_of_cora_are_told_by_their_numbers_of_papers(data_root: str) -> N
 
 def test_the_picture_of_random_shows_what_is_judged_and_is_no_blob() -> None:
     of = subject(graph())
-    evaluator = Evaluator(of, [3], ["random"], ["removal"], random_draws=3)
+    evaluator = Evaluator(of, [3], EvaluationConfig(["random"], ["removal"], random_draws=3))
     evaluation = evaluator.evaluate()
     pairs = subject_pairs(of, [3])
     expected = hashed_uniform(0, pairs.targets[pairs.owner], pairs.edges, torch.float32)

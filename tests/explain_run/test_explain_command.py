@@ -17,7 +17,7 @@ from attree.attribution import Attribution, GAtt
 from attree.cli import main
 from attree.data import MUTAG
 from attree.errors import ArgumentError, AttreeError
-from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.explain_run.parse_targets import parse_targets
 from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
@@ -94,7 +94,11 @@ def test_ground_truth_is_that_of_the_named_targets(run: Path, tmp_path: Path) ->
     assert truth not in metrics["none"]
     subject = Subject.of_data(attree.load_run(run).net, data.graph)
     for name, chosen in (("few", torch.tensor(true[:3])), ("all", data.truth.targets)):
-        expected = Evaluator(subject, chosen, ["gatt"], (), data.truth.of_targets(chosen)).evaluate().metrics[truth]
+        expected = (
+            Evaluator(subject, chosen, EvaluationConfig(["gatt"], ()), data.truth.of_targets(chosen))
+            .evaluate()
+            .metrics[truth]
+        )
         assert metrics[name][truth] == pytest.approx(expected, abs=1e-6)
 
 

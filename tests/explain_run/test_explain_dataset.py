@@ -22,7 +22,7 @@ from attree.attribution import GAtt
 from attree.cli import main
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.shard import process_shard
 from attree.io.metrics_file import read_metrics

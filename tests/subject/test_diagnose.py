@@ -13,7 +13,7 @@ from torch_geometric.nn import GATConv
 
 import attree
 import attree.models
-from attree.evaluation import Evaluator
+from attree.evaluation import EvaluationConfig, Evaluator
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from helpers.attention_models import MESSY, X
@@ -59,7 +59,9 @@ def test_what_training_opens_is_reported_from_then_on() -> None:
     module = attree.models.GraphClassifier(attree.models.GAT(4, 2, hidden_channels=4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        evaluator = Evaluator(Subject.of_data(module, Batch.from_data_list(graphs)), "all", ["gatt"], ["weight"])
+        evaluator = Evaluator(
+            Subject.of_data(module, Batch.from_data_list(graphs)), "all", EvaluationConfig(["gatt"], ["weight"])
+        )
     assert "explain/bypass" not in evaluator.evaluate().metrics
     with torch.no_grad():
         module.net.convs[-1].bias.copy_(torch.tensor([-0.5, 0.5]))

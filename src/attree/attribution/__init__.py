@@ -15,11 +15,12 @@ from attree.attribution.posthoc import (
     PGExplainer,
     Saliency,
 )
-from attree.attribution.registry import DEFAULT_METHODS, METHODS, Methods, make_methods, method_label
+from attree.attribution.registry import METHODS, Methods, make_methods, method_label
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
 from attree.attribution.subject_pairs import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.tree import ComputationTree
+from attree.defaults import METHODS as DEFAULT_METHODS
 
 __all__ = [
     "DEFAULT_METHODS",

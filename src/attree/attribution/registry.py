@@ -28,9 +28,6 @@ METHODS: dict[str, type[AttributionMethod]] = {
 }
 """The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 
-DEFAULT_METHODS = ("gatt", "avgatt", "random")
-"""The methods that are compared where the user names none."""
-
 Methods = str | AttributionMethod | Iterable[str | AttributionMethod]
 """What users may give as `methods`: names or methods, one or several."""
 

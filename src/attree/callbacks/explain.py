@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.attribution import AttributionMethod, make_methods
+from attree.attribution import DEFAULT_METHODS, AttributionMethod
 from attree.callbacks._private import log_after_training, validate_again
 from attree.callbacks.explained_data import Drawn, Subset, find_data
 from attree.callbacks.final_report import FinalReport
@@ -33,11 +33,12 @@ from attree.callbacks.training_end import (
     order_callbacks,
 )
 from attree.data import GroundTruth
+from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_int
-from attree.evaluation import Evaluation
+from attree.evaluation import Evaluation, EvaluationConfig
 from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
-from attree.evaluation.shard import Shard
-from attree.faithfulness import DEFAULT_PROTOCOLS, Protocol, protocol_names
+from attree.evaluation.targets import Shard
+from attree.faithfulness import DEFAULT_PROTOCOLS, Protocol
 from attree.runs.run_folder import stage_folder
 from attree.subject import Head
 from attree.subject.binding import Call
@@ -137,15 +138,15 @@ class ExplainCallback(Callback):
 
     def __init__(
         self,
-        methods: Sequence[str | AttributionMethod] = ("gatt", "avgatt", "random"),
+        methods: Sequence[str | AttributionMethod] = DEFAULT_METHODS,
         protocols: Sequence[str | Protocol] = DEFAULT_PROTOCOLS,
-        num_targets: int = 100,
+        num_targets: int = NUM_TARGETS,
         every_n_epochs: int = 1,
         ground_truth: bool = True,
         figures: int = 1,
         save: bool = True,
-        random_draws: int = 3,
-        seed: int = 0,
+        random_draws: int = RANDOM_DRAWS,
+        seed: int = SEED,
         subset: Subset = "all",
         data: Any = None,
         truth: GroundTruth | None = None,
@@ -156,24 +157,14 @@ class ExplainCallback(Callback):
         readout: Readout | None = None,
         name: str = PREFIX,
     ) -> None:
-        made = make_methods(methods, seed=seed)
-        for protocol in protocols:
-            known = isinstance(protocol, Protocol) or protocol in protocol_names()
-            expect(known, "protocols", f"names among {', '.join(protocol_names())}", protocol)
-        expect_int(num_targets, "num_targets", 1)
+        config = EvaluationConfig(methods, protocols, num_targets, ground_truth, random_draws, seed)
         expect_int(every_n_epochs, "every_n_epochs", 0)
         expect_int(figures, "figures", 0)
-        expect_int(random_draws, "random_draws", 1)
         expect(subset in ("all", "train", "val", "test"), "subset", "'all', 'train', 'val' or 'test'", subset)
         expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
         expect(network is None or call is None, "call", "None where `network` is given", call)
         self.settings = ExplainSettings(
-            tuple(made.values()),
-            tuple(protocols),
-            num_targets,
-            ground_truth,
-            random_draws,
-            seed,
+            config,
             subset,
             data,
             truth,
@@ -356,7 +347,7 @@ class ExplainCallback(Callback):
     def _explained(self, trainer: Trainer, pl_module: LightningModule) -> Explained:
         if self._state.explained is None:
             settings = self.settings
-            data = find_data(trainer, settings.data, settings.subset, settings.seed)
+            data = find_data(trainer, settings.data, settings.subset, settings.config.seed)
             shard = Shard(trainer.global_rank, trainer.world_size)
             self._state.explained = explain_module(pl_module, data, settings, self._drawn, shard)
             self._drawn = self._state.explained.drawn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,15 +13,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.softmax_hook import attention_convs
-from attree.attribution import AttributionMethod
 from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
-from attree.evaluation import Evaluator
-from attree.evaluation.shard import Shard
+from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.target_labels import TargetLabels
-from attree.evaluation.targets import choose_targets
-from attree.faithfulness import Protocol
+from attree.evaluation.targets import Shard, choose_targets
 from attree.models import Classifier
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
@@ -37,12 +34,7 @@ class ExplainSettings:
     """What a callback evaluates.
 
     Attributes:
-        methods: Attribution methods.
-        protocols: Reduction protocols.
-        num_targets: How many targets to choose.
-        ground_truth: Measure against ground truth where the data has some.
-        random_draws: Draws that the statistics of random methods are averaged over.
-        seed: Seed of the choice of targets and of methods that draw.
+        config: What is measured.
         subset: Which nodes or graphs are chosen from.
         data: What is explained, if not the trainer's own data.
         truth: True edges of nodes, if not the data module's own.
@@ -52,12 +44,7 @@ class ExplainSettings:
         readout: Graph-level: how nodes become a graph; None takes the module's own.
     """
 
-    methods: tuple[AttributionMethod, ...]
-    protocols: tuple[str | Protocol, ...]
-    num_targets: int = 100
-    ground_truth: bool = True
-    random_draws: int = 1
-    seed: int = 0
+    config: EvaluationConfig
     subset: Subset = "all"
     data: Any = None
     truth: GroundTruth | None = None
@@ -82,7 +69,7 @@ class Explained:
     def try_out(self, settings: ExplainSettings) -> None:
         """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
         subject, targets = self.evaluator.subject, self.evaluator.targets[:1]
-        Evaluator(subject, targets, settings.methods, settings.protocols, random_draws=1, warn=False).evaluate()
+        Evaluator(subject, targets, replace(settings.config, random_draws=1), warn=False).evaluate()
 
 
 def explain_module(
@@ -101,7 +88,8 @@ def explain_module(
         before: Targets that were drawn before, which are kept if they were drawn from the same data.
         shard: This process's share of the targets.
     """
-    drawn = data.draw(settings.num_targets, settings.seed, settings.subset, before)
+    config = settings.config
+    drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
     graph = data.on(drawn.targets.tolist(), module.device)
     head = settings.head
     if isinstance(module, Classifier) and head == Head():
@@ -120,24 +108,13 @@ def explain_module(
     if not data.is_one_graph:
         chosen = torch.arange(drawn.targets.numel())
         if subject.level != "graph":  # nodes of many graphs are explained
-            chosen = choose_targets(settings.num_targets, subject.graph.num_nodes, settings.seed)
+            chosen = choose_targets(config.num_targets, subject.graph.num_nodes, config.seed)
     elif subject.level == "graph":
         chosen = torch.zeros(1, dtype=torch.int64)
     truth = settings.truth if settings.truth is not None else data.truth
     ids = None if data.is_one_graph else drawn.targets
     labels = TargetLabels.of(graph, subject, data.class_names, data.node_types, ids, data.name)
-    evaluator = Evaluator(
-        subject,
-        chosen,
-        settings.methods,
-        settings.protocols,
-        truth if settings.ground_truth else None,
-        random_draws=settings.random_draws,
-        seed=settings.seed,
-        labels=labels,
-        shard=shard,
-    )
-    return Explained(evaluator, drawn)
+    return Explained(Evaluator(subject, chosen, config, truth, labels=labels, shard=shard), drawn)
 
 
 def find_subject(

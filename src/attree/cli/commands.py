@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from attree.cli.command_parser import CommandParser, integer, word_list
+from attree.defaults import METHODS as DEFAULT_METHODS
+from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 
 METHODS = {
     "gatt": "GAtt",
@@ -31,9 +33,7 @@ METHODS = {
 }
 """The attribution methods, for the help; the tests compare them with `attree.attribution.METHODS`."""
 
-DEFAULT_METHODS = ("gatt", "avgatt", "random")
 PROTOCOLS = ("coefficient", "weight", "removal", "authors")
-DEFAULT_PROTOCOLS = ("weight", "removal")
 
 
 def explain_parser() -> CommandParser:

@@ -4,10 +4,11 @@
 neither Lightning nor Matplotlib.
 """
 
+from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels
 
-__all__ = ["Evaluation", "Evaluator", "MetricName", "TargetLabels", "evaluate"]
+__all__ = ["Evaluation", "EvaluationConfig", "Evaluator", "MetricName", "TargetLabels", "evaluate"]

@@ -9,7 +9,9 @@ from torch_geometric.data import Data
 from attree.attention.capture import check_model
 from attree.attribution import DEFAULT_METHODS, Methods
 from attree.data import GroundTruth
+from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import expect
+from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels
@@ -40,8 +42,8 @@ def evaluate(
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
     label: int | None = None,
-    random_draws: int = 3,
-    seed: int = 0,
+    random_draws: int = RANDOM_DRAWS,
+    seed: int = SEED,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure how well attribution methods explain a model's predictions.
@@ -95,7 +97,7 @@ def evaluate(
         head = Head(mode, return_type, label)
         subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
         check_labels(labels_of(data, subject), subject.output, head)
+    config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed)
     ids = named_or_drawn(subject, targets, num_targets, seed)
     labels = None if isinstance(data, Subject) else TargetLabels.of(data, subject)
-    evaluator = Evaluator(subject, ids, methods, protocols, truth, labels=labels, random_draws=random_draws, seed=seed)
-    return evaluator.evaluate(progress)
+    return Evaluator(subject, ids, config, truth, labels=labels).evaluate(progress)

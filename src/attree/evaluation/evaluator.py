@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass
-from attree.attribution import AttributionMethod, Methods, make_methods, subject_pairs
+from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import expect_bool, expect_instance, expect_int
+from attree.errors import expect_bool, expect_instance
+from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
-from attree.evaluation.shard import Shard
 from attree.evaluation.target_labels import TargetLabels
+from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
-from attree.faithfulness import Protocols, Reducer, Reduction, resolve_protocols
+from attree.faithfulness import Reducer, Reduction, resolve_protocols
 from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
@@ -33,12 +34,9 @@ class Evaluator:
     Args:
         subject: What is explained.
         targets: Nodes or graphs whose predictions are measured under attention reduction; the same in every process.
-        methods: Attribution methods: names, or methods of one's own.
-        protocols: Reduction protocols: names, or protocols of one's own; none measures against ground truth alone.
+        config: What is measured: methods, protocols, draws, seed.
         truth: True edges of the nodes that have some, or None.
         labels: True classes and names, which results pass on to tables, figures and the page.
-        random_draws: Draws that the statistics of random methods are averaged over.
-        seed: Seed of methods that draw.
         shard: This process's share of the targets.
         warn: Look for what attention does not see of the model, and warn of it.
     """
@@ -47,33 +45,33 @@ class Evaluator:
         self,
         subject: Subject,
         targets: Targets,
-        methods: Methods,
-        protocols: Protocols,
+        config: EvaluationConfig | None = None,
         truth: GroundTruth | None = None,
         *,
         labels: TargetLabels | None = None,
-        random_draws: int = 3,
-        seed: int = 0,
         shard: Shard | None = None,
         warn: bool = True,
     ) -> None:
         expect_instance(subject, "subject", Subject)
+        expect_instance(config, "config", EvaluationConfig, optional=True)
         expect_instance(truth, "truth", GroundTruth, optional=True)
         expect_instance(labels, "labels", TargetLabels, optional=True)
         expect_instance(shard, "shard", Shard, optional=True)
-        expect_int(random_draws, "random_draws", at_least=1)
         expect_bool(warn, "warn")
         shard = Shard() if shard is None else shard
+        config = EvaluationConfig() if config is None else config
+        truth = truth if config.ground_truth else None
+        self.config = config
         self.subject = subject
         self.truth = truth
         self.labels = TargetLabels() if labels is None else labels
-        self.methods = make_methods(methods, seed=seed)
-        self.protocols = resolve_protocols(protocols, subject.model)
+        self.methods = make_methods(config.methods, seed=config.seed)
+        self.protocols = resolve_protocols(config.protocols, subject.model)
         self.targets = subject.targets(targets)
         self.pairs = subject_pairs(subject, shard.of(self.targets))
         self._truth = None if truth is None else TruthEvaluator(subject, truth, shard)
         # Each method by the names of its columns: itself, or several seeded draws of a random one.
-        self._columns = {name: _columns(name, method, random_draws) for name, method in self.methods.items()}
+        self._columns = {name: _columns(name, method, config.random_draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if method.is_random]
         # Alone, it asks no other process for pairs: those of a script may be elsewhere, or gone.

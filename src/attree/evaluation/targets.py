@@ -1,16 +1,28 @@
-"""Which nodes or graphs are explained: those that the user names, or some drawn at random."""
+"""Which targets are explained: those that the user names, or some drawn at random; and this process's share."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attree.defaults import NUM_TARGETS
 from attree.errors import expect, expect_int, expect_seed
 from attree.subject import Subject
 from attree.subject.subject import Targets
 
-NUM_TARGETS = 100
-"""How many targets are drawn where the user says nothing."""
+
+@dataclass(frozen=True)
+class Shard:
+    """This process's share of the targets: every `world_size`-th, from `rank` on."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def of(self, items: Tensor) -> Tensor:
+        """The share of a tensor's entries."""
+        return items[self.rank :: self.world_size]
 
 
 def choose_targets(number: int, available: int, seed: int) -> Tensor:
@@ -30,7 +42,7 @@ def named_or_drawn(subject: Subject, targets: Targets | None, num_targets: int |
     Args:
         subject: What is explained.
         targets: Which ones: an id, several, a mask of nodes, or 'all'; None draws them.
-        num_targets: How many to draw at random; None draws `NUM_TARGETS`. Given with `targets`, it is refused.
+        num_targets: How many to draw at random; None draws `defaults.NUM_TARGETS`. Given with `targets`, it is refused.
         seed: Seed of the draw.
     """
     if targets is None:

@@ -9,7 +9,7 @@ from attree.attribution import AttributionMethod, subject_pairs
 from attree.data import GroundTruth
 from attree.data.checks import check_truth
 from attree.errors import expect
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.metrics import TruthAUROC
 from attree.subject import Subject
 

@@ -15,9 +15,8 @@ from torch_geometric.data import Batch
 
 from attree.attribution import make_methods
 from attree.errors import expect
-from attree.evaluation import Evaluation, Evaluator, TargetLabels
-from attree.evaluation.shard import Shard
-from attree.evaluation.targets import choose_targets
+from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
+from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call_fingerprint import call_fingerprint
 from attree.explain_run.explained import Explained, explained_of
 from attree.explain_run.parts import PartFolder
@@ -163,11 +162,9 @@ def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
     evaluator = Evaluator(
         subject,
         explained.positions,
-        explained.methods.values(),
-        explained.protocols,
+        EvaluationConfig(explained.methods.values(), explained.protocols, seed=seed),
         None if explained.truth is None else explained.truth.of_targets(explained.ids),
         labels=labels,
-        seed=seed,
     )
     return Summary(run, explained, evaluator.evaluate(), evaluator)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attree.errors import ArgumentError
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.io.files import write_text
 from attree.io.lock import FolderLock
 

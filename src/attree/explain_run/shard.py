@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.errors import ArgumentError
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 
 INTERACTIVE = ("bash", "interactive")

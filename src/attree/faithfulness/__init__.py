@@ -1,11 +1,11 @@
 """What a network's output does when an edge's attention is reduced."""
 
+from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.choose import Reducer, reduce_attention
 from attree.faithfulness.copies.reducer import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import (
-    DEFAULT_PROTOCOLS,
     PROTOCOLS,
     Protocol,
     Protocols,

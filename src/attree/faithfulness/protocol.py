@@ -94,9 +94,6 @@ def protocol_names() -> list[str]:
     return [*PROTOCOLS, AUTHORS]
 
 
-DEFAULT_PROTOCOLS = ("weight", "removal")
-"""The protocols that are measured where the user names none."""
-
 Protocols = str | Protocol | Iterable[str | Protocol]
 """What users may give as `protocols`: names or protocols, one or several; none is fine too."""
 

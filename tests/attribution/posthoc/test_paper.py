@@ -9,7 +9,7 @@ import torch
 
 from attree.attribution import METHODS, AttributionMethod, Saliency
 from attree.data import BAShapes
-from attree.evaluation.shard import Shard
+from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
 from attree.paper import load_authors_gat
 from attree.subject import Subject

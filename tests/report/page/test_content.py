@@ -19,7 +19,7 @@ from torch_geometric.nn import global_add_pool
 
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
-from attree.evaluation import Evaluation, Evaluator, TargetLabels, evaluate
+from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels, evaluate
 from attree.report.page import write_page
 from attree.report.page.content import page_content
 from attree.subject import Subject
@@ -195,7 +195,7 @@ def test_graphs_are_drawn_whole_and_have_no_tree() -> None:
     batch.node_names = [names[:4], names[4:]]
     subject = Subject.of_data(Net(), batch)
     labels = TargetLabels.of(batch, subject, ids=torch.tensor([28, 43]))
-    content = page_content(Evaluator(subject, [1], "gatt", "removal", labels=labels).evaluate())
+    content = page_content(Evaluator(subject, [1], EvaluationConfig("gatt", "removal"), labels=labels).evaluate())
     assert content["targets"][0]["id"] == 43
     assert content["targets"][0]["names"] == names[4:]
 

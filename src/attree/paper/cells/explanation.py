@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from attree.attribution import METHODS, AttributionMethod
 from attree.errors import expect
-from attree.evaluation import Evaluator, MetricName
+from attree.evaluation import EvaluationConfig, Evaluator, MetricName
 from attree.evaluation.names import TRUTH
 from attree.paper.cells.base import Cell, Result
 from attree.paper.cells.cell_context import CellContext
@@ -47,7 +47,7 @@ class Explanation(Cell):
         settings: dict[str, Any] = {"self_loops": True} if self.self_loops else {}
         make: Callable[..., AttributionMethod] = METHODS[self.method]
         subject = Subject.of_data(model, data.graph)
-        evaluator = Evaluator(subject, data.truth.targets[:1], [make(**settings)], (), data.truth)
+        evaluator = Evaluator(subject, data.truth.targets[:1], EvaluationConfig([make(**settings)], ()), data.truth)
         began = perf_counter()
         evaluation = evaluator.evaluate()
         taken = perf_counter() - began

@@ -1,0 +1,46 @@
+"""What an evaluation measures: one configuration for evaluate, the callback and the commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attree.attribution import DEFAULT_METHODS, Methods, make_methods
+from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, RESAMPLES, SEED
+from attree.errors import expect_bool, expect_int, expect_seed
+from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols, check_protocols
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """What is measured of a model's explanations, and with which random draws.
+
+    Attributes:
+        methods: Attribution methods that are compared: names (`gatt`, `avgatt`, ...), or methods of one's own.
+        protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or protocols of one's
+            own. Empty: nothing is reduced, and scores are compared with ground truth alone.
+        num_targets: How many targets are drawn at random where none are named; all where there are fewer.
+        ground_truth: Compare scores with ground truth where the data has some.
+        random_draws: Over how many draws the statistics of random methods are averaged.
+        seed: Seed of drawn targets, of methods that draw and of resampling.
+        resamples: How often targets are resampled for the 95 % interval of a statistic; 0 makes no intervals.
+
+    >>> EvaluationConfig(methods=["gatt"], protocols="removal").protocols
+    ('removal',)
+    """
+
+    methods: Methods = DEFAULT_METHODS
+    protocols: Protocols = DEFAULT_PROTOCOLS
+    num_targets: int = NUM_TARGETS
+    ground_truth: bool = True
+    random_draws: int = RANDOM_DRAWS
+    seed: int = SEED
+    resamples: int = RESAMPLES
+
+    def __post_init__(self) -> None:
+        expect_seed(self.seed)
+        object.__setattr__(self, "methods", tuple(make_methods(self.methods, seed=self.seed).values()))
+        object.__setattr__(self, "protocols", tuple(check_protocols(self.protocols)))
+        expect_int(self.num_targets, "num_targets", at_least=1)
+        expect_bool(self.ground_truth, "ground_truth")
+        expect_int(self.random_draws, "random_draws", at_least=1)
+        expect_int(self.resamples, "resamples", at_least=0)
