@@ -16,11 +16,21 @@ from attree.attention.recording import LayerRecord
 from attree.errors import UnsupportedModelError
 
 
-def align_layer(records: Sequence[LayerRecord], call: int, graph: Graph) -> tuple[Tensor, Tensor | None]:
-    """One layer's weights on the graph's edges [num_edges, heads], and which of those it used (None: all)."""
+def align_layer(
+    records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """One layer's weights on the graph's edges [num_edges, heads], and which of those it used (None: all).
+
+    Args:
+        records: What one forward pass recorded.
+        call: The index of the layer's record.
+        graph: The looped graph.
+        grad: Keep the gradients of the weights; they are detached otherwise.
+    """
     layer, where = records[call], describe(records, call)
     _check_nodes(layer, where, graph.num_nodes)
     edge_index, weights = _weights(layer, where, graph)
+    weights = weights if grad else weights.detach()
     if torch.equal(edge_index, graph.edge_index):
         return weights, None
 
@@ -82,6 +92,5 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
     if layer.unclear is not None:
         say_once(layer.conv, where, layer.unclear)
     if layer.factors is not None:
-        return edge_index, layer.factors.detach()
-    weights = weights.detach()
+        return edge_index, layer.factors
     return edge_index, weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)

@@ -16,7 +16,15 @@ from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.attention.softmax_hook import message_passing
-from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_instance, expect_ints
+from attree.errors import (
+    AttreeError,
+    ModelRunError,
+    UnsupportedModelError,
+    expect,
+    expect_bool,
+    expect_instance,
+    expect_ints,
+)
 
 __all__ = [
     "Attention",
@@ -110,9 +118,10 @@ def capture_attention(
     *args: Any,
     graph: Graph | None = None,
     calls: Sequence[int] | None = None,
+    grad: bool = False,
     **kwargs: Any,
 ) -> Attention:
-    """Run `model(x, edge_index, *args, **kwargs)` in eval mode without gradients and return its attention.
+    """Run `model(x, edge_index, *args, **kwargs)` in eval mode and return its attention, by default without gradients.
 
     Works on any model whose message passing is done by PyG convolutions that use PyG's softmax (GATConv, GATv2Conv,
     SuperGATConv, TransformerConv and others), one working on what the one before returned. Which call feeds which is
@@ -127,6 +136,8 @@ def capture_attention(
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand; saves building it again.
         calls: `Attention.calls` of an earlier pass of the model, which saves finding them again.
+        grad: Keep the weights differentiable with respect to the model's parameters and inputs, so that they, or GAtt
+            scores computed from them, can be part of a loss.
         **kwargs: Further keyword arguments of the model.
 
     Raises:
@@ -135,6 +146,8 @@ def capture_attention(
     check_model(model)
     check_features(x, edge_index)
     expect_instance(graph, "graph", Graph, optional=True)
+    expect_bool(grad, "grad")
+    expect(not (grad and torch.is_inference_mode_enabled()), "grad", "False in inference mode", grad)
     if calls is not None:
         calls = expect_ints(calls, "calls", "numbers of calls")
     num_nodes = x.shape[0]
@@ -142,11 +155,15 @@ def capture_attention(
         graph = Graph(edge_index, num_nodes)
     else:
         expect(graph.matches(edge_index, num_nodes), "graph", "the looped graph of `edge_index`", "another graph")
-    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, calls)
+    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, calls, grad)
 
 
 def capture_run(
-    model: nn.Module, run: Callable[[], Any], graph: Graph, calls: Sequence[int] | None = None
+    model: nn.Module,
+    run: Callable[[], Any],
+    graph: Graph,
+    calls: Sequence[int] | None = None,
+    grad: bool = False,
 ) -> Attention:
     """As `capture_attention`, for a call of any form.
 
@@ -155,12 +172,14 @@ def capture_run(
         run: Calls it on `graph`.
         graph: The looped graph.
         calls: `Attention.calls` of an earlier pass of the model.
+        grad: Keep the weights differentiable.
     """
     message_passing(model)  # what has none may not even have an eval mode
     with eval_mode(model), inplace_messages(model), torch.no_grad():
-        with record_layers(model, follow=calls is None) as records:
-            output = _run(model, run)
-        attention = align_layers(records, graph, output, calls)
+        with torch.set_grad_enabled(grad):
+            with record_layers(model, follow=calls is None) as records:
+                output = _run(model, run)
+            attention = align_layers(records, graph, output, calls, grad)
         if calls is None and attention.calls is not None:
             check_chain(model, run, records, attention.calls, output)
     return attention
@@ -179,7 +198,9 @@ def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
         ) from error
 
 
-def align_layers(records: Records, graph: Graph, output: Any = None, calls: Sequence[int] | None = None) -> Attention:
+def align_layers(
+    records: Records, graph: Graph, output: Any = None, calls: Sequence[int] | None = None, grad: bool = False
+) -> Attention:
     """Bring the recorded layers of what the model returned onto the edges of `graph`.
 
     Args:
@@ -188,6 +209,7 @@ def align_layers(records: Records, graph: Graph, output: Any = None, calls: Sequ
         output: What the model returned.
         calls: Which of the records are the layers, if known; they are found if the calls were followed, and all are
             taken otherwise.
+        grad: Keep the gradients of the weights, if the pass recorded them.
 
     Raises:
         UnsupportedModelError: If the layers are no chain, or one did not run on exactly the graph's nodes and edges,
@@ -198,7 +220,7 @@ def align_layers(records: Records, graph: Graph, output: Any = None, calls: Sequ
     if calls is None:
         calls = range(len(records)) if records.provenance is None else find_chain(records, output)
     expect(len(calls) > 0 and max(calls) < len(records), "calls", f"among the {len(records)} calls made", list(calls))
-    aligned = [align_layer(records, call, graph) for call in calls]
+    aligned = [align_layer(records, call, graph, grad) for call in calls]
     weights, present = zip(*aligned, strict=True)
     activation = None if records.provenance is None else records.provenance.activation(output)
     return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls), activation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,17 +20,21 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     Compiled code neither calls the hooks of the modules inside it nor sees what is bound to them meanwhile.
     """
     modes = [(module, module.training) for module in model.modules()]
-    # Who has compiled anything has imported the compiler; importing it here would cost the others a second.
-    compiler = "torch._dynamo" in sys.modules
     if any(mode for _, mode in modes):
         model.eval()
     try:
-        with torch.compiler.set_stance("force_eager") if compiler else nullcontext():
+        with run_eagerly():
             yield
     finally:
         for module, mode in modes:
             if module.training != mode:
                 module.training = mode
+
+
+def run_eagerly() -> AbstractContextManager[Any]:
+    """While open, compiled modules run as they were written."""
+    # Who has compiled anything has imported the compiler; importing it here would cost the others a second.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

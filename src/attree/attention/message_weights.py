@@ -84,7 +84,7 @@ class WeightReader:
             finally:
                 self._replayed = None
 
-        weights = self._softmaxes[0].detach() if len(self._softmaxes) == 1 else None
+        weights = self._softmaxes[0] if len(self._softmaxes) == 1 else None
         if weights is not None:
             weights = (weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)).to(returned.dtype)
             self._heads = weights.shape[1]

@@ -13,7 +13,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.message_weights import WeightReader, is_known, read_weights
 from attree.attention.provenance import NONE, Marks, Provenance
-from attree.attention.softmax_hook import hook_softmax
+from attree.attention.softmax_hook import SoftmaxHook, hook_softmax
 from attree.errors import UnsupportedModelError
 
 
@@ -63,14 +63,16 @@ class Records(list[LayerRecord]):
 
 
 @contextmanager
-def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
+def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | None = None) -> Iterator[Records]:
     """While open, collect one `LayerRecord` per call of an attention convolution of `model`, in the order of calls.
 
     Args:
         model: The model.
         follow: Also follow which call feeds which; costs some microseconds for each torch operation.
+        alter: Called as `alter(conv, scores, softmax)`; the convolutions use the weights that it returns in place of
+            the softmax's, which are recorded all the same. Only for convolutions that `is_known` knows.
     """
-    recorder = _Recorder(Provenance() if follow else None)
+    recorder = _Recorder(Provenance() if follow else None, alter)
     names = {conv: _path(name) for name, conv in model.named_modules()}
     with ExitStack() as stack:
         for conv in stack.enter_context(hook_softmax(model, recorder.see_weights)):
@@ -81,6 +83,11 @@ def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
             ):
                 stack.callback(handle.remove)
             if not is_known(conv):
+                if alter is not None:
+                    raise UnsupportedModelError(
+                        "Expected convolutions that weigh messages by what their softmax returns (GATConv, GATv2Conv, "
+                        f"SuperGATConv, TransformerConv) where attention is altered, but got {type(conv).__name__}."
+                    )
                 recorder.readers[conv] = stack.enter_context(read_weights(conv))
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
@@ -90,8 +97,9 @@ def record_layers(model: nn.Module, follow: bool = True) -> Iterator[Records]:
 class _Recorder:
     """The hooks that fill records."""
 
-    def __init__(self, provenance: Provenance | None) -> None:
+    def __init__(self, provenance: Provenance | None, alter: SoftmaxHook | None = None) -> None:
         self.provenance = provenance
+        self.alter = alter
         self.records = Records(provenance)
         self.readers: dict[MessagePassing, WeightReader] = {}
         self._open: list[int] = []
@@ -136,7 +144,7 @@ class _Recorder:
         record = self._now(conv)
         record.scores, record.weights = scores, weights
         record.softmaxes += 1
-        return weights
+        return weights if self.alter is None else self.alter(conv, scores, softmax)
 
     def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
         # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
