@@ -107,8 +107,8 @@ CALLS = {
         {"subject": SUBJECT, "pairs": PAIRS, "scores": {"a": torch.ones(len(PAIRS))}, "counts": [0, 1]},
         {"scores": ({},)},
     ),
-    "Protocol": Call(
-        faithfulness.Protocol,
+    "ReductionProtocol": Call(
+        faithfulness.ReductionProtocol,
         {"name": "mine", "meaning": "something"},
         {
             "name": ("a",),

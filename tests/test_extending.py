@@ -20,7 +20,7 @@ from torch_geometric.nn import GAT
 import attree
 from attree.attribution import GAtt
 from attree.faithfulness import reduce_attention
-from attree.faithfulness.exact.algebra.registry import ALGEBRAS
+from attree.faithfulness.exact.algebra.known import ALGEBRAS
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize

@@ -20,7 +20,7 @@ from attree.attribution import Attribution, AttributionMethod, GAtt, subject_pai
 from attree.data import GroundTruth
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
-from attree.faithfulness import Protocol, reduce_attention
+from attree.faithfulness import ReductionProtocol, reduce_attention
 from attree.subject import Subject
 from attree.subject.subject import Targets
 from helpers.damage import DAMAGES
@@ -140,7 +140,7 @@ class InDegree(AttributionMethod):
 
 
 def test_a_method_and_a_protocol_of_ones_own(model: nn.Module, graph: Data) -> None:
-    halved = Protocol("halved", "its weight is halved", weight_factor=0.5)
+    halved = ReductionProtocol("halved", "its weight is halved", weight_factor=0.5)
     result = attree.evaluate(model, graph, targets=[0, 2], methods=["gatt", InDegree()], protocols=[halved])
     assert math.isfinite(result.metrics["explain/in_degree/halved/pc_pearson"])
     assert "in_degree" in str(result)
@@ -237,7 +237,10 @@ def test_self_loops_that_no_layer_has_are_no_pairs(graph: Data) -> None:
         ({"readout": "median"}, "`readout` to be 'sum', 'mean'"),
         ({"random_draws": 0}, "`random_draws` to be an integer >= 1"),
         ({"label": 1}, "`label` to be None where classes are predicted"),
-        ({"protocols": [Protocol("weight", "mine", weight_factor=0.5), "weight"]}, "protocols of different names"),
+        (
+            {"protocols": [ReductionProtocol("weight", "mine", weight_factor=0.5), "weight"]},
+            "protocols of different names",
+        ),
         ({"truth": GroundTruth(torch.tensor([0]), torch.tensor([[0], [NODES - 1]]))}, "`truth.edges` to be edges of"),
         ({"truth": GroundTruth(torch.tensor([NODES]), torch.tensor([[0], [0]]))}, "`truth.targets` to be node ids"),
     ],
@@ -270,7 +273,7 @@ def test_weights_alone_are_no_model(model: nn.Module, graph: Data) -> None:
 @pytest.mark.parametrize("name", ["a/b", "", "../../../x", "two words", ".hidden", None])
 def test_names_that_are_no_names(name: Any, model: nn.Module, graph: Data) -> None:
     with pytest.raises(AttreeError, match="`name` to be a name of letters"):
-        Protocol(name, "something")
+        ReductionProtocol(name, "something")
     method = type("Named", (InDegree,), {"name": name})()
     with pytest.raises(AttreeError, match="name` to be a name of letters"):
         attree.evaluate(model, graph, 3, methods=[method])

@@ -10,7 +10,7 @@ from torch_geometric.nn.models import GAT as PyGGAT
 from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
-from attree.faithfulness import PROTOCOLS, Protocol, reduce_attention, resolve_protocol
+from attree.faithfulness import PROTOCOLS, ReductionProtocol, reduce_attention, resolve_protocol
 from helpers import user_models
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.one_pass_each import reduced_outputs
@@ -20,7 +20,7 @@ from helpers.reducers import copies_pass, exact_pass
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: Protocol) -> None:
+def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: ReductionProtocol) -> None:
     net, x, edge_index = setting(kind, layers, 2, seed=layers)
     net, x = net.double(), x.double()
     graph = Graph(edge_index, NODES)
@@ -51,7 +51,7 @@ USERS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("name", list(USERS))
-def test_user_models_as_one_forward_pass_each(name: str, protocol: Protocol) -> None:
+def test_user_models_as_one_forward_pass_each(name: str, protocol: ReductionProtocol) -> None:
     """Also where several self-loops of one node have different edge features."""
     model, depth, further = USERS[name]
     model, kwargs = randomize(model, 4).double().eval(), {key: FURTHER[key] for key in further}

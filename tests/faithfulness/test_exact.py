@@ -10,8 +10,8 @@ from torch import Tensor
 from attree.attention import Graph
 from attree.attribution import Pairs, subgraph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, Protocol, Reduction
-from attree.faithfulness.exact import row_groups
+from attree.faithfulness import PROTOCOLS, Reduction, ReductionProtocol
+from attree.faithfulness.exact import changes
 from attree.faithfulness.exact.algebra import ALGEBRAS, base
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from helpers.brute_force import forward, measures, probabilities
@@ -33,7 +33,7 @@ def setting(kind: str, layers: int, heads: int, seed: int, concat: bool = True) 
 
 
 def assert_as_brute_force(
-    reduction: Reduction, net: AttentionNet, x: Tensor, graph: Graph, protocol: Protocol, tolerance: float
+    reduction: Reduction, net: AttentionNet, x: Tensor, graph: Graph, protocol: ReductionProtocol, tolerance: float
 ) -> None:
     edges = list(zip(*graph.edge_index.tolist(), strict=True))
     before = probabilities(forward(net, x, edges, None, protocol))
@@ -65,7 +65,7 @@ def assert_as_brute_force(
     seed=st.integers(0, 10_000),
 )
 def test_all_pairs_are_as_one_forward_pass_each(
-    kind: str, protocol: Protocol, layers: int, heads: int, concat: bool, double: bool, memory: int, seed: int
+    kind: str, protocol: ReductionProtocol, layers: int, heads: int, concat: bool, double: bool, memory: int, seed: int
 ) -> None:
     net, x, edge_index = setting(kind, layers, heads, seed, concat)
     if double:
@@ -85,11 +85,11 @@ def test_all_pairs_are_as_one_forward_pass_each(
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("dense", [False, True])
 def test_listed_and_dense_rows_are_as_one_forward_pass_each(
-    kind: str, protocol: Protocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, protocol: ReductionProtocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 1 if dense else 10**9)
-    monkeypatch.setattr(row_groups, "DENSE_DEGREE", 2)
-    monkeypatch.setattr(row_groups, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(changes, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(changes, "DENSE_DEGREE", 2)
+    monkeypatch.setattr(changes, "BLOCK_BYTES", 400)
     net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
     graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)
@@ -101,7 +101,7 @@ def test_listed_and_dense_rows_are_as_one_forward_pass_each(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Protocol) -> None:
+def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: ReductionProtocol) -> None:
     net, x, edge_index = setting(kind, 3, 2, seed=3)
     net, x = randomize(net, 3, scale=6.0).double(), x.double() * 3
     graph = Graph(edge_index, NODES)
@@ -113,7 +113,7 @@ def test_extreme_scores_neither_overflow_nor_lose_digits(kind: str, protocol: Pr
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
-def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: Protocol) -> None:
+def test_the_only_entering_edge_of_a_node_and_edges_into_the_target(protocol: ReductionProtocol) -> None:
     net, x, _ = setting("GAT", 2, 1, seed=5)
     graph = Graph(torch.tensor([[0, 1], [1, 2]]), NODES)
     loop_of_source, loop_of_target, into_target = 2, 4, 1

@@ -11,8 +11,8 @@ from torch_geometric.utils import softmax
 from attree.attention import Graph
 from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, reduce_attention
-from attree.faithfulness.exact.refusal import CannotTakeApartError
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, ReductionProtocol, reduce_attention
+from attree.faithfulness.locality import NotRowwiseError
 from helpers.graphs import randomize
 from helpers.one_pass_each import reduced_outputs
 from helpers.reducers import any_pass, copies_pass, exact_pass
@@ -37,7 +37,9 @@ class GraphNet(nn.Module):
         return self.head(torch.cat([global_mean_pool(x, batch, size), global_max_pool(x, batch, size)], dim=-1))
 
 
-def masked(net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: Protocol, patch: pytest.MonkeyPatch) -> Any:
+def masked(
+    net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: ReductionProtocol, patch: pytest.MonkeyPatch
+) -> Any:
     """All class scores after one edge is reduced; both layers list edges as the looped graph does."""
 
     def reduced(src: Tensor, index: Tensor, *rest: object, **options: object) -> Tensor:
@@ -58,7 +60,7 @@ def masked(net: GraphNet, x: Tensor, edge: int, graph: Graph, protocol: Protocol
 @pytest.mark.parametrize("conv", [GATConv, GATv2Conv])
 @pytest.mark.parametrize("norm", [False, True])
 def test_graphs_as_one_forward_pass_each(
-    conv: type[MessagePassing], norm: bool, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+    conv: type[MessagePassing], norm: bool, protocol: ReductionProtocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = randomize(GraphNet(conv, norm), 0, scale=0.4).double().eval()
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
@@ -95,7 +97,7 @@ class OneGraph(nn.Module):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
-def test_one_graph_without_a_batch_as_one_forward_pass_each(protocol: Protocol) -> None:
+def test_one_graph_without_a_batch_as_one_forward_pass_each(protocol: ReductionProtocol) -> None:
     net = randomize(OneGraph(), 0, scale=0.4).double().eval()
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double()
     graph = Graph(EDGES, 12)
@@ -110,7 +112,7 @@ def test_one_graph_with_something_between_its_layers_that_sees_all_of_it() -> No
     net = randomize(OneGraph(), 0, scale=0.4).double()
     net.first = nn.Sequential(net.first)
     net.first.forward = lambda x, edge_index: (lambda out: out - out.mean(dim=0))(net.first[0](x, edge_index))
-    with pytest.raises(CannotTakeApartError, match="between its attention layers"):
+    with pytest.raises(NotRowwiseError, match="between its attention layers"):
         exact_pass(net, torch.randn(12, 4).double(), EDGES)
 
 

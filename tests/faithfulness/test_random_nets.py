@@ -10,7 +10,7 @@ import torch
 from attree.attention import Graph
 from attree.attribution import graph_pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer
-from attree.faithfulness.exact import reduction_plan, row_groups
+from attree.faithfulness.exact import changes, plan
 from attree.subject import Head
 from helpers.one_pass_each import reduced_outputs
 from helpers.random_nets import random_case
@@ -55,9 +55,9 @@ def test_random_networks_as_one_forward_pass_each(first: int) -> None:
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("first", range(NETS, NETS + 60, PER_TEST))
 def test_the_same_in_small_chunks(first: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", 4_000)
-    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 1 if dense else 10**9)
-    monkeypatch.setattr(row_groups, "DENSE_DEGREE", 3)
-    monkeypatch.setattr(row_groups, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(changes, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(changes, "DENSE_DEGREE", 3)
+    monkeypatch.setattr(changes, "BLOCK_BYTES", 200)
     for seed in range(first, first + PER_TEST, 2):
         check(seed)

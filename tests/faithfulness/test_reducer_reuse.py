@@ -13,9 +13,10 @@ from torch import Tensor
 
 from attree.attention import Graph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
-from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Protocol, Reduction
-from attree.faithfulness.exact import reduction_plan, row_groups
-from attree.faithfulness.exact.reduction_plan import ReductionPlan
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction, ReductionProtocol
+from attree.faithfulness.exact import changes, plan
+from attree.faithfulness.exact.changes import ChunkPlan
+from attree.faithfulness.exact.plan import ReductionPlan
 from helpers.graphs import NODES, randomize
 from helpers.reducers import exact_pass, subject_of
 
@@ -32,7 +33,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     follow = ReductionPlan._chunk
 
-    def count(self: ReductionPlan, begin: int, end: int, keep: bool) -> reduction_plan.ChunkPlan:
+    def count(self: ReductionPlan, begin: int, end: int, keep: bool) -> ChunkPlan:
         calls.append(end - begin)
         return follow(self, begin, end, keep)
 
@@ -50,11 +51,11 @@ def assert_same(ours: Reduction, expected: Reduction) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_forgetting_follows_the_weights_and_keeps_what_is_static(
-    kind: str, protocol: Protocol, kept: str, followed: list[int], monkeypatch: pytest.MonkeyPatch
+    kind: str, protocol: ReductionProtocol, kept: str, followed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kept == "in chunks":
-        monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
-    monkeypatch.setattr(row_groups, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
+        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
+    monkeypatch.setattr(changes, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
     net, x, edge_index = setting(kind, 3, 2, seed=4)
     net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)
@@ -74,13 +75,13 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
 @pytest.mark.parametrize("kept", list(MEMORY))
 def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kept == "in chunks":
-        monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
+        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
     net, x, edge_index = setting("GATv2", 2, 3, seed=6)
     graph = Graph(edge_index, NODES)
     every = [subgraph_pairs(graph, torch.tensor(targets), 2) for targets in ([0, 10, 5], [4], [5, 0])]
     asked = [(every[number], protocol) for number in (0, 1, 0, 2, 0) for protocol in PROTOCOLS.values()]
 
-    def fresh(pairs: Pairs, protocol: Protocol) -> Reduction:
+    def fresh(pairs: Pairs, protocol: ReductionProtocol) -> Reduction:
         return exact_pass(net, x, graph.original_edge_index, graph=graph).reduce(pairs, protocol)
 
     reducer = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph), MEMORY[kept])
@@ -97,7 +98,7 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_kept_rows_that_an_update_gets_wrong_are_computed_anew(
-    kind: str, protocol: Protocol, followed: list[int], monkeypatch: pytest.MonkeyPatch
+    kind: str, protocol: ReductionProtocol, followed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan cannot know which rows lose nearly all weight: that differs from one set of weights to the next."""
     net, x, edge_index = setting(kind, 3, 2, seed=3)
@@ -147,7 +148,7 @@ def test_attention_is_that_of_the_pass(make: Callable) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
-def test_the_generic_reducer_follows_the_weights(protocol: Protocol) -> None:
+def test_the_generic_reducer_follows_the_weights(protocol: ReductionProtocol) -> None:
     net, x, edge_index = setting("GATv2", 2, 2, seed=9)
     net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 9, 3]), 2)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attree.attention import Graph
 from attree.attribution import subgraph_pairs
-from attree.faithfulness import PROTOCOLS, ExactReducer, Protocol
-from attree.faithfulness.exact import sparse
-from attree.faithfulness.exact.sparse import compact_features, weighted_sums
+from attree.faithfulness import PROTOCOLS, ExactReducer, ReductionProtocol
+from attree.faithfulness.exact import lazy_rows
+from attree.faithfulness.exact.lazy_rows import compact_features, weighted_sums
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.reducers import exact_pass, subject_of
 
@@ -65,14 +65,14 @@ def test_one_in_twenty_is_too_many(nonzero: int, layout: torch.layout) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_sparse_features_give_what_dense_ones_do(
-    kind: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+    kind: str, protocol: ReductionProtocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = randomize(KINDS[kind](WORDS, 3, 5, 2, 2), 1).double()
     x, graph = bags_of_words().double(), Graph(messy_graph(1), NODES)
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
     as_sparse = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     ours = as_sparse.record().reduce(pairs, protocol, with_probability=True)
-    monkeypatch.setattr(sparse, "SPARSE_SHARE", 10**9)
+    monkeypatch.setattr(lazy_rows, "SPARSE_SHARE", 10**9)
     as_dense = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     layouts = [
         next(iter(one._checker._recorder._features._prepared.values()))[1].layout for one in (as_sparse, as_dense)

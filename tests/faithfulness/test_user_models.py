@@ -18,7 +18,7 @@ from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States, register_algebra
-from attree.faithfulness.exact.refusal import CannotTakeApartError
+from attree.faithfulness.locality import NotRowwiseError
 from helpers import user_models
 from helpers.attention_models import snapshot
 from helpers.graphs import NODES, messy_graph, randomize
@@ -71,7 +71,7 @@ def test_served(name: str) -> None:
 def test_refused_with_the_reason(name: str) -> None:
     model, reason = REFUSED[name]
     model = randomize(copy.deepcopy(model), 4, scale=0.5).double().eval()
-    with pytest.raises(CannotTakeApartError, match=reason):
+    with pytest.raises(NotRowwiseError, match=reason):
         exact_pass(model, X, EDGES)
 
 
@@ -284,7 +284,7 @@ def test_an_algebra_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
             return super().score(source, target, edge) * 1.001
 
     register_algebra(GATConv, Wrong)
-    with pytest.raises(CannotTakeApartError, match="computes something else"):
+    with pytest.raises(NotRowwiseError, match="computes something else"):
         exact_pass(randomize(GAT(user_models.IN, 6, 2, user_models.OUT), 4).double(), X, EDGES)
 
 

@@ -38,7 +38,7 @@ from attree.errors import expect, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig
 from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
 from attree.evaluation.targets import Shard
-from attree.faithfulness import DEFAULT_PROTOCOLS, Protocol
+from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
 from attree.subject import Head
 from attree.subject.binding import Call
@@ -139,7 +139,7 @@ class ExplainCallback(Callback):
     def __init__(
         self,
         methods: Sequence[str | AttributionMethod] = DEFAULT_METHODS,
-        protocols: Sequence[str | Protocol] = DEFAULT_PROTOCOLS,
+        protocols: Sequence[str | ReductionProtocol] = DEFAULT_PROTOCOLS,
         num_targets: int = NUM_TARGETS,
         every_n_epochs: int = 1,
         ground_truth: bool = True,

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from attree import __version__
 from attree.attribution import AttributionMethod
-from attree.faithfulness import Protocol
+from attree.faithfulness import ReductionProtocol
 
 GRAPH_FIELDS = ("x", "edge_index")
 """What networks read of a graph."""
@@ -24,7 +24,7 @@ def call_fingerprint(
     graphs: Iterable[Data],
     targets: Tensor,
     methods: Mapping[str, AttributionMethod],
-    protocols: Iterable[Protocol],
+    protocols: Iterable[ReductionProtocol],
     bounds: list[tuple[int, int]],
     by_neighbourhood: bool,
 ) -> dict[str, str]:

@@ -21,7 +21,7 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
 from attree.explain_run.parse_targets import asks_for_errors, parse_targets
 from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
-from attree.faithfulness import Protocol
+from attree.faithfulness import ReductionProtocol
 from attree.models import GraphClassifier
 from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
@@ -53,7 +53,7 @@ class Explained(ABC):
     class_names: Sequence[str] | None = None
     node_types: Sequence[str] | None = None
 
-    def __init__(self, methods: Mapping[str, AttributionMethod], protocols: Sequence[Protocol]) -> None:
+    def __init__(self, methods: Mapping[str, AttributionMethod], protocols: Sequence[ReductionProtocol]) -> None:
         self.methods = methods
         self.protocols = protocols
 
@@ -130,7 +130,7 @@ class ExplainedNodes(Explained):
         text: str,
         seed: int,
         methods: Mapping[str, AttributionMethod],
-        protocols: Sequence[Protocol],
+        protocols: Sequence[ReductionProtocol],
         by_neighbourhood: bool = False,
     ) -> None:
         super().__init__(methods, protocols)
@@ -217,7 +217,7 @@ class ExplainedGraphs(Explained):
         text: str,
         seed: int,
         methods: Mapping[str, AttributionMethod],
-        protocols: Sequence[Protocol],
+        protocols: Sequence[ReductionProtocol],
     ) -> None:
         super().__init__(methods, protocols)
         self._module = module
@@ -278,7 +278,7 @@ def explained_of(
     text: str,
     seed: int,
     methods: Mapping[str, AttributionMethod],
-    protocols: Sequence[Protocol],
+    protocols: Sequence[ReductionProtocol],
     by_neighbourhood: bool = False,
 ) -> Explained:
     """What a call explains of a run; the arguments are those of `ExplainedNodes`."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from attree.attribution import Attribution, AttributionMethod, FlowMethod, GAtt, Pairs, Random, subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.faithfulness import Protocol, Reducer, Reduction
+from attree.faithfulness import Reducer, Reduction, ReductionProtocol
 from attree.faithfulness.choose import RecordedPass
 from attree.subject import Subject
 
@@ -76,7 +76,7 @@ class SubjectRows:
     """
 
     def __init__(
-        self, subject: Subject, methods: Mapping[str, AttributionMethod], protocols: Sequence[Protocol]
+        self, subject: Subject, methods: Mapping[str, AttributionMethod], protocols: Sequence[ReductionProtocol]
     ) -> None:
         self.subject = subject
         self.methods = methods

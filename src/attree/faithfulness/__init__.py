@@ -4,11 +4,12 @@ from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.choose import Reducer, reduce_attention
 from attree.faithfulness.copies.reducer import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
+from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import (
     PROTOCOLS,
-    Protocol,
     Protocols,
+    ReductionProtocol,
     check_protocols,
     protocol_names,
     resolve_protocol,
@@ -22,15 +23,18 @@ __all__ = [
     "PROTOCOLS",
     "CopiesReducer",
     "ExactReducer",
-    "Protocol",
+    "LayerAlgebra",
     "Protocols",
     "Reducer",
     "Reduction",
+    "ReductionProtocol",
+    "States",
     "WholeReducer",
     "check_protocols",
     "delete_edges",
     "protocol_names",
     "reduce_attention",
+    "register_algebra",
     "resolve_protocol",
     "resolve_protocols",
 ]

@@ -16,10 +16,10 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer, NotLocalError
+from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.exact.refusal import CannotTakeApartError
-from attree.faithfulness.protocol import Protocol, resolve_protocol
+from attree.faithfulness.locality import NotLocalError, NotRowwiseError
+from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
@@ -41,7 +41,11 @@ class ReductionPass(typing.Protocol):
         """What the model attended to in the forward pass."""
 
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
 
@@ -89,7 +93,7 @@ class Reducer:
         while self._engine is None:
             try:
                 self._engine = self._left[0](self.subject, self._memory)
-            except (CannotTakeApartError, NotLocalError) as error:
+            except (NotRowwiseError, NotLocalError) as error:
                 self.hand_over(error)
         return self._engine
 
@@ -101,7 +105,7 @@ class Reducer:
         """Leave the engine in use for the next; raise where there is none."""
         if len(self._left) == 1:
             raise error
-        if isinstance(error, CannotTakeApartError | NotLocalError):
+        if isinstance(error, NotRowwiseError | NotLocalError):
             reason = error.reason
         else:
             reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
@@ -156,12 +160,16 @@ class RecordedPass:
                 self._reducer.hand_over(error)
 
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
         return self._by_some_engine(pairs, lambda one: one.reduce(pairs, protocol, with_probability, progress))
 
-    def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: Protocol) -> Tensor:
+    def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """The outputs of the pairs' targets when sets of edges are reduced, all edges of a set at once."""
         return self._by_some_engine(pairs, lambda one: one.reduce_sets(pairs.targets, owner, sets, protocol))
 
@@ -203,7 +211,7 @@ def reduce_attention(
     x: Tensor,
     edge_index: Tensor,
     pairs: Pairs,
-    protocol: str | Protocol,
+    protocol: str | ReductionProtocol,
     *args: Any,
     graph: Graph | None = None,
     memory: int = REDUCTION_MEMORY,

@@ -10,7 +10,7 @@ from torch import Tensor
 from attree.attribution.pairs import Pairs
 from attree.errors import expect, expect_instance, expect_ints, expect_memory
 from attree.faithfulness.choose import SET_ENGINES, Reducer
-from attree.faithfulness.protocol import PROTOCOLS, Protocol
+from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol
 from attree.subject import Subject
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows, expand, pointers, row_of
@@ -21,7 +21,7 @@ def delete_edges(
     pairs: Pairs,
     scores: Mapping[str, Tensor],
     counts: Sequence[int],
-    protocol: Protocol = PROTOCOLS["removal"],
+    protocol: ReductionProtocol = PROTOCOLS["removal"],
     memory: int = REDUCTION_MEMORY,
 ) -> dict[str, Tensor]:
     """The probability of each target's predicted class with its k highest-scored edges reduced at once.
@@ -42,7 +42,7 @@ def delete_edges(
     """
     expect_instance(subject, "subject", Subject)
     expect_instance(pairs, "pairs", Pairs)
-    expect_instance(protocol, "protocol", Protocol)
+    expect_instance(protocol, "protocol", ReductionProtocol)
     expect_memory(memory)
     counts = expect_ints(counts, "counts", "integers >= 0")
     expect(len(counts) > 0, "counts", "integers >= 0", "none")

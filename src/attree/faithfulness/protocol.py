@@ -22,7 +22,7 @@ from attree.errors import expect, expect_list, expect_name, expect_number
 
 
 @dataclass(frozen=True)
-class Protocol:
+class ReductionProtocol:
     """One way to reduce an edge's attention.
 
     Attributes:
@@ -71,16 +71,18 @@ class Protocol:
         return weights if self.keeps_weights else weights * self.weight_factor
 
 
-PROTOCOLS: dict[str, Protocol] = {
+PROTOCOLS: dict[str, ReductionProtocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol(
+        ReductionProtocol(
             "coefficient",
             "its score before softmax becomes 0; the weights sum to 1 again",
             score_factor=0.0,
         ),
-        Protocol("weight", "the edge's weight becomes 0; the other weights stay as they are", weight_factor=0.0),
-        Protocol("removal", "the edge is deleted; the other weights grow to sum to 1", score_shift=-math.inf),
+        ReductionProtocol(
+            "weight", "the edge's weight becomes 0; the other weights stay as they are", weight_factor=0.0
+        ),
+        ReductionProtocol("removal", "the edge is deleted; the other weights grow to sum to 1", score_shift=-math.inf),
     )
 }
 """The protocols by name: the paper's text, the authors' code for GAT, and true edge removal."""
@@ -94,26 +96,26 @@ def protocol_names() -> list[str]:
     return [*PROTOCOLS, AUTHORS]
 
 
-Protocols = str | Protocol | Iterable[str | Protocol]
+Protocols = str | ReductionProtocol | Iterable[str | ReductionProtocol]
 """What users may give as `protocols`: names or protocols, one or several; none is fine too."""
 
 
-def check_protocols(protocols: Protocols) -> list[str | Protocol]:
-    """The protocols as a list; raise unless each is a known name or a `Protocol`."""
+def check_protocols(protocols: Protocols) -> list[str | ReductionProtocol]:
+    """The protocols as a list; raise unless each is a known name or a `ReductionProtocol`."""
     known = f"names among {', '.join(protocol_names())}, or protocols"
-    checked = expect_list(protocols, "protocols", (str, Protocol), known)
+    checked = expect_list(protocols, "protocols", (str, ReductionProtocol), known)
     for one in checked:
-        expect(isinstance(one, Protocol) or one in protocol_names(), "protocols", known, one)
+        expect(isinstance(one, ReductionProtocol) or one in protocol_names(), "protocols", known, one)
     return checked
 
 
-def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Protocol, ...]:
+def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[ReductionProtocol, ...]:
     """The protocols of names; one that is named twice (`weight` and `authors`, say) is taken once.
 
     Raises:
         ArgumentError: Two different protocols have one name: results could not tell them apart.
     """
-    found: dict[str, Protocol] = {}
+    found: dict[str, ReductionProtocol] = {}
     for given in check_protocols(protocols):
         one = resolve_protocol(given, model)
         expect(found.get(one.name, one) == one, "protocols", "protocols of different names", one.name)
@@ -121,9 +123,9 @@ def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Protocol,
     return tuple(found.values())
 
 
-def resolve_protocol(protocol: str | Protocol, model: nn.Module) -> Protocol:
+def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> ReductionProtocol:
     """The protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in the authors' code."""
-    if isinstance(protocol, Protocol):
+    if isinstance(protocol, ReductionProtocol):
         return protocol
     known = isinstance(protocol, str) and protocol in protocol_names()
     expect(known, "protocol", f"one of {', '.join(protocol_names())}", protocol)
@@ -133,7 +135,9 @@ def resolve_protocol(protocol: str | Protocol, model: nn.Module) -> Protocol:
     return PROTOCOLS[protocol]
 
 
-def reduced_softmax(protocol: Protocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+def reduced_softmax(
+    protocol: ReductionProtocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Attention weights with some edges reduced.
 
     Args:

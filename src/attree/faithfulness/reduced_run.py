@@ -14,7 +14,7 @@ from attree.attention.eager import eval_mode
 from attree.attention.edge_hook import EdgeHook, hook_edges
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import Protocol, reduced_softmax
+from attree.faithfulness.protocol import ReductionProtocol, reduced_softmax
 
 Locate = Callable[[Tensor], Tensor | None]
 """Gives the positions of the reduced edges in a layer's own edge list [2, E']; None if the list is not the graph's."""
@@ -27,7 +27,7 @@ class ReducedRun:
         protocol: What happens to the reduced edges.
     """
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: ReductionProtocol) -> None:
         self.protocol = protocol
         self.edges = EdgeHook()
         self._locate: Locate = lambda edges: None
@@ -51,7 +51,7 @@ class ReducedRun:
 
 
 @contextmanager
-def reduced_run(model: nn.Module, protocol: Protocol) -> Iterator[ReducedRun]:
+def reduced_run(model: nn.Module, protocol: ReductionProtocol) -> Iterator[ReducedRun]:
     """While open, the returned run reduces edges in `model`; hooks are gone afterwards."""
     run = ReducedRun(protocol)
     with ExitStack() as stack:

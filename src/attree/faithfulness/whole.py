@@ -13,7 +13,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Subject
@@ -53,7 +53,11 @@ class WholePass:
         self._output = subject.output.to(exact_dtype(subject.device))
 
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time."""
         graph = self._subject.graph
@@ -71,7 +75,7 @@ class WholePass:
                     progress(done, len(pairs))
         return writer.result
 
-    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol) -> Tensor:
+    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """The outputs of targets when sets of edges are reduced, all edges of a set at once: a row each set."""
         rows = self._subject.rows(targets)
         outputs = [self._output[:0]]

@@ -17,8 +17,7 @@ from torch_geometric.utils import softmax
 
 from attree.attention import Graph
 from attree.attention.capture import Attention, eval_mode
-from attree.faithfulness.exact.algebra.registry import register_algebra
-from attree.faithfulness.exact.algebra.supergat import SuperGATAlgebra
+from attree.faithfulness.exact.algebra.known import SuperGATAlgebra, register_algebra
 from attree.models import SuperGAT
 
 

@@ -17,10 +17,10 @@ from attree.attention.capture import Attention
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
-from attree.errors import UnsupportedModelError, expect_memory
+from attree.errors import expect_memory
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
-from attree.faithfulness.exact.sample import loud_noise
-from attree.faithfulness.protocol import PROTOCOLS, Protocol
+from attree.faithfulness.locality import NotLocalError, loud_noise
+from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import ModelCall, Part, Subject
@@ -28,22 +28,6 @@ from attree.subject.arguments import Kind
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype
 from attree.tensors.ragged import Rows, expand, group
-
-
-class NotLocalError(UnsupportedModelError):
-    """A model cannot be run on copies of what a target depends on.
-
-    Args:
-        name: The model's class.
-        reason: Why, as the end of a sentence.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"Expected {name} to compute the class scores of a target from its own graph, or from the nodes within "
-            f"reach of its attention layers, but {reason}."
-        )
-        self.reason = reason
 
 
 class CopiesReducer:
@@ -104,7 +88,11 @@ class CopiesPass:
 
     @torch.no_grad()
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
         pairs.check(self._subject.graph, self.attention.num_layers)
@@ -120,7 +108,7 @@ class CopiesPass:
         return writer.result
 
     @torch.no_grad()
-    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol) -> Tensor:
+    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """The outputs of targets when sets of edges are reduced, all edges of a set at once: a row each set.
 
         Args:
@@ -143,7 +131,7 @@ class CopiesPass:
                 self._check(run, subgraphs, self._cost(subgraphs), targets[begin:end])
 
     def _outputs(
-        self, targets: Tensor, owner: Tensor, sets: Rows, protocol: Protocol
+        self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol
     ) -> Iterator[tuple[int, int, Tensor]]:
         """As `reduce_sets`, for consecutive sets `begin` to `end` that fit into memory together."""
         with reduced_run(self._subject.model, protocol) as run:

@@ -1,35 +1,167 @@
-"""Whether a model may be run on rows: found out before it is, never assumed.
+"""Checks that a model may be run on rows, before it is.
 
-1. Each convolution itself, on the edges that enter a few nodes, must return what its algebra recorded for them.
-2. The model's forward on rows in another order, without a reduction, must give the recorded inputs of every convolution
-   and the recorded outputs, whatever stands in decoy rows among them.
+1. Each convolution, run on the edges that enter a few nodes, must return what its algebra computed for these nodes.
+2. The model's forward on rows in another order, with nothing reduced, must give the recorded inputs of every
+   convolution and the recorded outputs, whatever the decoy rows among them hold.
 
-When a model is first seen, this is looked at for as many rows as there are nodes, and so is what feeds what. With each
-later recording a few rows are looked at again, because independence can depend on the weights.
+A model seen for the first time is checked on as many rows as there are nodes, and its wiring is found. With each
+later recording a few rows are checked again, because independence can depend on the weights.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.graph import Graph
-from attree.faithfulness.exact.compare import check_conv, rows_of, same
-from attree.faithfulness.exact.layer_edges import ConvArguments
 from attree.faithfulness.exact.lazy_rows import LazyRows
-from attree.faithfulness.exact.recording import Recorder, Recording
-from attree.faithfulness.exact.refusal import CannotTakeApartError
-from attree.faithfulness.exact.row_model import RowModel
-from attree.faithfulness.exact.sample import MANY_NODES, Sample, loud_noise
-from attree.faithfulness.exact.stages import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
-from attree.faithfulness.exact.trace import LayerTrace
-from attree.subject import ModelCall
+from attree.faithfulness.exact.recording import Recorder, Recording, RowModel
+from attree.faithfulness.exact.trace import ConvArguments, LayerTrace
+from attree.faithfulness.exact.wiring import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
+from attree.faithfulness.locality import NotRowwiseError, loud_noise, same
+from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.level import OutputLevel
+from attree.tensors.ragged import expand, group
+
+NODES = 24
+"""Nodes that rows are compared at with every recording, if the outputs are those of nodes."""
+
+GRAPHS = 3
+"""Graphs that rows are compared at otherwise, the smallest ones."""
+
+
+MANY_NODES = 2**15
+"""Nodes that rows are compared at when a model is first seen, at the most."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows to compare.
+
+    Attributes:
+        node: The node of each row.
+        decoy: Which rows are filled with noise, and not compared.
+        graph: The graph of each row, numbered from 0; None if the outputs are not those of graphs.
+        graph_of: The graph id behind each of them.
+        whole: Whether these are all nodes in their order, because the model sees them as one graph.
+    """
+
+    node: Tensor
+    decoy: Tensor
+    graph: Tensor | None = None
+    graph_of: Tensor | None = None
+    whole: bool = False
+
+    @classmethod
+    def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
+        """Some nodes from all over the graph, in a random order."""
+        count = min(count, graph.num_nodes)
+        spread = torch.linspace(0, graph.num_nodes - 1, count).round().long()
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        node = spread[order].to(graph.device)
+        if count > 1 and int(node[0]) == 0:
+            node = node.roll(1)
+        node = torch.cat([node[-1:], node, node[:1], node[:1]])
+        decoy = torch.zeros(node.numel(), dtype=torch.bool, device=graph.device)
+        decoy[0] = decoy[-1] = True
+        return cls(node, decoy)
+
+    @classmethod
+    def of_graphs(cls, batch: Tensor) -> Sample:
+        """All nodes of a few graphs, the last graph first."""
+        rows = group(batch, int(batch.max()) + 1)
+        filled = rows.sizes.nonzero().view(-1)
+        graphs = filled[rows.sizes[filled].argsort(stable=True)[:GRAPHS]].flip(0)
+        graphs = torch.cat([graphs[-1:], graphs, graphs[:1], graphs[:1]])
+        copy, place = expand(rows.ptr, graphs)
+        return cls(rows.items[place], (copy == 0) | (copy == graphs.numel() - 1), copy, graphs)
+
+    @classmethod
+    def of_one_graph(cls, graph: Graph) -> Sample:
+        """All nodes in their order."""
+        node = torch.arange(graph.num_nodes, device=graph.device)
+        return cls(node, torch.zeros_like(node, dtype=torch.bool), torch.zeros_like(node), node[:1], whole=True)
+
+    @classmethod
+    def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool, count: int = NODES) -> Sample:
+        """Rows that fit what the outputs are those of.
+
+        Args:
+            outputs: What they are.
+            graph: The graph.
+            told_apart: Whether an argument tells graphs apart.
+            count: How many nodes, where the outputs are those of nodes.
+        """
+        if outputs.batch is None:
+            return cls.of_nodes(graph, count)
+        return cls.of_graphs(outputs.batch) if told_apart else cls.of_one_graph(graph)
+
+    def with_noise(self) -> list[Sample]:
+        """All nodes with noise in one half of the rows, then in the other."""
+        draw = torch.rand(self.node.numel(), generator=torch.Generator().manual_seed(0)).to(self.node.device) < 0.5
+        return [replace(self, decoy=draw), replace(self, decoy=~draw)]
+
+    @property
+    def decoy_graphs(self) -> Tensor | None:
+        """Which graphs have a decoy in them; None if the outputs are not those of graphs."""
+        if self.graph is None or self.graph_of is None:
+            return None
+        return torch.zeros_like(self.graph_of, dtype=torch.bool).index_put((self.graph[self.decoy],), self.decoy.any())
+
+    def part(self, edge_index: Tensor) -> Part:
+        """The rows as a part of the graph that a model is called on."""
+        if self.graph is None or self.graph_of is None or self.whole:
+            return Part(self.node, edge_index)
+        return Part(self.node, edge_index, None, self.graph, self.graph_of, self.graph_of.numel())
+
+
+def spread_nodes(graph: Graph) -> Tensor:
+    """A few nodes from all over the graph."""
+    count = min(NODES, graph.num_nodes)
+    return torch.linspace(0, graph.num_nodes - 1, count, device=graph.device).round().long()
+
+
+ENTERING = 2048
+"""Edges that a convolution itself runs on, about."""
+
+
+def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor, graph: Graph) -> None:
+    """Compare a convolution's algebra with the convolution itself, on the edges that enter a few nodes.
+
+    Args:
+        trace: What the algebra computed.
+        given: What the convolution was called with.
+        out: What it is said to return.
+        graph: The looped graph.
+    """
+    conv, nodes = trace.algebra.conv, spread_nodes(graph)
+    total = graph.entering.sizes[nodes].cumsum(0)
+    nodes = nodes[total <= max(int(total[0]), ENTERING)]
+    enters = torch.isin(given.edge_index[1], nodes).nonzero().view(-1)
+    edges = given.edge_index[:, enters]
+    known = torch.cat([edges[0], nodes]).unique()
+    features = {}
+    if given.features is not None and trace.algebra.edge_argument is not None:
+        features[trace.algebra.edge_argument] = rows_of(given.features, enters)
+    x = rows_of(given.x, known)
+    expected = type(conv).forward(conv, x, torch.searchsorted(known, edges), **features)
+    dtype = given.x.compact.dtype if isinstance(given.x, LazyRows) else x.dtype
+    place = torch.searchsorted(known, nodes)
+    if not isinstance(expected, Tensor) or not same(out[nodes], expected[place], dtype):
+        raise NotRowwiseError(f"its layer {type(conv).__name__} computes something else than that layer does")
+
+
+def rows_of(x: Tensor, index: Tensor) -> Tensor:
+    """Some rows, as an ordinary tensor."""
+    return x.at(index).read() if isinstance(x, LazyRows) else x[index]
+
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Wiring]] = WeakKeyDictionary()
 """What feeds what in models that have been looked at, with what it depends on."""
@@ -47,16 +179,16 @@ class Checker:
         outputs: What the rows of the output are those of.
 
     Raises:
-        CannotTakeApartError: If there is nothing to look at.
+        NotRowwiseError: If there is nothing to look at.
     """
 
     def __init__(self, recorder: Recorder, graph: Graph, outputs: OutputLevel) -> None:
         if graph.num_nodes == 0:
-            raise CannotTakeApartError("its graph has no nodes")
+            raise NotRowwiseError("its graph has no nodes")
         if outputs.level == "edge" or outputs.nodes is not None:
-            raise CannotTakeApartError("its outputs are those of chosen nodes")
+            raise NotRowwiseError("its outputs are those of chosen nodes")
         if recorder.call.of_kind(Kind.IDS):
-            raise CannotTakeApartError("one of its arguments holds ids of nodes")
+            raise NotRowwiseError("one of its arguments holds ids of nodes")
         self._recorder = recorder
         self._graph = graph
         self._outputs = outputs
@@ -67,7 +199,7 @@ class Checker:
         """Record a pass with the weights of now, and say what feeds what.
 
         Raises:
-            CannotTakeApartError: If the model does not fit; the message says why.
+            NotRowwiseError: If the model does not fit; the message says why.
         """
         recorder, model = self._recorder, self._recorder.weights()
         made_of = (
@@ -117,13 +249,13 @@ class Checker:
             for one in sample.with_noise() if sample.whole else []:
                 _RowCheck(recording, one, traces, wiring).run()
             return wiring
-        except CannotTakeApartError:
+        except NotRowwiseError:
             raise
         except StageError as error:
-            raise CannotTakeApartError(str(error)) from error
+            raise NotRowwiseError(str(error)) from error
         except Exception as error:
             reason = str(error).strip().split("\n")[0]
-            raise CannotTakeApartError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
+            raise NotRowwiseError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
 
 
 class _RowCheck:
@@ -155,20 +287,20 @@ class _RowCheck:
         with nullcontext() if mode is None else mode:
             output = recording.model(given, self._answer)
         if self._calls != len(recording.layers):
-            raise CannotTakeApartError("its forward calls other layers on rows")
+            raise NotRowwiseError("its forward calls other layers on rows")
         decoys = sample.decoy_graphs
         expected = recording.output[sample.node if sample.graph_of is None else sample.graph_of]
         if not isinstance(output, Tensor) or output.shape != expected.shape:
-            raise CannotTakeApartError("its forward returns something else on rows")
+            raise NotRowwiseError("its forward returns something else on rows")
         kept = ~(sample.decoy if decoys is None else decoys)
         if not same(output[kept], expected[kept], expected.dtype):
             where = "what follows them is not computed node by node"
-            raise CannotTakeApartError(where if decoys is None else "its readout does not treat each graph alone")
+            raise NotRowwiseError(where if decoys is None else "its readout does not treat each graph alone")
         if self.wiring is not None:
             return self.wiring
         assert mode is not None
         if EDGES in mode.marks(output):
-            raise CannotTakeApartError("its output depends on edges outside its attention layers")
+            raise NotRowwiseError("its output depends on edges outside its attention layers")
         return mode.wiring(output, None if decoys is None else "one graph" if sample.whole else "graphs")
 
     def _noisy(self, rows: Tensor, seed: int) -> Tensor:
@@ -183,13 +315,13 @@ class _RowCheck:
         layers = self.recording.layers
         layer = layers[self._calls - 1] if self._calls <= len(layers) else None
         if layer is None or layer.algebra.conv is not conv:
-            raise CannotTakeApartError("its forward calls other layers on rows")
+            raise NotRowwiseError("its forward calls other layers on rows")
         given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
         feeds = self._feeds(given)
         kept = ~self.sample.decoy
         # What no call feeds is as it was recorded, whatever is reduced.
         if feeds and (given.x.shape != before.shape or not same(given.x[kept], before[kept], before.dtype)):
-            raise CannotTakeApartError("what stands between its attention layers is not computed node by node")
+            raise NotRowwiseError("what stands between its attention layers is not computed node by node")
         out = self._noisy(after, self._calls)
         answer = given.answer(out, layer.weights, self.recording.graph)
         if self._mode is not None:
@@ -205,11 +337,11 @@ class _RowCheck:
         stages = mode.marks(given.x)
         feeds = tuple(sorted(stage for stage in stages if stage > 0))
         if feeds and EDGES in stages:
-            raise CannotTakeApartError("the features of its nodes depend on edges outside its attention layers")
+            raise NotRowwiseError("the features of its nodes depend on edges outside its attention layers")
         if feeds and BATCH in stages:
-            raise CannotTakeApartError("something between its attention layers sees whole graphs")
+            raise NotRowwiseError("something between its attention layers sees whole graphs")
         if mode.marks(given.features) - {EDGES}:
-            raise CannotTakeApartError("its edge features depend on its nodes")
+            raise NotRowwiseError("its edge features depend on its nodes")
         mode.feeds.append(feeds)
         return feeds
 

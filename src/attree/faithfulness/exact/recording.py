@@ -1,29 +1,109 @@
-"""One recorded forward pass: the model's own forward, each attention convolution computed by its algebra and kept."""
+"""One recorded forward pass: the model's own forward, each attention convolution computed by its algebra and kept.
+
+Only parameters and buffers are replaced, by copies in the exact type, and the `forward` of each convolution instance.
+All of it is undone on exit, also after an exception. The model's code runs as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
+from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
-from attree.faithfulness.exact.layer_edges import ConvArguments, LayerEdges
-from attree.faithfulness.exact.lazy_rows import LazyRows, Store
-from attree.faithfulness.exact.refusal import CannotTakeApartError
-from attree.faithfulness.exact.row_model import RowModel
-from attree.faithfulness.exact.sparse import compact_features
-from attree.faithfulness.exact.trace import LayerTrace, trace_layer
+from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
+from attree.faithfulness.exact.trace import ConvArguments, LayerEdges, LayerTrace, trace_layer
+from attree.faithfulness.locality import NotRowwiseError
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
 from attree.subject.model_call import take_index
 from attree.tensors.precision import exact_dtype
+
+Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
+"""Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns its output."""
+
+
+class RowModel:
+    """The weights of a model at one moment, and its forward with other convolutions.
+
+    Args:
+        model: The model.
+        dtype: The exact type.
+
+    Attributes:
+        convs: All its message-passing layers.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self.model = model
+        modules = list(model.modules())
+        self.convs = [module for module in modules if isinstance(module, MessagePassing)]
+        self._rnns = [module for module in modules if isinstance(module, nn.RNNBase)]
+        self._handler: Handler | None = None
+        self._copies: dict[int, Tensor] = {}
+        self._slots: list[tuple[dict[str, Any], str, Tensor]] = []
+        for module in modules:
+            for table in (module._parameters, module._buffers):
+                for name, tensor in table.items():
+                    if tensor is not None and tensor.is_floating_point():
+                        if id(tensor) not in self._copies:  # tied weights stay tied
+                            self._copies[id(tensor)] = tensor.detach().to(dtype, copy=True)
+                        self._slots.append((table, name, self._copies[id(tensor)]))
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The copies of parameters and buffers that the forward sees."""
+        return list(self._copies.values())
+
+    def __call__(self, call: ModelCall, handler: Handler) -> Any:
+        """Make a call of the model, each convolution answered by `handler`; to be called while `opened` is open."""
+        self._handler = handler
+        return call.run()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """While open, the model is in eval mode, its weights are the copies, and its convolutions are replaced."""
+        with ExitStack() as stack:
+            stack.enter_context(eval_mode(self.model))
+            stack.enter_context(torch.no_grad())
+            for rnn in self._rnns:
+                stack.callback(_list_weights, rnn)
+            for table, name, tensor in self._slots:
+                stack.callback(table.__setitem__, name, table[name])
+                table[name] = tensor
+            for rnn in self._rnns:
+                _list_weights(rnn)
+            for conv in self.convs:
+                stack.callback(_restore, conv, conv.__dict__.get("forward"))
+                conv.__dict__["forward"] = partial(self._answer, conv)
+            yield
+
+    def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
+        assert self._handler is not None
+        return self._handler(conv, args, kwargs)
+
+
+def _list_weights(rnn: nn.RNNBase) -> None:
+    """Recurrent layers hold their weights in a list too."""
+    rnn.__dict__["_flat_weights"] = [rnn._parameters[name] for name in rnn._flat_weights_names]
+
+
+def _restore(conv: MessagePassing, forward: Any) -> None:
+    if forward is None:
+        conv.__dict__.pop("forward", None)
+    else:
+        conv.__dict__["forward"] = forward
+
 
 Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""
@@ -110,19 +190,19 @@ class Recorder:
         """The model with the weights that it has now.
 
         Raises:
-            CannotTakeApartError: If one of its convolutions has no known algebra.
+            NotRowwiseError: If one of its convolutions has no known algebra.
         """
         model = RowModel(self.model, self._dtype)
         for conv in model.convs:
             if type(conv) not in ALGEBRAS or "forward" in conv.__dict__:
-                raise CannotTakeApartError(f"the arithmetic of its layer {type(conv).__name__} is not known")
+                raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")
         return model
 
     def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
         """Run the model, which has been opened.
 
         Raises:
-            CannotTakeApartError: If one of its convolutions cannot be taken apart.
+            NotRowwiseError: If one of its convolutions cannot be taken apart.
         """
         store = Store(model.tensors)
         layers: list[LayerTrace] = []
@@ -132,7 +212,7 @@ class Recorder:
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
             if given.x.shape[0] != self._graph.num_nodes or given.x.dim() != 2:
-                raise CannotTakeApartError(f"{type(conv).__name__} runs on other nodes than the model is given")
+                raise NotRowwiseError(f"{type(conv).__name__} runs on other nodes than the model is given")
             edges.append(LayerEdges.of(algebra, given, self._graph))
             h = given.x.compact if isinstance(given.x, LazyRows) else given.x
             layers.append(trace_layer(algebra, h, edges[-1], self._graph, self._memory))
@@ -151,7 +231,7 @@ class Recorder:
 
         output = model(self.call.changed(whole), answer)
         if not layers:
-            raise CannotTakeApartError("it calls no attention layer")
+            raise NotRowwiseError("it calls no attention layer")
         output = output.read() if isinstance(output, LazyRows) else output
         check_output(output)
         # In float32, the logarithms in dNE would add noise that rank statistics rank.

@@ -12,15 +12,14 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_memory
+from attree.faithfulness.exact.changes import ChunkPlan, LayerShape
 from attree.faithfulness.exact.check import Checker
-from attree.faithfulness.exact.chunk_plan import ChunkPlan
-from attree.faithfulness.exact.layer_edges import ConvArguments
+from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
-from attree.faithfulness.exact.reduction_plan import ReductionPlan
-from attree.faithfulness.exact.row_groups import LayerShape
-from attree.faithfulness.exact.stages import INPUT, Wiring
+from attree.faithfulness.exact.trace import ConvArguments
 from attree.faithfulness.exact.update import CallUpdate
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.exact.wiring import INPUT, Wiring
+from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
 from attree.tensors.memory import REDUCTION_MEMORY
@@ -37,7 +36,7 @@ class ExactReducer:
         memory: Bytes of working memory; what one reduced edge changes is never cut.
 
     Raises:
-        CannotTakeApartError: If the model cannot be run on rows; the message says why.
+        NotRowwiseError: If the model cannot be run on rows; the message says why.
     """
 
     way = "exact updates of the rows that change"
@@ -54,7 +53,7 @@ class ExactReducer:
         """Run the model with its weights of now, and keep everything that reductions need.
 
         Raises:
-            CannotTakeApartError: If it cannot be run on rows.
+            NotRowwiseError: If it cannot be run on rows.
         """
         return ExactPass(self, *self._checker.recording())
 
@@ -90,7 +89,11 @@ class ExactPass:
 
     @torch.no_grad()
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, with_probability: bool = False, progress: Progress | None = None
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
         recording, subject = self.recording, self._reducer.subject
@@ -110,7 +113,7 @@ class ExactPass:
 class _RowRun:
     """Runs a model on the rows of chunks."""
 
-    def __init__(self, recording: Recording, plan: ReductionPlan, protocol: Protocol) -> None:
+    def __init__(self, recording: Recording, plan: ReductionPlan, protocol: ReductionProtocol) -> None:
         self.recording = recording
         self.plan = plan
         self.protocol = protocol

@@ -1,22 +1,80 @@
-"""Which rows of one layer are computed anew, cut into groups that are computed together.
+"""The data of a reduction plan: which rows change in each call, through which entries, and which rows are recomputed.
 
-Rows of one node that many reduced edges change (the edges that enter a hub all change the hub) share their sources:
-they form dense blocks, rows by sources, whose weighted sums are matrix products. The others are listed entry by entry.
-None of this depends on the network's weights.
+A row is a pair (reduced edge, node). None of this depends on the network's weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
-from attree.faithfulness.exact.records import Changes
 from attree.tensors.memory import chunk_bounds
-from attree.tensors.ragged import expand, pointers
+from attree.tensors.ragged import expand, find, pointers
+
+
+@dataclass(frozen=True)
+class Records:
+    """Changed nodes: record r says that reducing edge `edge[r]` changes node `node[r]`; sorted by (edge, node).
+
+    Attributes:
+        edge: Position of the reduced edge in the chunk.
+        node: The changed node.
+    """
+
+    edge: Tensor
+    node: Tensor
+
+    @classmethod
+    def union(cls, parts: Sequence[Records], num_nodes: int) -> Records:
+        """All records of several lists; a single list as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
+        return cls(key // num_nodes, key % num_nodes)
+
+    def at(self, chosen: Tensor) -> Records:
+        """Some of the records."""
+        return Records(self.edge[chosen], self.node[chosen])
+
+    def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+        """Positions of given (edge, node) records, and whether each exists."""
+        own, asked = self.edge * num_nodes + self.node, edge * num_nodes + node
+        return find(own, asked)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changed entries of one layer's rows: entry c says that `edge[c]` enters row `row[c]` from record `sender[c]`.
+
+    Attributes:
+        row: Position of the row among the layer's records.
+        edge: The edge.
+        source: The node that the edge leaves.
+        sender: The record of that node in the layer before.
+    """
+
+    row: Tensor
+    edge: Tensor
+    source: Tensor
+    sender: Tensor
+
+    @property
+    def num_entries(self) -> int:
+        """Number of changed entries."""
+        return self.row.numel()
+
+    def at(self, chosen: Tensor | slice) -> Changes:
+        """Some of the entries."""
+        return Changes(self.row[chosen], self.edge[chosen], self.source[chosen], self.sender[chosen])
+
+    def moved_to(self, row: Tensor) -> Changes:
+        """The same entries of rows that stand elsewhere."""
+        return Changes(row, self.edge, self.source, self.sender)
+
 
 DENSE_ENTRIES = 4096
 """From this many entries on, the rows of one node are computed as dense blocks: a block has a fixed cost."""
@@ -156,3 +214,62 @@ def _group(
     enters = (graph.destination[rows.reduced] == rows.node).nonzero().view(-1)
     reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
     return RowGroup(positions, ptr, entry_row, source, edge, rows.changes, slot, reduced)
+
+
+@dataclass(frozen=True)
+class LaterPlan:
+    """How a call changes that other calls feed.
+
+    Attributes:
+        senders: Where the rows of its input that changed stand among all; None if they are all.
+        changes: The changed entries of its rows; senders are positions among those rows.
+        light: Those of rows whose own features are as they were.
+        own: Rows whose own features changed.
+        own_sender: For each of these, the position of its node among the senders.
+        groups: These rows in groups, to be computed anew; None if they are to be found when they are needed.
+    """
+
+    senders: Tensor | None
+    changes: Changes
+    light: Changes
+    own: Tensor
+    own_sender: Tensor
+    groups: list[RowGroup] | None
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """How one call changes.
+
+    Attributes:
+        records: The changed rows.
+        place: Where they stand among the rows of what the call returns; None if they are all.
+        later: More, if other calls feed it.
+    """
+
+    records: Records
+    place: Tensor | None
+    later: LaterPlan | None
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """What some reduced edges do, and which pairs they belong to.
+
+    Attributes:
+        edges: The reduced edges.
+        calls: What each call does.
+        rows: The rows that each family of stages has.
+        pairs: Pairs whose target is reached.
+        targets: The targets of these.
+        found: For each of them, its row in the output.
+        done: Pairs that are done with when this chunk is.
+    """
+
+    edges: Tensor
+    calls: list[CallPlan]
+    rows: list[Records]
+    pairs: Tensor
+    targets: Tensor
+    found: Tensor
+    done: int

@@ -1,9 +1,9 @@
-"""What exact updates touch: which rows of which call change when edges are reduced, and through which entries.
+"""Finds, for every reduced edge, the rows that change in each call of a convolution.
 
-Reducing edge e = (i -> j) changes, in a call that the model's input feeds, only node j; in each later call, only nodes
-that the changed ones send to, and j again. What happens to an edge does not depend on the target, so targets share all
-rows but the last ones; only rows on a way to some target are made. All this follows from the graph, the pairs and what
-feeds what alone: where it is small enough it is kept, and the same pairs are reduced again without finding it again.
+Reducing edge e = (i -> j) changes only node j in a call on the model's input. In each later call it changes the nodes
+that receive a message from a changed node, and j again. Targets share these rows: what happens to an edge does not
+depend on the target. Only rows on a path to some target are made. The plan follows from the graph, the pairs and the
+wiring alone, so it is kept for the next reduction of the same pairs where it is small.
 """
 
 from __future__ import annotations
@@ -15,13 +15,70 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.chunk_plan import CallPlan, ChunkPlan, LaterPlan
-from attree.faithfulness.exact.records import Changes, Records
-from attree.faithfulness.exact.row_groups import ChangedRows, LayerShape, RowGroup, row_groups
-from attree.faithfulness.exact.stages import Wiring
-from attree.faithfulness.exact.ways import Ways
+from attree.faithfulness.exact.changes import (
+    CallPlan,
+    ChangedRows,
+    Changes,
+    ChunkPlan,
+    LaterPlan,
+    LayerShape,
+    Records,
+    RowGroup,
+    row_groups,
+)
+from attree.faithfulness.exact.wiring import Wiring
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import Rows, expand, group, pointers
+
+
+class Ways:
+    """The ways from changed nodes to targets.
+
+    Args:
+        graph: The graph.
+        wiring: What feeds what.
+        nodes: The nodes that outputs are read from.
+
+    Attributes:
+        needed: For each call, whether its output at a node matters, [num_nodes].
+        onward: For each call that others feed, the edges that enter these nodes, by the node that they leave.
+    """
+
+    def __init__(self, graph: Graph, wiring: Wiring, nodes: Tensor) -> None:
+        self._graph = graph
+        self._wiring = wiring
+        feeds = wiring.feeds
+        none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        read = none.index_fill(0, nodes, True)
+        self.needed = [(read if call in wiring.outputs else none).clone() for call in range(1, len(feeds) + 1)]
+        self.onward: list[Rows | None] = [None] * len(feeds)
+        for call in reversed(range(len(feeds))):
+            if feeds[call]:
+                _, place = expand(graph.entering.ptr, self.needed[call].nonzero().view(-1))
+                edges = graph.entering.items[place]
+                source = graph.source[edges]
+                by_source = group(source, graph.num_nodes)
+                self.onward[call] = Rows(by_source.ptr, edges[by_source.items])
+                for before in feeds[call]:
+                    self.needed[before - 1][source] = True
+
+    def entries(self, edges: Tensor) -> Tensor:
+        """How many entries of all calls each of some edges changes, at most, when it is reduced."""
+        graph, feeds = self._graph, self._wiring.feeds
+        counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
+        for call in reversed(range(len(feeds))):
+            rows = self.onward[call]
+            if rows is not None:
+                onward = torch.zeros_like(counts[call])
+                onward.index_add_(0, graph.source[rows.items], counts[call][graph.destination[rows.items]])
+                for before in feeds[call]:
+                    counts[before - 1] = (counts[before - 1] + onward).clamp_(max=float(graph.num_edges))
+        total = torch.zeros(edges.numel(), device=graph.device)
+        for count, before_it in zip(counts, feeds, strict=True):
+            if not before_it:
+                total += count[graph.destination[edges]]
+        return total
+
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""

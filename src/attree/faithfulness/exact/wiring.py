@@ -1,8 +1,8 @@
-"""Which attention call feeds which, found by following tensors through the operations of one forward pass.
+"""Finds which attention call feeds which, by following tensors through the operations of one forward pass.
 
 A *stage* is what one call returned, or what entered the model. Every operation passes the stages of its inputs on to
 its outputs, whatever numbers it computes: a weight that happens to be 0 hides nothing. Stages that meet in an
-operation must have the same rows and form a *family*; those that never meet need not.
+operation must have the same rows and form a *family*.
 """
 
 from __future__ import annotations

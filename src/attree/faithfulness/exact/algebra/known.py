@@ -1,0 +1,164 @@
+"""The algebras of PyG's attention convolutions, and the registry that users add their own to."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv, TransformerConv
+
+from attree.errors import expect
+from attree.faithfulness.exact.algebra import base
+from attree.faithfulness.exact.algebra.base import LayerAlgebra, States
+
+
+class GATAlgebra(LayerAlgebra):
+    """GAT: score = LeakyReLU(a_src . W h_i + a_dst . W h_j + a_edge . W_e e_ij); root = W_res h_j."""
+
+    def project(self, h: Tensor) -> States:
+        conv = self.conv
+        value = self.by_head(conv.lin_src if conv.lin is None else conv.lin, h)
+        at_target = value if conv.lin is not None else self.by_head(conv.lin_dst, h)
+        source = (value * self.parameter("att_src")).sum(dim=-1)
+        target = (at_target * self.parameter("att_dst")).sum(dim=-1)
+        return States(value, source, target, None if conv.res is None else self.linear(conv.res, h))
+
+    def project_edges(self, features: Tensor) -> Tensor | None:
+        if self.conv.lin_edge is None:
+            return None
+        return (self.by_head(self.conv.lin_edge, features) * self.parameter("att_edge")).sum(dim=-1)
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        total = source + target
+        return F.leaky_relu(total if edge is None else total + edge, float(self.conv.negative_slope))
+
+
+class GATv2Algebra(LayerAlgebra):
+    """GATv2: score = a . LeakyReLU(W_l h_i + W_r h_j + W_e e_ij); root = W_res h_j."""
+
+    def project(self, h: Tensor) -> States:
+        conv = self.conv
+        value = self.by_head(conv.lin_l, h)
+        target = value if conv.share_weights else self.by_head(conv.lin_r, h)
+        return States(value, value, target, None if conv.res is None else self.linear(conv.res, h))
+
+    def project_edges(self, features: Tensor) -> Tensor | None:
+        return None if self.conv.lin_edge is None else self.by_head(self.conv.lin_edge, features)
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        total = source + target
+        total = F.leaky_relu(total if edge is None else total + edge, float(self.conv.negative_slope))
+        return (total * self.parameter("att")).sum(dim=-1)
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        # Some targets at a time: a score sums one term a channel, so all terms at once take many times the result.
+        source = source if edge is None else source + edge
+        rows = max(base.PIECE_BYTES // (source.numel() * source.element_size()), 1)
+        score = torch.cat([self.score(source, part.unsqueeze(1)) for part in target.split(rows)])
+        return score.transpose(1, 2)
+
+
+class SuperGATAlgebra(LayerAlgebra):
+    """SuperGAT: score = LeakyReLU(dot / sqrt(C)) for SD, LeakyReLU((a_l . W h_i + a_r . W h_j) sigmoid(dot)) for MX."""
+
+    edge_argument = None
+    ignored_arguments = frozenset({"neg_edge_index", "batch"})
+
+    def project(self, h: Tensor) -> States:
+        value = self.by_head(self.conv.lin, h)
+        return States(value, value, value)
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        dot = (source * target).sum(dim=-1)
+        if self.conv.attention_type == "SD":
+            return self._scaled(dot)
+        return self._mixed(dot, self._share(source, "att_l"), self._share(target, "att_r"))
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        dot = torch.einsum("rhc,dhc->rhd", target, source)
+        if self.conv.attention_type == "SD":
+            return self._scaled(dot)
+        return self._mixed(dot, self._share(source, "att_l").t(), self._share(target, "att_r").unsqueeze(-1))
+
+    def _scaled(self, dot: Tensor) -> Tensor:
+        return F.leaky_relu(dot / sqrt(self.channels), float(self.conv.negative_slope))
+
+    def _mixed(self, dot: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return F.leaky_relu((left + right) * dot.sigmoid(), float(self.conv.negative_slope))
+
+    def _share(self, states: Tensor, name: str) -> Tensor:
+        """One end's share of GAT's score, [n, heads]."""
+        return (states * self.parameter(name)).sum(dim=-1)
+
+
+class TransformerAlgebra(LayerAlgebra):
+    """Graph transformer: score = W_q h_j . (W_k h_i + W_e e_ij) / sqrt(C), value = W_v h_i + W_e e_ij, root = W_s h_j.
+
+    The output is out + root, or beta root + (1 - beta) out with beta = sigmoid(w . [out, root, out - root]).
+    """
+
+    edge_in_value = True
+
+    def project(self, h: Tensor) -> States:
+        conv = self.conv
+        value, key, query = (self.by_head(lin, h) for lin in (conv.lin_value, conv.lin_key, conv.lin_query))
+        return States(value, key, query, self.linear(conv.lin_skip, h) if conv.root_weight else None)
+
+    def project_edges(self, features: Tensor) -> Tensor | None:
+        return None if self.conv.lin_edge is None else self.by_head(self.conv.lin_edge, features)
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return (target * (source if edge is None else source + edge)).sum(dim=-1) / sqrt(self.channels)
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        source = source if edge is None else source + edge
+        return torch.einsum("rhc,dhc->rhd", target, source) / sqrt(self.channels)
+
+    def value(self, value: Tensor, edge: Tensor) -> Tensor:
+        return value + edge
+
+    def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
+        out = aggregated.flatten(1) if self.conv.concat else aggregated.mean(dim=1)
+        if root is None:
+            return out
+        if self.conv.lin_beta is None:
+            return out + root
+        beta = self.linear(self.conv.lin_beta, torch.cat([out, root, out - root], dim=-1)).sigmoid()
+        return beta * root + (1 - beta) * out
+
+
+ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
+    GATConv: GATAlgebra,
+    GATv2Conv: GATv2Algebra,
+    SuperGATConv: SuperGATAlgebra,
+    TransformerConv: TransformerAlgebra,
+}
+"""The algebra of each convolution that can be taken apart, by exact type: a subclass may compute something else."""
+
+
+def register_algebra(conv: type[MessagePassing], algebra: type[LayerAlgebra]) -> None:
+    """Make a convolution known to the exact engine.
+
+    An algebra is one class: what the convolution projects of a node, and how it scores an edge. It is compared with
+    the convolution itself before it is used for a model; where they differ the engine is not used.
+
+        class DotAlgebra(LayerAlgebra):
+            def project(self, h):
+                value = self.by_head(self.conv.lin, h)
+                return States(value, source=value, target=value)
+
+            def score(self, source, target, edge=None):
+                return (source * target).sum(dim=-1)
+
+        register_algebra(DotConv, DotAlgebra)
+
+    Args:
+        conv: The convolution's class; its subclasses are registered on their own.
+        algebra: Its algebra.
+    """
+    expect(isinstance(conv, type) and issubclass(conv, MessagePassing), "conv", "a class of MessagePassing", conv)
+    fine = isinstance(algebra, type) and issubclass(algebra, LayerAlgebra)
+    expect(fine, "algebra", "a subclass of LayerAlgebra", algebra)
+    ALGEBRAS[conv] = algebra
