@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from attree.paper.item import Picture, Report, Table
 from attree.paper.render import markdown, write_report
-from attree.paper.sections import Picture, Report, Table
 from attree.paper.tables.rows import agreement, over_seeds, with_reasons
 from attree.report.style import new_figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from attree.attribution import method_label
 from attree.io.files import replacing, write_text
-from attree.paper.sections import CLOSE, FAR, NEAR, Picture, Report, Section, Table
+from attree.paper.item import CLOSE, FAR, NEAR, Picture, Report, Section, Table
 
 SLIP = "†"
 FEW_CHANGED = 30
@@ -193,3 +194,19 @@ def _html_cell(row: pd.Series, digits: int) -> str:
     hint = "; ".join(str(row[name]) for name in ("slip", "reason") if isinstance(row.get(name), str) and row[name])
     title = f' title="{escape(hint)}"' if hint else ""
     return f"<td{color}{title}>{escape(text(row, digits))}</td>"
+
+
+def write_summary(reports: Sequence[Report], folder: Path) -> Path:
+    """Write `index.html` with a line for each report; returns its path."""
+    lines = []
+    for report in reports:
+        notes = " ".join(note for section in report.sections for note in section.notes[:1])
+        left_out = " ".join(report.notes[1:])
+        link = f'<a href="{report.name}/index.html">{escape(report.title)}</a>'
+        lines.append(f"<li>{link}<br><span class='note'>{escape(notes)} {escape(left_out)}</span></li>")
+    body = f"<h1>The paper's tables and figures</h1><ul>{''.join(lines)}</ul>"
+    return write_text(
+        folder / "index.html",
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>attree paper</title>'
+        f"<style>{STYLE}</style></head><body>{body}</body></html>\n",
+    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from attree.paper.cells import Cell
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Section, Table
 from attree.paper.net import PLANETOID, Net
 from attree.paper.options import Options
-from attree.paper.sections import Section, Table
 from attree.paper.tables.faithfulness import faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import KEYS, agreement, beside_paper, faithfulness_rows, over_seeds
 

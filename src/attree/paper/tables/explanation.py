@@ -8,11 +8,10 @@ import pandas as pd
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import Cell, Explanation
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import NEAR, Item, ItemInputs, Picture, Section, Table
 from attree.paper.net import SYNTHETIC, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed, printed
-from attree.paper.sections import NEAR, Picture, Section, Table
 from attree.paper.tables.rows import over_seeds
 from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 

@@ -10,10 +10,9 @@ from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, Faithfulness
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Section, Table
 from attree.paper.net import REAL, Net
 from attree.paper.options import Options
-from attree.paper.sections import Section, Table
 from attree.paper.tables.rows import (
     KEYS,
     agreement,

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 
 from attree.paper.cells import Cell, HeadSelection
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Section, Table
 from attree.paper.net import PLANETOID, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed
-from attree.paper.sections import Section, Table
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import KEYS, agreement, beside_paper, faithfulness_rows, over_seeds
 

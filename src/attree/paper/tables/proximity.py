@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from attree.paper.cells import Cell, Proximity
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Section, Table
 from attree.paper.net import DATASETS
 from attree.paper.options import Options
 from attree.paper.printed_numbers import add_printed
-from attree.paper.sections import Section, Table
 
 ORDER = (
     "BA-Shapes",

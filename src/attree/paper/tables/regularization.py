@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from attree.paper.cells import Cell
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Picture, Section, Table
 from attree.paper.net import Net
 from attree.paper.options import Options
-from attree.paper.sections import Picture, Section, Table
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import faithfulness_rows, over_seeds
 from attree.report.sweep_figure import SETTING, sweep_figure

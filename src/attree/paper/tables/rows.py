@@ -9,8 +9,8 @@ import pandas as pd
 
 from attree.evaluation import MetricName
 from attree.paper.cells import Cell, Faithfulness, Result
+from attree.paper.item import FAR
 from attree.paper.printed_numbers import add_printed
-from attree.paper.sections import FAR
 
 KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
 FEW = 30

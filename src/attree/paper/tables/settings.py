@@ -11,12 +11,11 @@ from attree.attribution import make_methods
 from attree.data import NodeDataModule
 from attree.errors import MissingDataError
 from attree.paper.cells import Cell, Trained
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Section, Table
 from attree.paper.net import REAL, SYNTHETIC, Net
 from attree.paper.options import Options
 from attree.paper.printed_numbers import printed
 from attree.paper.recipes import recipe
-from attree.paper.sections import Section, Table
 from attree.paper.tables.rows import over_seeds
 
 WHY_EDGES = (

@@ -6,10 +6,9 @@ import pandas as pd
 
 from attree.paper.cells import Calculation, Cell
 from attree.paper.cells.speed import CALCULATIONS
-from attree.paper.item import Item, ItemInputs
+from attree.paper.item import Item, ItemInputs, Picture, Section, Table
 from attree.paper.net import Net
 from attree.paper.options import Options
-from attree.paper.sections import Picture, Section, Table
 from attree.report.style import INK, LOOKS, SMALL_SIZE, new_figure, plain_axes
 
 FEW = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}
