@@ -21,7 +21,7 @@ def graphs(draw: st.DrawFn) -> tuple[Tensor, int]:
     return torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous(), num_nodes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int]) -> None:
     edge_index, num_nodes = case
@@ -34,7 +34,7 @@ def test_is_the_edge_list_of_pygs_attention_convolutions(case: tuple[Tensor, int
     assert graph.position[proper].unique().numel() == int(proper.sum()) == graph.num_proper_edges
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graphs(), st.data())
 def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.DataObject) -> None:
     graph = Graph(*case)
@@ -48,7 +48,7 @@ def test_rows_list_the_edges_of_their_nodes(case: tuple[Tensor, int], data: st.D
     assert torch.equal(graph.entering_source, graph.source[graph.entering.items])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=12))
 def test_row_of_is_repeat_interleave(sizes: list[int]) -> None:
     tensor = torch.tensor(sizes, dtype=torch.int64)

@@ -29,19 +29,19 @@ def assert_equals_definition(case: Case) -> None:
             assert results[name][target] == pytest.approx(expected[name], abs=1e-9, rel=1e-9), name
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_equal_the_sum_over_flows(case: Case) -> None:
     assert_equals_definition(case)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases(partial=True))
 def test_layers_without_self_loops_have_no_flows_through_them(case: Case) -> None:
     assert_equals_definition(case)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases(partial=True))
 def test_equals_the_matrix_form(case: Case) -> None:
     result = GAtt().attribute(case.attention)
@@ -50,7 +50,7 @@ def test_equals_the_matrix_form(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(case=cases(partial=True))
 def test_targets_and_memory_budget_do_not_change_scores(name: str, case: Case) -> None:
     (method,) = make_methods([name]).values()
@@ -66,7 +66,7 @@ def test_targets_and_memory_budget_do_not_change_scores(name: str, case: Case) -
         assert torch.equal(other.scores, together.scores)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases())
 def test_a_head_is_read_alone(case: Case) -> None:
     heads = [weight.shape[1] - 1 for weight in case.attention.weights]

@@ -59,7 +59,7 @@ def walk_of(pairs: Pairs, memory: int) -> PairWalk | None:
     return PairWalk.of(pairs.graph, pairs.targets, pairs.flow, pairs.edges, pairs.num_layers, memory)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases(partial=True), data=st.data())
 def test_scores_are_those_of_the_definitions_however_often_attention_changes(case: Case, data: st.DataObject) -> None:
     """The first attention may lack self-loops in some layers, which no kept walk knows of; the later ones lack none."""
@@ -84,7 +84,7 @@ class CarriesFlow(FlowMethod):
         return torch.ones(block.edges.numel())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(partial=True))
 def test_only_edges_that_carry_a_flow_are_scored(case: Case) -> None:
     """Which they are depends on the layers' own edges: pairs and walks are made for layers that have all."""
@@ -166,7 +166,7 @@ def dense(frontier: Frontier, values: Tensor, num_nodes: int) -> np.ndarray:
     return result
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases(partial=True), data=st.data())
 def test_a_walk_pulled_again_is_a_product_of_matrices_each_time(case: Case, data: st.DataObject) -> None:
     """Also from several nodes a target, as readouts start; every pull is read only after the last one."""

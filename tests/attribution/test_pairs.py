@@ -15,7 +15,7 @@ from attree.paper import load_authors_gat
 from helpers.random_attention import Case, cases
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_are_the_edges_of_the_l_hop_subgraph(case: Case) -> None:
     graph, num_layers = case.attention.graph, case.attention.num_layers
@@ -32,7 +32,7 @@ def test_are_the_edges_of_the_l_hop_subgraph(case: Case) -> None:
         assert torch.equal(pairs.edges[mine & pairs.flow], gatt[target].edges)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cases(partial=True))
 def test_scores_are_zero_without_a_flow(case: Case) -> None:
     targets = torch.arange(case.num_nodes)
@@ -46,7 +46,7 @@ def test_scores_are_zero_without_a_flow(case: Case) -> None:
     torch.testing.assert_close(asked, dense[pairs.owner, pairs.edges][shuffle])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases())
 def test_methods_that_know_no_flows_score_every_pair(case: Case) -> None:
     targets = torch.arange(case.num_nodes)

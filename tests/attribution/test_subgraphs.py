@@ -44,7 +44,7 @@ def assert_same(result: Attribution, expected: Attribution) -> None:
     torch.testing.assert_close(result.scores, expected.scores, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_equal_the_full_graph(data: st.DataObject) -> None:
     num_nodes = data.draw(st.integers(1, 12))
@@ -115,7 +115,7 @@ def test_batches_see_only_their_neighbourhoods() -> None:
     assert [target for part in parts for target in part.targets.tolist()] == list(range(300))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20), st.integers(1, 4), st.data())
 def test_neighbourhood_is_pygs_subgraph_without_edges_into_its_rim(
     edges: list[tuple[int, int]], hops: int, data: st.DataObject

@@ -15,7 +15,7 @@ from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, flows_to
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cases(partial=True))
 def test_holds_exactly_the_flows(case: Case) -> None:
     for target in range(case.num_nodes):
@@ -62,7 +62,7 @@ def test_refuses_a_tree_above_the_limit_before_building_it() -> None:
         ComputationTree(attention, 60)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(partial=True))
 def test_a_pruned_tree_keeps_what_most_attention_passes(case: Case) -> None:
     whole = ComputationTree(case.attention, 0)

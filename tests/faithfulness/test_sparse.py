@@ -112,7 +112,7 @@ def test_features_that_need_gradients_leave_no_graph() -> None:
     assert not compact_features(bags_of_words().requires_grad_()).requires_grad
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     degrees=st.lists(st.integers(0, 4), max_size=6),
     num_nodes=st.integers(1, 4),

@@ -20,7 +20,7 @@ from helpers.statistics import auroc_by_definition, half_a_million, many_ties, m
 
 
 @given(st.lists(st.tuples(some_values, st.booleans()), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_auroc_is_the_chance_that_a_positive_wins(points: list[tuple[float, bool]]) -> None:
     scores, labels = [p[0] for p in points], [p[1] for p in points]
     ours = auroc(torch.tensor(scores, dtype=torch.float64), torch.tensor(labels, dtype=torch.bool))
@@ -28,7 +28,7 @@ def test_auroc_is_the_chance_that_a_positive_wins(points: list[tuple[float, bool
 
 
 @given(st.lists(st.tuples(st.integers(-4, 4), st.booleans(), st.integers(5, 9)), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_auroc_by_target_is_the_mean_of_each_targets(points: list[tuple[int, bool, int]]) -> None:
     values = []
     for target in {p[2] for p in points}:
@@ -52,7 +52,7 @@ def test_a_hundred_thousand_ties_do_not_overflow() -> None:
 
 
 @given(mostly_zeros(), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_auroc_of_plain_and_of_ranked_scores_equals_scikit_learn(values: list[float], seed: int) -> None:
     scores = torch.tensor(values, dtype=torch.float64)
     labels = torch.rand(len(values), generator=torch.Generator().manual_seed(seed)) < 0.4

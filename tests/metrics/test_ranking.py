@@ -23,7 +23,7 @@ from helpers.statistics import mostly_zeros, same
 @example([1.0, 0.0])
 @example([-1.0, 0.0])
 @example([0.0, -0.0, math.inf, -math.inf])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_zeros_rank_where_they_stand(values: list[float]) -> None:
     ranking = Ranking(torch.tensor(values, dtype=torch.float64))
     distinct, counts = np.unique(np.array(values) + 0.0, return_counts=True)
@@ -45,7 +45,7 @@ def test_ranking_describes_its_values() -> None:
 
 
 @given(st.lists(st.sampled_from([-(2**62), -(2**62) + 1, -1, 0, 0, 0, 0, 1, 2**62, 2**62 + 1]), max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_integers_rank_exactly(values: list[int]) -> None:
     ranking = Ranking(torch.tensor(values, dtype=torch.int64))
     distinct, counts = np.unique(np.array(values, dtype=np.int64), return_counts=True)
@@ -60,7 +60,7 @@ def test_integers_beyond_the_float64_mantissa_are_told_apart() -> None:
 
 
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]), max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_unsigned_integers_beyond_int64_rank_exactly(values: list[int]) -> None:
     array = np.array(values, dtype=np.uint64)
     ranking = Ranking(torch.from_numpy(array))
