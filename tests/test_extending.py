@@ -66,12 +66,12 @@ def test_a_flow_method(page: dict[str, Any], model: nn.Module, graph: Data) -> N
 
 def test_a_method_that_needs_the_model(page: dict[str, Any], model: nn.Module, graph: Data) -> None:
     subject = Subject.of_data(model, graph)
-    scores = page["AttentionGradient"]().attribute(subject, [0, 3])
+    scores = page["LogitGradient"]().attribute(subject, [0, 3])
     assert scores[3].scores.shape == (subject.graph.num_edges,)
     assert all(parameter.grad is None for parameter in model.parameters())
     # To first order, a weight that vanishes takes its gradient times the weight from the logit: check one by hand.
-    result = attree.evaluate(model, graph, targets=[0, 3], methods=[page["AttentionGradient"]()])
-    assert math.isfinite(result.metrics["explain/attention_gradient/removal/pc_pearson"])
+    result = attree.evaluate(model, graph, targets=[0, 3], methods=[page["LogitGradient"]()])
+    assert math.isfinite(result.metrics["explain/logit_gradient/removal/pc_pearson"])
     gradient = scores.dense(0)
     assert float(gradient[subject.graph.destination == NODES - 1].abs().max()) == 0.0  # an isolated node
 

@@ -14,7 +14,8 @@ import attree
 SOURCE = Path(attree.__file__).parent
 ORDER = (
     *("defaults", "errors", "tensors", "io"),
-    *("data", "models", "attention", "subject", "attribution", "faithfulness", "metrics", "evaluation"),
+    *("data", "models", "attention", "subject", "attribution", "faithfulness", "effects"),
+    *("metrics", "evaluation"),
     *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain_run"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from attree.attention import capture_attention
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
+    from attree.effects import AttentionGradient, Occlusion, OcclusionExplainer
     from attree.evaluation import evaluate
     from attree.faithfulness import reduce_attention
     from attree.runs import load_run
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionGradient",
     "AvgAttExplainer",
     "ExplainCallback",
     "GAtt",
     "GAttAvgExplainer",
     "GAttExplainer",
     "GAttSimExplainer",
+    "Occlusion",
+    "OcclusionExplainer",
     "capture_attention",
     "evaluate",
     "load_run",
@@ -29,7 +33,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AttentionGradient": "effects",
     "ExplainCallback": "callbacks",
+    "Occlusion": "effects",
+    "OcclusionExplainer": "effects",
     "capture_attention": "attention",
     "evaluate": "evaluation",
     "load_run": "runs",

@@ -17,6 +17,7 @@ from torch_geometric.explain.config import ExplanationType
 from attree.attribution.baselines import AvgAtt
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
+from attree.attribution.method import AttributionMethod
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_bool
 from attree.subject import Head, Subject
@@ -48,16 +49,22 @@ class TreeExplainer(ExplainerAlgorithm):
             from the model. For `max`, winners are read from the output of the last convolution.
         normalize: Divide the mask by its largest score, so that it lies in [0, 1], as soft-masking metrics of PyG
             (`fidelity`, `unfaithfulness`) and hard thresholds need.
+        method: The method that scores edges, where it is not the class's own.
     """
 
     method_class: ClassVar[type[FlowMethod]]
 
     def __init__(
-        self, heads: Sequence[int] | None = None, readout: Readout | None = None, normalize: bool = False
+        self,
+        heads: Sequence[int] | None = None,
+        readout: Readout | None = None,
+        normalize: bool = False,
+        *,
+        method: AttributionMethod | None = None,
     ) -> None:
         super().__init__()
         check_readout(readout)
-        self.method = self.method_class(heads)
+        self.method: AttributionMethod = self.method_class(heads) if method is None else method
         self.readout = readout
         self.normalize = expect_bool(normalize, "normalize")
         self._said: WeakSet[nn.Module] = WeakSet()
@@ -74,7 +81,7 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> Explanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
         subject = self._subject(model, x, edge_index, kwargs)
-        if model not in self._said:
+        if model not in self._said and not self.method.reads_effects:  # effects see all that the model does
             self._said.add(model)
             for sentence in what_attention_misses(subject, bypass_of(subject)):
                 warnings.warn(sentence, stacklevel=2)
@@ -84,7 +91,7 @@ class TreeExplainer(ExplainerAlgorithm):
             scores.index_add_(0, part.edges, part.scores.to(scores.dtype))
         mask = graph.to_original(scores).to(dtype)
         if self.normalize and mask.numel():
-            mask = mask / mask.max().clamp(min=torch.finfo(dtype).tiny)
+            mask = mask / mask.abs().max().clamp(min=torch.finfo(dtype).tiny)
         return Explanation(edge_mask=mask)
 
     def attribute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -27,12 +27,14 @@ class AttributionMethod(ABC):
         label: What tables and figures call it.
         is_random: Whether its scores come from a seed alone: its statistics are averaged over several draws.
         needs_training: Whether it fits something of its own to the model first; it does so once per subject.
+        reads_effects: Whether it reads what reducing edges does; an evaluation shares its measurements with it.
     """
 
-    name: ClassVar[str]
-    label: ClassVar[str]
+    name: str
+    label: str
     is_random: ClassVar[bool] = False
     needs_training: ClassVar[bool] = False
+    reads_effects: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """A method without a label of its own is called by its name."""
@@ -59,6 +61,10 @@ class AttributionMethod(ABC):
             targets: Nodes, or graphs of a graph-level subject: one id, several, a mask of nodes, or 'all'.
         """
 
+    def stream(self, subject: Subject | Attention, targets: Targets = "all") -> Iterator[Attribution]:
+        """As `attribute`, but yields the result in parts of consecutive targets; by default in one."""
+        yield self.attribute(subject, targets)
+
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score the pairs that explanations are judged on, [P]; edges that `attribute` does not list score 0."""
         subject = as_subject(subject)
@@ -71,7 +77,8 @@ class AttributionMethod(ABC):
 
     def settings(self) -> dict[str, Any]:
         """What the method was made with, as plain values, for results to name it by."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        hidden = ("name", "label")  # results have them anyway
+        return {name: value for name, value in vars(self).items() if not name.startswith("_") and name not in hidden}
 
 
 def as_subject(subject: Subject | Attention) -> Subject:

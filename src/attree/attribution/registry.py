@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 
 from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
@@ -18,14 +19,48 @@ from attree.attribution.posthoc import (
 )
 from attree.errors import expect, expect_ints, expect_list, expect_name, expect_seed
 
-METHODS: dict[str, type[AttributionMethod]] = {
-    method.name: method
-    for method in (
-        *(GAtt, GAttSim, GAttAvg, AvgAtt, Uniform),
-        *(Saliency, GuidedBackprop, IntegratedGradients, GNNExplainer, PGExplainer, GraphMask, FastDnX),
-        Random,
-    )
-}
+
+class MethodTable(Mapping[str, type[AttributionMethod]]):
+    """Methods by name. Those of rooms that build on this one are named by their path, and imported when asked for.
+
+    Args:
+        methods: The methods, or the paths of their classes, by name.
+    """
+
+    def __init__(self, methods: Mapping[str, type[AttributionMethod] | str]) -> None:
+        self._methods = dict(methods)
+
+    def __getitem__(self, name: str) -> type[AttributionMethod]:
+        method = self._methods[name]
+        if isinstance(method, str):
+            module, _, attribute = method.rpartition(".")
+            method = self._methods[name] = getattr(import_module(module), attribute)
+        return method
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+
+METHODS = MethodTable(
+    {
+        **{method.name: method for method in (GAtt, GAttSim, GAttAvg, AvgAtt, Uniform)},
+        "occlusion": "attree.effects.occlusion.Occlusion",
+        "attention_gradient": "attree.effects.attention_gradient.AttentionGradient",
+        **{
+            method.name: method
+            for method in (
+                *(Saliency, GuidedBackprop, IntegratedGradients, GNNExplainer, PGExplainer, GraphMask, FastDnX),
+                Random,
+            )
+        },
+    }
+)
 """The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 
 Methods = str | AttributionMethod | Iterable[str | AttributionMethod]

@@ -23,6 +23,8 @@ METHODS = {
     "avgatt": "AvgAtt",
     "random": "Random",
     "uniform": "Uniform",
+    "occlusion": "Occlusion",
+    "attention_gradient": "Attention gradient",
     "saliency": "Saliency",
     "guided_backprop": "Guided Backprop",
     "integrated_gradients": "Integrated Gradients",

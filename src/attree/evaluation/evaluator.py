@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
+from attree.effects import Effects
 from attree.errors import expect_bool, expect_instance
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
@@ -19,7 +20,6 @@ from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
 from attree.faithfulness import Reducer, Reduction, resolve_protocols
-from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
@@ -78,7 +78,8 @@ class Evaluator:
         together = shard.world_size > 1
         self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
-        self._reducer = Reducer(subject) if self.protocols else None
+        reduces = self.protocols or any(method.reads_effects for method in self.methods.values())
+        self._reducer = Reducer(subject) if reduces else None
         bypass = bypass_of(subject, self.targets)
         self._measured = bypass, _versions(subject.model)
         if warn and shard.rank == 0:
@@ -101,10 +102,15 @@ class Evaluator:
         """
         recorded = None if self._reducer is None else self._reducer.record()
         self.subject = self.subject.fresh() if recorded is None else self.subject.seen(recorded.attention)
-        return self._evaluate(recorded, progress)
+        effects = None if recorded is None else Effects.of(self.subject, recorded)
+        return self._evaluate(effects, progress)
 
-    def _evaluate(self, recorded: RecordedPass | None, progress: Progress | None) -> Evaluation:
+    def _evaluate(self, effects: Effects | None, progress: Progress | None) -> Evaluation:
         metrics: dict[str, Tensor] = {}
+        reductions: dict[str, Reduction] = {}
+        for protocol in self.protocols:  # before methods are asked, some of which read them
+            assert effects is not None
+            reductions[protocol.name] = effects.reduce(self.pairs, protocol, progress)
         if self._truth is not None:
             for name, columns in self._columns.items():
                 aurocs = [self._truth.auroc(self.subject, method) for method in columns.values()]
@@ -114,11 +120,8 @@ class Evaluator:
             for columns in self._columns.values()
             for column, method in columns.items()
         }
-        reductions: dict[str, Reduction] = {}
         for protocol in self.protocols:
-            assert recorded is not None
-            reduction = recorded.reduce(self.pairs, protocol, progress=progress)
-            reductions[protocol.name] = reduction
+            reduction = reductions[protocol.name]
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
             values = self._comparison.compute()
             self._comparison.reset()  # or its columns would take up memory until the next evaluation

@@ -17,7 +17,6 @@ from torch import Tensor
 from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.posthoc.borrowed import plain
 from attree.subject import ModelCall, Part, Subject
-from attree.subject.roots import Roots
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.precision import exact_dtype
 from attree.tensors.ragged import Rows, expand, find, group
@@ -127,10 +126,21 @@ class Copies:
         """Which row of the model's output belongs to each target."""
         if self.is_whole:
             return self.subject.rows(self.targets)
-        if self.subject.level == "graph":
+        if self.subject.level != "node":
             return torch.arange(self.targets.numel(), device=self.node.device)
+        return self._place(self.targets)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the model returns on this batch."""
+        if self.is_whole:
+            return self.subject.output.shape[0]
+        return {"node": self.node.numel(), "edge": self.targets.numel(), "graph": self.count}[self.subject.level]
+
+    def _place(self, nodes: Tensor) -> Tensor:
+        """Where in the batch one given node of each target's copy is."""
         num_nodes = self.subject.graph.num_nodes
-        asked = torch.arange(self.targets.numel(), device=self.node.device) * num_nodes + self.targets
+        asked = torch.arange(nodes.numel(), device=nodes.device) * num_nodes + nodes
         return find(self.copy * num_nodes + self.node, asked)[0]
 
     @cached_property
@@ -141,7 +151,9 @@ class Copies:
             return given
         own = given.batch
         graph_of = None if own is None or not self.node.numel() else own[self.node[self._first]]
-        call = given.on(Part(self.node, self.edge_index, self.edge, self.copy, graph_of, self.count))
+        ends = self.subject.outputs.ends
+        queries = None if ends is None else torch.stack([self._place(end[self.targets]) for end in ends])
+        call = given.on(Part(self.node, self.edge_index, self.edge, self.copy, graph_of, self.count, queries=queries))
         if not self.decoy or not call.has_features:
             return call
         x = call.x.clone()
@@ -196,7 +208,7 @@ def neighbourhood_copies(subject: Subject, targets: Tensor, bytes_per_edge: floa
 
     Args:
         subject: The subject.
-        targets: Ids of nodes, or of graphs.
+        targets: Ids of nodes, of pairs of nodes, or of graphs.
         bytes_per_edge: What one edge takes in a pass of the model.
         memory: Bytes that a batch may take; one copy is never cut.
     """
@@ -225,4 +237,4 @@ def _inner_nodes(subject: Subject, targets: Tensor, memory: float) -> Iterator[t
 def _frontiers(subject: Subject, targets: Tensor, memory: float) -> Iterator[Frontier]:
     graph = subject.graph
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * subject.num_layers
-    return stream_frontiers(graph, Roots.at_nodes(targets, torch.float32), ones, memory=max(int(memory), 1))
+    return stream_frontiers(graph, subject.roots(targets, torch.float32), ones, memory=max(int(memory), 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -17,7 +18,7 @@ from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.result import Attribution
-from attree.errors import UnsupportedModelError, expect_bool
+from attree.errors import expect_bool
 from attree.subject import Subject
 from attree.subject.subject import Targets
 from attree.tensors.ragged import pointers
@@ -48,18 +49,21 @@ class MaskMethod(AttributionMethod):
         Must call `MaskedRun.check` or `check_unmasked`, which find out models that are not local.
         """
 
+    def open_run(self, subject: Subject) -> AbstractContextManager[MaskedRun]:
+        """How the model is run on copies: by default with its messages masked."""
+        return masked_run(subject)
+
     def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
         """Score, for every target, all edges that it depends on.
 
         Args:
             subject: What is explained, with its model.
-            targets: Nodes, or graphs of a graph-level subject.
+            targets: Nodes, pairs of nodes, or graphs.
         """
         subject = as_subject(subject)
         model = subject.model
-        refuse_pairs(self.label, subject)
         ids = subject.targets(targets)
-        with borrowed(model), masked_run(subject) as run:
+        with borrowed(model), self.open_run(subject) as run:
             try:
                 parts = self._collect(subject, ids, run, local_copies)
             except NotLocalError:
@@ -85,15 +89,6 @@ class MaskMethod(AttributionMethod):
                 parts.append(_listed(copies, self.score(run, copies).detach()))
                 advance(copies.targets.numel())
         return parts
-
-
-def refuse_pairs(method: str, subject: Subject) -> None:
-    """Raise where pairs of nodes are explained, which these methods do not serve."""
-    if subject.level == "edge":
-        raise UnsupportedModelError(
-            f"Expected nodes or graphs to be explained by {method}, but {subject.call.name} returns one row per pair "
-            "of nodes: methods that follow attention explain those."
-        )
 
 
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:

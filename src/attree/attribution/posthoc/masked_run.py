@@ -50,7 +50,10 @@ class MaskedRun:
         """
         self._copies, self._mask = copies, mask
         call = copies.call if x is None else copies.call.with_features(x)
-        return self.predictions.read(call.run()[copies.rows], copies.targets)
+        output = call.run()
+        if not isinstance(output, Tensor) or output.shape[0] != copies.num_rows:
+            raise NotLocalError  # such as one row per edge, or rows of chosen nodes
+        return self.predictions.read(output[copies.rows], copies.targets)
 
     def explained(self, copies: Copies, logits: Tensor) -> Tensor:
         """The explained output of each target, [B], of their logits."""

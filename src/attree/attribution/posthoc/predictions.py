@@ -11,6 +11,7 @@ from torch import Tensor
 from attree.attention.capture import Attention, capture_run
 from attree.subject import Subject
 from attree.subject.head import check_output
+from attree.tensors.precision import exact_dtype
 
 
 class Predictions:
@@ -56,6 +57,11 @@ class Predictions:
     def explained(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Of each target, the logit of the class that was predicted, [targets]."""
         return logits.gather(1, self.classes[self._subject.rows(targets)].unsqueeze(1)).view(-1)
+
+    def probability(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Of each target, the probability of the class that was predicted, or its number, [targets]."""
+        wide = logits.to(exact_dtype(logits.device))  # or a saturated softmax would have no gradient left
+        return self.explained(wide if self.are_numbers else wide.softmax(dim=1), targets)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """How far each target is from its prediction: cross-entropy, or the squared difference of numbers."""

@@ -13,10 +13,9 @@ from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.borrowed import borrowed
-from attree.attribution.posthoc.mask_method import refuse_pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
-from attree.errors import expect_seed
+from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
 from attree.subject.subject import Targets
 
@@ -71,7 +70,11 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     def fitted(self, subject: Subject) -> Fit:
         """What was fitted to the subject; a subject that forgot its attention may have other weights by now."""
-        refuse_pairs(self.label, subject)
+        if subject.level == "edge":
+            raise UnsupportedModelError(
+                f"Expected nodes or graphs to be explained by {self.label}, but {subject.call.name} returns one row "
+                "per pair of nodes: methods that are trained for a model do not explain those, others do."
+            )
         model, attention = subject.model, subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:
             with borrowed(model, self.seed):

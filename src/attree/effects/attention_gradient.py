@@ -1,0 +1,178 @@
+"""Attention gradient: the first-order term of an edge's effect, from one backward pass for many targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.softmax_hook import hook_softmax
+from attree.attribution.posthoc.copies import Copies
+from attree.attribution.posthoc.mask_method import MaskMethod
+from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.effects.occlusion import DEFAULT_PROTOCOL
+from attree.errors import UnsupportedModelError
+from attree.faithfulness.protocol import Protocol, check_protocols, resolve_protocol
+from attree.subject import Subject
+from attree.tensors.precision import exact_dtype
+
+
+class AttentionGradient(MaskMethod):
+    r"""First-order term of `Occlusion`, summed over layers and heads.
+
+    With :math:`p` the probability of the predicted class (or the predicted number), :math:`s` the score of an edge
+    before softmax and :math:`\alpha` its weight after it, an edge scores
+
+    ==============  ==================================================================================================
+    `weight`        :math:`\sum \alpha \, \partial p / \partial \alpha`
+    `coefficient`   :math:`\sum s \, \partial p / \partial s`
+    `removal`       :math:`\sum \frac{\alpha}{1 - \alpha} \left(\frac{\partial p}{\partial \alpha} - \sum_k \alpha_k
+                    \frac{\partial p}{\partial \alpha_k}\right)`, with :math:`k` over the edges that enter the same
+                    node; :math:`\alpha \, \partial p / \partial \alpha` where :math:`\alpha = 1`
+    ==============  ==================================================================================================
+
+    This is the derivative of the prediction along the straight line from the weights (for `coefficient`: from the
+    scores) as they are to the reduced ones. It costs one forward and one backward pass for many targets at once, and
+    misses what is not linear: on nets whose probabilities are saturated it can be far from the effect.
+
+    Args:
+        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+    """
+
+    name = "attention_gradient"
+    label = "Attention gradient"
+
+    def __init__(self, protocol: str | Protocol = DEFAULT_PROTOCOL) -> None:
+        super().__init__(self_loops=True)
+        (self.protocol,) = check_protocols([protocol])
+        if str(protocol) != DEFAULT_PROTOCOL:
+            self.name, self.label = f"{type(self).name}_{protocol}", f"{type(self).label} ({protocol})"
+
+    def open_run(self, subject: Subject) -> AbstractContextManager[AttentionRun]:
+        return attention_run(subject)
+
+    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+        assert isinstance(run, AttentionRun)
+        protocol = resolve_protocol(self.protocol, run.model)
+        logits = run.attend(copies)
+        run.check(copies, logits)
+        scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
+        for call, by_score, by_weight in run.gradients(copies, logits):
+            scores.index_add_(0, run.entries(copies, call), _first_order(protocol, call, by_score, by_weight))
+        return scores[copies.entry_owner < copies.targets.numel()]
+
+
+@dataclass
+class SoftmaxCall:
+    """One softmax of a convolution in a pass on copies.
+
+    Attributes:
+        conv: The convolution.
+        edges: The edges that it scores, [2, edges].
+        scores: Their scores before softmax, [edges, ...].
+        weights: Their weights after it.
+        score_shift: Zeros that are added to the scores, to take gradients by.
+        weight_shift: Zeros that are added to the weights, to take gradients by.
+    """
+
+    conv: MessagePassing
+    edges: Tensor
+    scores: Tensor
+    weights: Tensor
+    score_shift: Tensor
+    weight_shift: Tensor
+
+
+class AttentionRun(MaskedRun):
+    """Runs a subject's model on copies so that gradients by its attention can be had; made by `attention_run`."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.edges = EdgeHook()
+        self._calls: list[SoftmaxCall] = []
+
+    def attend(self, copies: Copies) -> Tensor:
+        """Logits of the targets, [B, classes]; every softmax on the way is noted."""
+        self._calls = []
+        return self.logits(copies, self.unmasked(copies))
+
+    def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        """Called in place of the softmax."""
+        edges = self.edges.scored(conv, scores.shape[0])
+        if edges is None:
+            raise UnsupportedModelError(
+                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
+                f"but {scores.shape[0]} scores are not one for each: its attention has no gradient by edges."
+            )
+        score_shift = torch.zeros_like(scores, requires_grad=True)
+        weights = softmax(scores + score_shift)
+        weight_shift = torch.zeros_like(weights, requires_grad=True)
+        self._calls.append(SoftmaxCall(conv, edges, scores.detach(), weights.detach(), score_shift, weight_shift))
+        return weights + weight_shift
+
+    def gradients(self, copies: Copies, logits: Tensor) -> Iterator[tuple[SoftmaxCall, Tensor, Tensor]]:
+        """The derivatives of the explained probability (or number) by the scores and the weights of each softmax."""
+        explained = self.predictions.probability(logits, copies.targets).sum()
+        shifts = [shift for call in self._calls for shift in (call.score_shift, call.weight_shift)]
+        if not shifts or not explained.requires_grad:  # the outputs do not depend on attention
+            return
+        found = torch.autograd.grad(explained, shifts, allow_unused=True)
+        gradients = [torch.zeros_like(shift) if one is None else one for one, shift in zip(found, shifts, strict=True)]
+        yield from zip(self._calls, gradients[::2], gradients[1::2], strict=True)
+
+    def entries(self, copies: Copies, call: SoftmaxCall) -> Tensor:
+        """For each edge of a softmax the entry of the batch that it is: an edge, or the self-loop of a node."""
+        loops = call.edges[0] == call.edges[1]
+        if not torch.equal(call.edges[:, ~loops], copies.edge_index[:, copies.proper]):
+            raise UnsupportedModelError(
+                f"Expected {type(call.conv).__name__} to run on the edges it was called with, in their order, but it "
+                "ran on others: its attention has no gradient by edges."
+            )
+        of_loops = copies.edge.numel() + call.edges[0]
+        return of_loops.masked_scatter(~loops, copies.proper.nonzero().view(-1))
+
+
+@contextmanager
+def attention_run(subject: Subject) -> Iterator[AttentionRun]:
+    """While open, the returned run sees the attention of the subject's model, which must be borrowed."""
+    run = AttentionRun(subject)
+    with ExitStack() as stack:
+        convs = stack.enter_context(hook_softmax(subject.model, run.see))
+        stack.enter_context(hook_edges(convs, run.edges))
+        yield run
+
+
+def _first_order(protocol: Protocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
+    """What each edge of a softmax adds to its score, summed over heads, [edges]."""
+    wide = exact_dtype(by_weight.device)
+    scores, weights, by_score, by_weight = (
+        values.to(wide).reshape(values.shape[0], -1) for values in (call.scores, call.weights, by_score, by_weight)
+    )
+    if protocol.score_shift == -math.inf:
+        return _removal(call.edges, weights, by_weight, torch.finfo(call.weights.dtype).eps)
+    total = torch.zeros_like(weights[:, 0])
+    if not protocol.keeps_scores:
+        drop = scores * (1 - protocol.score_factor) - protocol.score_shift
+        total += torch.where(by_score == 0, 0.0, drop * by_score).sum(dim=1)  # a score may be infinite
+    if not protocol.keeps_weights:
+        total += ((1 - protocol.weight_factor) * weights * by_weight).sum(dim=1)
+    return total
+
+
+def _removal(edges: Tensor, weights: Tensor, by_weight: Tensor, eps: float) -> Tensor:
+    """The removed weight is spread over the edges that stay, in proportion to theirs."""
+    plain = weights * by_weight
+    row = edges[1]
+    mean = torch.zeros_like(plain).index_add(0, row, plain)[row] if plain.numel() else plain
+    # All self-loops of a node leave together.
+    loops = edges[0] == edges[1]
+    of_loops = torch.zeros_like(weights).index_add(0, row[loops], weights[loops])[row] if plain.numel() else plain
+    stays = 1 - torch.where(loops.unsqueeze(1), of_loops, weights)
+    alone = stays <= 4 * eps
+    return torch.where(alone, plain, weights / stays.masked_fill(alone, 1.0) * (by_weight - mean)).sum(dim=1)

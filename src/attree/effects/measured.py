@@ -1,0 +1,62 @@
+"""The measured effects of one subject: everyone who needs the same reduction shares one measurement."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from attree.attribution.pairs import Pairs
+from attree.faithfulness.choose import RecordedPass, Reducer
+from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.reduction import Progress, Reduction
+from attree.subject import Subject
+
+
+class Effects:
+    """What reducing edges does to a subject's predictions, with the weights of one forward pass.
+
+    An evaluation measures reductions to judge methods by them, and `Occlusion` scores edges by the same numbers. Both
+    ask the effects of their subject, so that nothing is measured twice.
+
+    Args:
+        recorded: The forward pass in which edges are reduced.
+    """
+
+    def __init__(self, recorded: RecordedPass) -> None:
+        self.recorded = recorded
+        self._kept: dict[tuple[int, Protocol], Reduction] = {}
+
+    @classmethod
+    def of(cls, subject: Subject, recorded: RecordedPass | None = None) -> Effects:
+        """The effects of a subject, made when first asked for and kept as long as the subject is.
+
+        Args:
+            subject: What is explained; like its attention, its effects are those of the first time they are asked for.
+            recorded: A forward pass of this subject, where one is at hand.
+        """
+        if recorded is not None:
+            _KNOWN[subject] = cls(recorded)
+        elif subject not in _KNOWN:
+            _KNOWN[subject] = cls(Reducer(subject).record())
+        return _KNOWN[subject]
+
+    def reduce(
+        self, pairs: Pairs, protocol: Protocol, progress: Progress | None = None, *, keep: bool = True
+    ) -> Reduction:
+        """Reduce every pair's edge, one at a time; pairs that were reduced before are not reduced again.
+
+        Args:
+            pairs: The pairs.
+            protocol: What happens to their edges.
+            progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+            keep: Keep the reduction for others who ask for the same pairs.
+        """
+        key = id(pairs), protocol  # a kept reduction holds its pairs, so no others can have their id
+        if key in self._kept:
+            return self._kept[key]
+        reduction = self.recorded.reduce(pairs, protocol, progress=progress)
+        if keep:
+            self._kept[key] = reduction
+        return reduction
+
+
+_KNOWN: WeakKeyDictionary[Subject, Effects] = WeakKeyDictionary()

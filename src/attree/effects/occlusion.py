@@ -1,0 +1,99 @@
+"""Occlusion: the exact effect of reducing each edge's attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attree.attention.capture import Attention
+from attree.attribution.flows import frontier_bound
+from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.pairs import Pairs
+from attree.attribution.result import Attribution
+from attree.attribution.subject_pairs import subject_pairs
+from attree.effects.measured import Effects
+from attree.errors import expect_memory
+from attree.faithfulness.protocol import Protocol, check_protocols, resolve_protocol
+from attree.subject import Subject
+from attree.subject.subject import Targets
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.ragged import pointers
+
+BYTES_PER_PAIR = 128
+"""What a pair takes while its edge is followed and its effect is measured, beside the engine's own working memory."""
+
+DEFAULT_PROTOCOL = "removal"
+
+
+class Occlusion(AttributionMethod):
+    r"""Occlusion: how far the predicted class's probability drops when an edge's attention is reduced.
+
+    .. math:: \phi^v_e = p_c(v) - p_c(v \mid e \text{ reduced})
+
+    where :math:`c` is the class predicted for target :math:`v` and the edge is reduced in every layer and head at once
+    (of a predicted number, its drop). Scores have a sign: an edge below 0 speaks against the prediction. The idea is
+    that of Zeiler and Fergus (2014); where `ExactReducer` serves the model, no edge takes a forward pass of its own.
+
+    By definition no method foretells the effect of a single edge better, so it is to be judged by sets of edges.
+
+    Args:
+        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+    """
+
+    name = "occlusion"
+    label = "Occlusion"
+    reads_effects = True
+
+    def __init__(self, protocol: str | Protocol = DEFAULT_PROTOCOL) -> None:
+        (self.protocol,) = check_protocols([protocol])
+        if str(protocol) != DEFAULT_PROTOCOL:
+            self.name, self.label = f"{type(self).name}_{protocol}", f"{type(self).label} ({protocol})"
+
+    def attribute(
+        self, subject: Subject | Attention, targets: Targets = "all", memory: int = REDUCTION_MEMORY
+    ) -> Attribution:
+        """Measure, for every target, the effect of all edges that carry a flow to it.
+
+        Args:
+            subject: What is explained, with its model.
+            targets: Nodes, pairs of nodes, or graphs.
+            memory: Bytes of working memory; the result itself comes on top.
+        """
+        subject = as_subject(subject)
+        parts = list(self.stream(subject, targets, memory))
+        if parts:
+            return Attribution.concat(parts)
+        none = subject.graph.source[:0]
+        return Attribution(self.name, subject.graph, none, none.new_zeros(1), none, torch.zeros(0, device=none.device))
+
+    def stream(
+        self, subject: Subject | Attention, targets: Targets = "all", memory: int = REDUCTION_MEMORY
+    ) -> Iterator[Attribution]:
+        """As `attribute`, but yields the result in parts of consecutive targets that fit into `memory` bytes."""
+        subject = as_subject(subject)
+        protocol = resolve_protocol(self.protocol, subject.model)
+        expect_memory(memory)
+        ids = subject.targets(targets)
+        for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
+            pairs = subject_pairs(subject, ids[begin:end])
+            effect = Effects.of(subject).reduce(pairs, protocol, keep=False).delta_pc
+            # A model with paths beside attention may feel edges that carry no flow.
+            listed = pairs.flow | (effect != 0)
+            ptr = pointers(pairs.owner[listed].bincount(minlength=end - begin))
+            yield Attribution(self.name, subject.graph, pairs.targets, ptr, pairs.edges[listed], effect[listed])
+
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
+        """The effect of each pair, [P]; an evaluation that measures this protocol shares its measurement."""
+        subject = as_subject(subject)
+        return Effects.of(subject).reduce(pairs, resolve_protocol(self.protocol, subject.model)).delta_pc
+
+
+def _pair_counts(subject: Subject, targets: Tensor) -> Tensor:
+    """At most how many pairs each target has."""
+    graph, batch = subject.graph, subject.batch
+    if batch is None:
+        roots = subject.roots(targets, torch.float32)
+        return roots.sums(frontier_bound(graph, subject.num_layers + 2)).clamp(max=float(graph.num_edges))
+    return batch[graph.destination].bincount(minlength=subject.num_targets)[targets].float()

@@ -1,0 +1,93 @@
+"""The attention gradient against finite differences of reductions, by passes of the whole model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import softmax
+
+import attree
+from attree.errors import UnsupportedModelError
+from attree.faithfulness.protocol import Protocol
+from attree.models import GAT
+from attree.subject import Subject
+from helpers.attention_models import snapshot
+from helpers.effect_nets import EDGES, NETS, X, made, probabilities
+from helpers.graphs import NODES, randomize
+
+STEP = 1e-5
+PROTOCOLS = ("removal", "weight", "coefficient")
+
+
+def slopes(model: nn.Module, protocol: str, **kwargs: Tensor) -> Tensor:
+    """Derivatives of each row's drop at zero, by central differences: [edges, rows]."""
+    there, back = (probabilities(model, protocol, amount, **kwargs) for amount in (STEP, -STEP))
+    return (back - there) / (2 * STEP)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_equal_to_the_derivative_of_the_reduction_at_zero(name: str) -> None:
+    model, kwargs = made(name)
+    subject = Subject.of(model, X, EDGES, **kwargs)
+    for protocol in PROTOCOLS:
+        result = attree.AttentionGradient(protocol).attribute(subject)
+        expected = slopes(model, protocol, **kwargs)
+        for row, target in enumerate(result.targets.tolist()):
+            assert torch.allclose(result.dense(target), expected[:, row], atol=1e-7), (protocol, target)
+        assert float(result.scores.abs().max()) > 1e-3
+
+
+def test_a_protocol_of_ones_own() -> None:
+    model, _ = made("gatv2, heads averaged")
+    subject = Subject.of(model, X, EDGES)
+    half = Protocol("half", "its weight is halved", weight_factor=0.5)
+    whole = attree.AttentionGradient("weight").attribute(subject)
+    assert torch.allclose(attree.AttentionGradient(half).attribute(subject).scores, whole.scores / 2)
+    # A score that moves by a constant moves as one that moves to 0 does, by another length.
+    shifted = Protocol("lower", "its score falls by one", score_shift=-1.0)
+    small = Protocol("hardly", "its score falls by a little", score_shift=-1e-6)
+    effect = attree.Occlusion(small).attribute(subject)
+    linear = attree.AttentionGradient(shifted).attribute(subject)
+    for target in range(NODES):
+        assert torch.allclose(effect.dense(target) * 1e6, linear.dense(target), atol=1e-4)
+
+
+def test_a_saturated_softmax_still_has_a_gradient() -> None:
+    model = randomize(GAT(5, 3, 4), 1)
+    with torch.no_grad():
+        model.convs[-1].bias.copy_(torch.tensor([30.0, 0.0, 0.0]))  # 1 - p is about 1e-13: float32 says 0
+    result = attree.AttentionGradient().attribute(Subject.of(model.float().eval(), X.float(), EDGES))
+    assert 0 < float(result.scores.abs().max()) < 1e-9
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, _ = made("gat")
+    before = snapshot(model)
+    with torch.inference_mode():
+        attree.AttentionGradient().attribute(Subject.of(model, X, EDGES), [3])
+    assert snapshot(model) == before
+
+
+class OnOtherEdges(MessagePassing):
+    """Scores the edges in another order than it is given them."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index.flip(1), x=x)
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        return x_j * softmax((x_i * x_j).sum(dim=-1), index, num_nodes=size_i).unsqueeze(-1)
+
+
+def test_edges_in_another_order_are_refused() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = OnOtherEdges()
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv(x, edge_index)
+
+    with pytest.raises(UnsupportedModelError, match="edges it was called with"):
+        attree.AttentionGradient().attribute(Subject.of(Net().double(), X, EDGES), [3])
