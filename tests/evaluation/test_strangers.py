@@ -208,6 +208,6 @@ def test_the_level_is_asked_for_where_it_cannot_be_told() -> None:
         attree.evaluate(settled(strangers.TwoLayers()), strangers.graph(), level="edge")
 
 
-def test_post_hoc_methods_refuse_links_by_name() -> None:
-    with pytest.raises(AttreeError, match=r"Saliency.*pair of nodes"):
-        attree.evaluate(settled(strangers.Links()), LINKS, methods=["saliency"], targets=[0])
+def test_methods_that_are_trained_refuse_links_by_name() -> None:
+    with pytest.raises(AttreeError, match=r"PGExplainer.*pair of nodes"):
+        attree.evaluate(settled(strangers.Links()), LINKS, methods=["pg_explainer"], targets=[0])

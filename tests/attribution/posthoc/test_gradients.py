@@ -211,6 +211,38 @@ def test_graphs_of_a_batch() -> None:
         assert torch.allclose(ours[proper], expected[proper], atol=1e-5)
 
 
+class Links(nn.Module):
+    """Three kinds of links between pairs of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.head = GAT(5, 6, 4, heads=2), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        ends = self.net(x, edge_index)[edge_label_index]
+        return self.head(torch.cat([*ends], dim=-1))
+
+
+@pytest.mark.parametrize(
+    ("method", "captum"), [(Saliency(), "Saliency"), (IntegratedGradients(), "IntegratedGradients")]
+)
+def test_links_as_pyg_explains_them(method: Saliency | IntegratedGradients, captum: str) -> None:
+    model = randomize(Links(), 1).double().eval()
+    pairs = torch.tensor([[0, 3, 9, 2, 4], [1, 3, 0, 10, 5]])
+    result = method.attribute(Subject.of(model, X, EDGES, edge_label_index=pairs))
+    explainer = Explainer(
+        model,
+        CaptumExplainer(captum),
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config=ModelConfig("multiclass_classification", task_level="edge", return_type="raw"),
+    )
+    proper = EDGES[0] != EDGES[1]
+    for link in range(pairs.shape[1]):
+        expected = explainer(X, EDGES, index=link, edge_label_index=pairs).edge_mask.double()
+        assert torch.allclose(result.edge_mask(link)[proper], expected[proper], atol=1e-5), link
+
+
 def test_one_logit_explains_the_predicted_side() -> None:
     model = randomize(GAT(5, 1, 4, heads=2), 1).double().eval()
     result = Saliency(absolute=False).attribute(Subject.of(model, X, EDGES))
