@@ -10,7 +10,7 @@ from torch_geometric.utils import softmax
 
 import attree
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import ReductionProtocol
 from attree.models import GAT
 from attree.subject import Subject
 from helpers.attention_models import snapshot
@@ -42,12 +42,12 @@ def test_equal_to_the_derivative_of_the_reduction_at_zero(name: str) -> None:
 def test_a_protocol_of_ones_own() -> None:
     model, _ = made("gatv2, heads averaged")
     subject = Subject.of(model, X, EDGES)
-    half = Protocol("half", "its weight is halved", weight_factor=0.5)
+    half = ReductionProtocol("half", "its weight is halved", weight_factor=0.5)
     whole = attree.AttentionGradient("weight").attribute(subject)
     assert torch.allclose(attree.AttentionGradient(half).attribute(subject).scores, whole.scores / 2)
     # A score that moves by a constant moves as one that moves to 0 does, by another length.
-    shifted = Protocol("lower", "its score falls by one", score_shift=-1.0)
-    small = Protocol("hardly", "its score falls by a little", score_shift=-1e-6)
+    shifted = ReductionProtocol("lower", "its score falls by one", score_shift=-1.0)
+    small = ReductionProtocol("hardly", "its score falls by a little", score_shift=-1e-6)
     effect = attree.Occlusion(small).attribute(subject)
     linear = attree.AttentionGradient(shifted).attribute(subject)
     for target in range(NODES):

@@ -15,7 +15,7 @@ from attree.attribution import METHODS, GAtt, make_methods, subject_pairs
 from attree.errors import ArgumentError
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.faithfulness.choose import RecordedPass
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import ReductionProtocol
 from attree.models import GAT
 from attree.subject import Head, Subject
 from helpers.effect_nets import EDGES, NETS, X, made, probabilities
@@ -71,7 +71,7 @@ def counted(measured: list[str]) -> Any:
     """Notes the protocol of every reduction that is really measured."""
     reduce = RecordedPass.reduce
 
-    def noting(self: RecordedPass, pairs: Any, protocol: Protocol, *args: Any, **kwargs: Any) -> Any:
+    def noting(self: RecordedPass, pairs: Any, protocol: ReductionProtocol, *args: Any, **kwargs: Any) -> Any:
         measured.append(protocol.name)
         return reduce(self, pairs, protocol, *args, **kwargs)
 

@@ -18,7 +18,7 @@ from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.effects.occlusion import DEFAULT_PROTOCOL
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import Protocol, check_protocols, resolve_protocol
+from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
 from attree.tensors.precision import exact_dtype
 
@@ -48,7 +48,7 @@ class AttentionGradient(MaskMethod):
     name = "attention_gradient"
     label = "Attention gradient"
 
-    def __init__(self, protocol: str | Protocol = DEFAULT_PROTOCOL) -> None:
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL) -> None:
         super().__init__(self_loops=True)
         (self.protocol,) = check_protocols([protocol])
         if str(protocol) != DEFAULT_PROTOCOL:
@@ -148,7 +148,7 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
         yield run
 
 
-def _first_order(protocol: Protocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
+def _first_order(protocol: ReductionProtocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
     """What each edge of a softmax adds to its score, summed over heads, [edges]."""
     wide = exact_dtype(by_weight.device)
     scores, weights, by_score, by_weight = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attree.attribution.explainer import TreeExplainer
 from attree.effects.occlusion import DEFAULT_PROTOCOL, Occlusion
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import ReductionProtocol
 
 
 class OcclusionExplainer(TreeExplainer):
@@ -25,5 +25,5 @@ class OcclusionExplainer(TreeExplainer):
         normalize: Divide the mask by its largest absolute value.
     """
 
-    def __init__(self, protocol: str | Protocol = DEFAULT_PROTOCOL, normalize: bool = False) -> None:
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL, normalize: bool = False) -> None:
         super().__init__(normalize=normalize, method=Occlusion(protocol))

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.choose import RecordedPass, Reducer
-from attree.faithfulness.protocol import Protocol
+from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.subject import Subject
 
@@ -23,7 +23,7 @@ class Effects:
 
     def __init__(self, recorded: RecordedPass) -> None:
         self.recorded = recorded
-        self._kept: dict[tuple[int, Protocol], Reduction] = {}
+        self._kept: dict[tuple[int, ReductionProtocol], Reduction] = {}
 
     @classmethod
     def of(cls, subject: Subject, recorded: RecordedPass | None = None) -> Effects:
@@ -40,7 +40,7 @@ class Effects:
         return _KNOWN[subject]
 
     def reduce(
-        self, pairs: Pairs, protocol: Protocol, progress: Progress | None = None, *, keep: bool = True
+        self, pairs: Pairs, protocol: ReductionProtocol, progress: Progress | None = None, *, keep: bool = True
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs that were reduced before are not reduced again.
 

@@ -15,7 +15,7 @@ from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.effects.measured import Effects
 from attree.errors import expect_memory
-from attree.faithfulness.protocol import Protocol, check_protocols, resolve_protocol
+from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
 from attree.subject.subject import Targets
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
@@ -46,7 +46,7 @@ class Occlusion(AttributionMethod):
     label = "Occlusion"
     reads_effects = True
 
-    def __init__(self, protocol: str | Protocol = DEFAULT_PROTOCOL) -> None:
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL) -> None:
         (self.protocol,) = check_protocols([protocol])
         if str(protocol) != DEFAULT_PROTOCOL:
             self.name, self.label = f"{type(self).name}_{protocol}", f"{type(self).label} ({protocol})"
