@@ -113,7 +113,7 @@ def main() -> None:
         driver.get(page.as_uri())
         driver.find_element(By.CSS_SELECTOR, f'[data-target="{arguments.target}"]').click()
         stage = driver.find_element(By.CLASS_NAME, "stage")
-        choose(driver, "Beside it", "AvgAtt")
+        choose(driver, "Compare with", "AvgAtt")
         stage.send_keys(Keys.ARROW_DOWN)
         show(driver, "header")
         save(driver, arguments.out / "page_light.png")
@@ -126,7 +126,7 @@ def main() -> None:
 
         set_screen(driver, 400, 1180)
         driver.find_element(By.XPATH, "//button[text()='Neighbourhood']").click()
-        choose(driver, "Beside it", "nothing")
+        choose(driver, "Compare with", "nothing")
         show(driver, ".heading")
         save(driver, arguments.out / "page_narrow.png")
 

@@ -27,7 +27,13 @@ export function curvePanels(content, colors) {
   const place = ([, [first]]) => (kinds.includes(first.kind) ? kinds.indexOf(first.kind) : kinds.length);
   const sorted = [...panels].sort((a, b) => place(a) - place(b));
   const open = Math.max(2, sorted.filter((entry) => place(entry) < kinds.length).length);
-  const drawn = sorted.map(([title, curves]) => new Panel(title, curves, range, colors).element);
+  // Panels of the same kind (one statistic by several protocols) are compared: they share one scale.
+  const values = (curves) => curves.flatMap((curve) => curve.points.map(([, value]) => value));
+  const alike = (kind) => sorted.flatMap(([, curves]) => (curves[0].kind === kind ? values(curves) : []));
+  const drawn = sorted.map(([title, curves]) => {
+    const all = alike(curves[0].kind);
+    return new Panel(title, curves, range, [Math.min(...all), Math.max(...all)], colors).element;
+  });
   const rest = drawn.slice(open);
   return h("div", { class: "curves" },
     h("div", { class: "panels" }, drawn.slice(0, open)),
@@ -58,14 +64,12 @@ function dashes(methods) {
 }
 
 class Panel {
-  constructor(title, curves, range, colors) {
+  constructor(title, curves, range, [low, high], colors) {
     this.curves = curves.map((curve, place) => ({
       ...curve,
       dash: curve.method < 0 ? DASHES[place % DASHES.length] : curve.dash,
       color: curve.hue ? standingOut(colors, curve.hue) : colors.ink,
     }));
-    const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
-    const [low, high] = [Math.min(...values), Math.max(...values)];
     const room = (high - low || Math.abs(high) || 1) * 0.06;
     const across = SIZE.width - SIZE.left - SIZE.right;
     const up = SIZE.height - SIZE.top - SIZE.bottom;

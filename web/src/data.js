@@ -16,6 +16,22 @@ export class Content {
   constructor(content) {
     Object.assign(this, content);
     this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
+    this.isLive = typeof content.live === "function";
+  }
+
+  /** The place of a node's group in the order of colours: as it is listed, as far as there are colours. */
+  groupRank(group) {
+    return group < this.groups.names.length ? group : -1;
+  }
+
+  /** What a target is called in files and addresses. */
+  targetId(target) {
+    return Array.isArray(target.id) ? target.id.join("-") : target.id;
+  }
+
+  /** What a target is, in words. */
+  get noun() {
+    return NOUNS[this.kind] ?? "Graph";
   }
 
   /** What a node is called. */
@@ -30,6 +46,7 @@ export class Content {
 
   /** What a target is called. */
   targetName(target) {
+    if (target.name !== undefined && target.name !== null) return target.name;
     return this.kind === "node" ? this.nodeName(target.id) : String(target.id);
   }
 
@@ -59,7 +76,12 @@ export class Content {
       effects: Object.fromEntries(Object.entries(raw.effects).map(([name, effect]) => [name, unpackAll(effect)])),
       layers: layers ?? null,
       names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id)),
+      group: raw.group ? unpack(raw.group) : null,
+      edges: raw.edges ? unpack(raw.edges) : null,
+      roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : []),
     };
+    const relation = raw.relation ? unpack(raw.relation) : null;
+    target.relationName = (edge) => (relation ? this.relations[relation[edge]] : "");
     target.size = target.source.length;
     return target;
   }
@@ -71,9 +93,11 @@ export class Content {
 
   /** What such values are called. */
   valuesLabel(shown, protocol) {
-    return shown === EFFECT ? `ΔPC (${protocol})` : this.label[shown];
+    return shown === EFFECT ? `drop of confidence (${protocol})` : this.label[shown];
   }
 }
+
+const NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
 
 /** What stands in the place of a method where the effect itself is shown. Methods' names are not empty. */
 export const EFFECT = "";
@@ -84,10 +108,10 @@ export function ranking(values) {
   return Array.from(values.keys()).sort((a, b) => known(values[b]) - known(values[a]) || a - b);
 }
 
-/** Values between -1 and 1: 0 stays 0, the largest size becomes 1. */
-export function strengths(values) {
-  let largest = 0;
-  for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
+/** Values between -1 and 1: 0 stays 0, the largest size becomes 1; `given` is that of several panels together. */
+export function strengths(values, given = null) {
+  let largest = given ?? 0;
+  if (given === null) for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
   return {
     largest,
     of: Float64Array.from(values, (value) => (Number.isFinite(value) && largest > 0 ? value / largest : 0)),

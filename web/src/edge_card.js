@@ -3,13 +3,16 @@
 import { h } from "./dom.js";
 import { rankOf } from "./data.js";
 import { count, number, signed, whole } from "./format.js";
+import { edgeName, known, sentence } from "./what_if.js";
 
-/** The card's content. `tree` is the grown tree, or null. */
-export function edgeCard(content, target, edge, tree) {
+/** The card's content. `tree` is the grown tree, or null; `protocol` is the one that the sentence is about. */
+export function edgeCard(content, target, edge, tree, protocol) {
   const [from, to] = [target.source[edge], target.destination[edge]];
+  const answer = protocol ? known(content, target, [edge], protocol) : null;
   return [
-    h("h3", {}, `${target.names[from]} → ${target.names[to]}`),
+    h("h3", {}, edgeName(target, edge)),
     h("p", { class: "notes" }, notes(content, target, edge, from, to).join(" · ")),
+    answer ? h("p", { class: "sentence" }, sentence(content, target, [edge], protocol, answer)) : null,
     scoresTable(content, target, edge),
     content.protocols.length > 0 ? effectsTable(content, target, edge) : null,
     tree ? flows(target, edge, tree) : null,
@@ -18,6 +21,7 @@ export function edgeCard(content, target, edge, tree) {
 
 function notes(content, target, edge, from, to) {
   const found = [];
+  if (target.relationName(edge)) found.push(target.relationName(edge));
   if (from === to) found.push("self-loop");
   if (target.truth?.[edge]) found.push("true explanation");
   if (target.hops[to] !== 255) found.push(target.hops[to] === 0 ? "enters the target" : `${count(target.hops[to], "hop")} from the target`);
@@ -49,8 +53,29 @@ function effectsTable(content, target, edge) {
   const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
   return h("table", {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "protocol", "ΔPC", "ΔNE", "then")),
+    h("thead", {}, row("th", "reduced by", "drop of confidence", "change of certainty", "prediction then")),
     h("tbody", {}, rows));
+}
+
+/** The card of a node: what it is, how far away, and its strongest edges that are drawn. */
+export function nodeCard(content, target, node, values, visible, label) {
+  const found = [];
+  if (target.names[node] !== String(target.nodes[node])) found.push(`number ${target.nodes[node]}`);
+  const group = target.group?.[node];
+  if (group !== undefined && content.groups.names[group] !== undefined) found.push(`${content.groups.meaning}: ${content.groups.names[group]}`);
+  if (target.roots.includes(node)) found.push("what is explained");
+  else if (target.hops[node] !== 255) found.push(`${count(target.hops[node], "step")} to the target`);
+  const own = (ends) => Array.from(ends.keys()).filter((edge) => visible[edge] && ends[edge] === node)
+    .sort((a, b) => values[b] - values[a]);
+  const [into, out] = [own(target.destination), own(target.source)];
+  const rows = (title, edges) => edges.length === 0 ? [] : [
+    h("tr", {}, h("th", { scope: "row" }, `${title} (${whole(edges.length)}), strongest`),
+      h("td", {}, `${edgeName(target, edges[0])} ${number(values[edges[0]], 3)}`))];
+  return [
+    h("h3", {}, target.names[node]),
+    h("p", { class: "notes" }, found.join(" · ")),
+    h("table", {}, h("caption", {}, `by ${label}`), h("tbody", {}, rows("edges in", into), rows("edges out", out))),
+  ];
 }
 
 /** The prediction after the reduction, in words, as far as it is known. */

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { strengths } from "./data.js";
 import { afterwards } from "./edge_card.js";
+import { WORDS } from "./glossary.js";
 import { number, signed, whole } from "./format.js";
 
 const FIRST_ROWS = 50;
@@ -28,7 +29,9 @@ export class EdgeTable {
     this.more = h("button", { type: "button", class: "more", click: () => this.#showMore() });
     this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Edges", tabindex: 0 },
       h("table", { class: "edges" }, this.caption, this.head, this.body), this.more);
-    this.element = h("div", { class: "edge-table" }, this.scroller);
+    this.words = h("dl", {});
+    this.element = h("div", { class: "edge-table" }, this.scroller,
+      h("details", { class: "columns" }, h("summary", {}, "What the columns mean"), this.words));
   }
 
   /** Show the visible edges of a target; without another wish they are sorted by what the picture shows. */
@@ -38,6 +41,8 @@ export class EdgeTable {
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
+    const words = [...(target.truth ? ["truth"] : []), ...(protocol ? ["pc", "ne", "then"] : []), "method"].map((word) => WORDS[word]);
+    this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
 
@@ -140,6 +145,12 @@ function columns(content, target, method, protocol) {
     text: (edge) => `${names[source[edge]]} → ${names[destination[edge]]}`,
     order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
   }];
+  if (content.relations) {
+    list.push({
+      key: "relation", title: "relation", class: "relation", down: false, hint: "the relation that the edge belongs to",
+      text: (edge) => target.relationName(edge), order: (edge) => content.relations.indexOf(target.relationName(edge)),
+    });
+  }
   if (target.truth) {
     list.push({
       key: "truth", title: "true", class: "flag", down: true, hint: "edges that truly explain the target",
@@ -160,15 +171,15 @@ function columns(content, target, method, protocol) {
   if (effect) {
     list.push(
       {
-        key: "pc", title: "ΔPC", class: "number", down: true, hint: "decline of the predicted class's probability",
+        key: "pc", title: "drop of confidence", class: "number wrap", down: true, hint: "ΔPC: decline of the predicted class's probability",
         text: (edge) => signed(effect.pc[edge]), order: (edge) => effect.pc[edge],
       },
       {
-        key: "ne", title: "ΔNE", class: "number", down: true, hint: "change of negative entropy",
+        key: "ne", title: "change of certainty", class: "number wrap", down: true, hint: "ΔNE: change of negative entropy",
         text: (edge) => signed(effect.ne[edge]), order: (edge) => effect.ne[edge],
       },
       {
-        key: "after", title: "then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
+        key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
         text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + effect.pc[edge],
       },
     );

@@ -1,45 +1,61 @@
 // The explorer: what is looked at (one state), and the parts that show it.
 
-import { EFFECT, ranking } from "./data.js";
-import { h, select } from "./dom.js";
-import { edgeCard, edgeSentence } from "./edge_card.js";
+import { EFFECT, ranking, strengths } from "./data.js";
+import { h, s, select } from "./dom.js";
+import { edgeCard, edgeSentence, nodeCard } from "./edge_card.js";
 import { EdgeTable } from "./edge_table.js";
-import { downloadSvg } from "./export.js";
-import { count, number, whole } from "./format.js";
+import { copy, saveCsv, saveGraphml, savePng, saveSvg } from "./export.js";
+import { count, number, percent, whole } from "./format.js";
+import { term } from "./glossary.js";
+import { partLayout, wholeLayout } from "./layout.js";
 import { neighbourhoodScene } from "./neighbourhood.js";
+import { groupColor } from "./palette.js";
 import { Picture } from "./picture.js";
+import { outline } from "./shapes.js";
 import { TargetList } from "./target_list.js";
-import { growTree, MOST_NODES, treeScene } from "./tree.js";
+import { FIRST_NODES, growTree, MOST_NODES, treeScene } from "./tree.js";
 import { Viewport } from "./viewport.js";
+import { WhatIf } from "./what_if.js";
 
-const AT_FIRST = 300;
+const FEW = 90;
+const AT_FIRST = 60;
 const NONE = "nothing";
 
 export class Explorer {
   #visible = new Uint8Array(0);
+  #layout = null;
   #tree = null;
-  #hovered = -1;
+  #hovered = null;
 
-  /** `changed(state)` is told of everything that the reader chose, to keep it in the address. */
-  constructor(content, colors, state, changed) {
+  /** `changed(state)` is told of everything that the reader chose, to keep it in the address; `link()` gives that address. */
+  constructor(content, colors, state, changed, link = null) {
     this.content = content;
     this.colors = colors;
     this.changed = changed;
+    this.link = link;
+    // `strongest` 0: all edges of a small neighbourhood, and of a large one as many as can be read.
     this.state = {
       target: 0, method: content.methods[0].name, beside: NONE, protocol: content.protocols[0]?.name ?? "", view: "graph",
-      strongest: AT_FIRST, edge: -1, ...state,
+      strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, scale: "own", cut: [], ...state,
     };
     this.viewport = new Viewport();
-    const pointed = { hover: (edge, event) => this.#hover(edge, event), choose: (edge) => this.choose(edge) };
+    const pointed = { hover: (hit, event) => this.#hover(hit, event), choose: (hit, event) => this.#chooseHit(hit, event) };
     this.pictures = [new Picture(this.viewport, pointed), new Picture(this.viewport, pointed)];
-    this.table = new EdgeTable({ choose: (edge) => this.choose(edge, false), hover: (edge) => this.#hover(edge, null) });
-    this.list = new TargetList(content, (position) => this.set({ target: position }));
+    this.table = new EdgeTable({
+      choose: (edge) => this.choose(edge, false), hover: (edge) => this.#hover(edge < 0 ? null : { edge, step: -1 }, null),
+    });
+    this.list = new TargetList(content, (position) => this.set({ target: position }), state, (asked) => {
+      Object.assign(this.state, asked);
+      this.changed(this.state);
+    });
+    this.whatIf = new WhatIf(content, { toggle: (edge) => this.cut(edge), clear: () => this.set({ cut: [] }) });
     this.tooltip = h("div", { class: "card floating", role: "tooltip", hidden: true });
-    this.card = h("section", { class: "card docked", "aria-label": "Chosen edge", hidden: true });
+    this.card = h("section", { class: "card docked", "aria-label": "What is chosen", hidden: true });
     this.live = h("div", { class: "hidden-text", "aria-live": "polite" });
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
     this.note = h("p", { class: "notes left-out", role: "status" });
+    this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
     new ResizeObserver(() => this.#resized()).observe(this.stage);
@@ -50,33 +66,22 @@ export class Explorer {
   }
 
   #build() {
-    const { content, state } = this;
-    const methods = content.methods.map(({ name, label }) => [name, label]);
-    const effect = content.protocols.length > 0 ? [["what reducing does", [[EFFECT, "ΔPC of the protocol"]]]] : [];
-    const controls = [
-      select("Method", methods, state.method, (method) => this.set({ method })),
-      select("Beside it", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (beside) => this.set({ beside })),
-    ];
-    this.besideControl = controls[1].control;
-    if (content.protocols.length > 0) {
-      const options = content.protocols.map(({ name }) => [name, name]);
-      const protocol = select("Protocol", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
-      protocol.control.title = "What reducing an edge means";
-      controls.push(protocol);
-    }
-    this.views = {};
-    const view = (name, text) => (this.views[name] = h("button", { type: "button", click: () => this.set({ view: name }) }, text));
-    const switcher = h("div", { class: "switch", role: "group", "aria-label": "View" },
-      view("graph", content.kind === "node" ? "Neighbourhood" : "Graph"),
-      content.targets.some((target) => target.layers) ? view("tree", "Computation tree") : null);
-    this.filter = h("input", { type: "range", min: 0, max: 1000, step: 1, input: () => this.#filtered() });
-    this.filterText = h("output", {});
+    const { content } = this;
     this.stage = h("div", {
       class: "stage", tabindex: 0, role: "group", "aria-roledescription": "picture",
       "aria-label": "Picture. Arrow keys go from edge to edge by score, Page keys to other targets, plus and minus zoom, 0 fits.",
-      keydown: (event) => this.#keys(event), blur: () => this.#hover(-1, null),
+      keydown: (event) => this.#keys(event), blur: () => this.#hover(null, null),
     }, this.pictures[0].element, this.pictures[1].element);
     const tool = (text, label, click) => h("button", { type: "button", "aria-label": label, title: label, click }, text);
+    this.all = h("button", { type: "button", class: "all", click: () => this.set({ strongest: Infinity }) }, "Show all");
+    const files = h("details", { class: "menu" }, h("summary", {}, "Save"), h("div", { class: "entries" },
+      tool("Picture (SVG)", "Save the picture as SVG", () => this.#save(saveSvg)),
+      tool("Picture (PNG)", "Save the picture as PNG", () => this.#save(savePng)),
+      tool("Edges (CSV)", "Save all edges as a CSV table", () => saveCsv(content, this.target, this.#fileName())),
+      tool("Graph (GraphML)", "Save the graph as GraphML", () => saveGraphml(content, this.target, this.#fileName()))));
+    files.addEventListener("focusout", (event) => {
+      if (!files.contains(event.relatedTarget)) files.open = false;
+    });
     return h("section", { class: "explorer", "aria-label": "Explorer" },
       h("div", { class: "side" }, this.list.element),
       h("div", { class: "middle" },
@@ -84,28 +89,84 @@ export class Explorer {
           tool("‹", "Previous target", () => this.set({ target: this.list.neighbour(-1) })),
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)),
-        h("div", { class: "controls" }, switcher, controls.map((control) => control.element),
-          h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter)),
+        this.#controls(),
         this.stage,
+        this.legend,
         h("div", { class: "tools" },
           tool("+", "Zoom in", () => this.viewport.zoom(1.4)),
           tool("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
           tool("Fit", "Fit the picture", () => this.viewport.fit()),
-          tool("Save SVG", "Save the picture as SVG", () => this.#save()),
-          this.note)),
-      h("div", { class: "wide" }, this.table.element, this.card),
+          files,
+          this.link ? this.#linkButton() : null,
+          this.note, this.all)),
+      h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
       this.tooltip, this.live);
+  }
+
+  #controls() {
+    const { content, state } = this;
+    const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
+    const methods = content.methods.map(({ name, label }) => [name, label]);
+    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, "drop of confidence"]]]] : [];
+    const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
+    const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
+    const fields = [field(method, "method"), field(beside, "compare")];
+    this.besideControl = beside.control;
+    if (content.protocols.length > 0) {
+      const options = content.protocols.map(({ name }) => [name, name]);
+      const protocol = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
+      const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
+      fields.push(field(protocol, "protocol", meanings));
+    }
+    this.views = {};
+    const view = (name, text) => (this.views[name] = h("button", { type: "button", click: () => this.set({ view: name, step: -1 }) }, text));
+    const hasTree = content.targets.some((target) => target.layers);
+    const switcher = h("div", { class: "switch", role: "group", "aria-label": "View" },
+      view("graph", content.kind === "graph" ? "Graph" : "Neighbourhood"), hasTree ? view("tree", "Computation tree") : null);
+    this.filter = h("input", { type: "range", min: 0, max: 1000, step: 1, input: () => this.#filtered() });
+    this.filterText = h("output", {});
+    const check = (key, text) => {
+      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked }) });
+      box.checked = state[key] === true || state[key] === "shared";
+      return h("label", { class: "check" }, box, text);
+    };
+    const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
+    shared.checked = state.scale === "shared";
+    this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
+    return h("div", { class: "controls" },
+      h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), fields,
+      h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
+      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck));
+  }
+
+  #linkButton() {
+    const button = h("button", {
+      type: "button",
+      click: async () => {
+        this.changed(this.state);
+        button.textContent = (await copy(this.link())) ? "Link copied" : "Copy the address above";
+        setTimeout(() => (button.textContent = "Copy link"), 2500);
+      },
+    }, "Copy link");
+    return button;
   }
 
   /** Look at something else. */
   set(changes) {
     const isOther = changes.target !== undefined && changes.target !== this.state.target;
     Object.assign(this.state, changes);
-    if (isOther) Object.assign(this.state, { edge: -1 });
+    if (isOther) Object.assign(this.state, { edge: -1, node: -1, step: -1, cut: [], strongest: this.state.strongest === Infinity ? Infinity : 0 });
     if (isOther || changes.view) this.viewport.fit();
-    this.#hovered = -1;
+    this.#hovered = null;
     this.#show();
     this.changed(this.state);
+  }
+
+  /** Take an edge out of the graph, or put it back; without a model one edge at a time. */
+  cut(edge) {
+    const { cut } = this.state;
+    const others = this.content.isLive ? cut : [];
+    this.set({ cut: cut.includes(edge) ? cut.filter((one) => one !== edge) : [...others, edge] });
   }
 
   /** Other colours. */
@@ -117,16 +178,18 @@ export class Explorer {
   #show() {
     const { content, state, target } = this;
     if (state.view === "tree" && !target.layers) state.view = "graph";
-    this.#tree = state.view === "tree" ? growTree(target) : null;
-    this.heading.textContent = `${content.kind === "node" ? "Node" : "Graph"} ${content.targetName(target)}`;
+    this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
+    this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
-    this.filter.value = sliderOf(Math.min(state.strongest, target.size), target.size);
+    this.sharedCheck.hidden = this.#panels().length < 2;
     this.#choose();
+    this.filter.value = sliderOf(this.#most(), target.size);
     this.list.mark(state.target);
     this.#draw();
     this.#list();
+    this.whatIf.show(target, state.target, state.cut, state.protocol);
   }
 
   #resized() {
@@ -141,25 +204,37 @@ export class Explorer {
     const { content, target } = this;
     const parts = [];
     if (target.predicted !== undefined) {
-      parts.push(`predicted ${content.className(target.predicted)} (${number(target.confidence)})`);
+      const right = target.true === target.predicted ? ", which is right" : "";
+      parts.push(`predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
     }
-    if (target.true !== undefined) {
-      const wrong = target.predicted !== undefined && target.predicted !== target.true;
-      parts.push(wrong ? h("strong", { class: "wrong" }, `wrong: it is ${content.className(target.true)}`)
-        : `truly ${content.className(target.true)}`);
+    if (target.true !== undefined && target.true !== target.predicted) {
+      parts.push(target.predicted === undefined ? `truly ${content.className(target.true)}`
+        : h("strong", { class: "wrong" }, `wrong: it is ${content.className(target.true)}`));
     }
-    parts.push(`${count(target.wholeNodes, "node")}, ${count(target.wholeEdges, "edge")} in its neighbourhood`);
+    parts.push(`${count(target.wholeNodes, "node")}, ${count(target.wholeEdges, "edge")} ${content.kind === "graph" ? "" : "in its neighbourhood"}`);
     return parts.flatMap((part, place) => (place > 0 ? [" · ", part] : [part]));
   }
 
-  /** Which edges are among the strongest, by either of the panels. */
+  /** How many edges are drawn at most. */
+  #most() {
+    const { strongest } = this.state;
+    const { size } = this.target;
+    return strongest > 0 ? Math.min(strongest, size) : size <= FEW ? size : AT_FIRST;
+  }
+
+  /** Which edges are among the strongest, by either of the panels; unasked, true edges are shown too. */
   #choose() {
     const { content, state, target } = this;
     this.#visible = new Uint8Array(target.size);
-    const most = Math.min(state.strongest, target.size);
+    const most = this.#most();
     for (const shown of this.#panels()) {
-      for (const edge of ranking(content.values(target, shown, state.protocol)).slice(0, most)) this.#visible[edge] = 1;
+      const values = content.values(target, shown, state.protocol);
+      const sizes = shown === EFFECT ? values.map(Math.abs) : values;
+      for (const edge of ranking(sizes).slice(0, most)) this.#visible[edge] = 1;
     }
+    if (!state.strongest) target.truth?.forEach((isTrue, edge) => { if (isTrue) this.#visible[edge] = 1; });
+    if (!state.loops) for (let edge = 0; edge < target.size; edge++) if (target.source[edge] === target.destination[edge]) this.#visible[edge] = 0;
+    this.#layout = state.apart ? wholeLayout(target) : partLayout(target, this.#visible);
     const values = content.values(target, state.method, state.protocol);
     const least = ranking(values)[most - 1];
     this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (≥ ${number(values[least])})`;
@@ -191,32 +266,79 @@ export class Explorer {
     const panels = this.#panels();
     this.stage.classList.toggle("two", panels.length > 1);
     this.pictures[1].element.hidden = panels.length < 2;
-    const name = `${content.kind} ${content.targetName(target)}`;
-    const visible = this.#visible.reduce((sum, flag) => sum + flag, 0);
-    const notes = target.leftOut ? [target.leftOut] : [];
+    const name = `${content.noun.toLowerCase()} ${content.targetName(target)}`;
+    const drawn = this.#visible.reduce((sum, flag) => sum + flag, 0);
+    const groupOf = (node) => target.group?.[node] ?? -1;
+    const all = panels.map((shown) => content.values(target, shown, state.protocol));
+    const largest = state.scale === "shared" && panels.length > 1 ? Math.max(...all.map((values) => strengths(values).largest)) : null;
     panels.forEach((shown, place) => {
       const picture = this.pictures[place];
       if (this.#tree) {
         const part = this.#tree.length < target.treeSize;
-        if (part) notes.push(`the ${whole(this.#tree.length)} tree nodes with the most attention to the root, of ${whole(target.treeSize)}`);
-        const title = "attention (×n: an edge that occurs n times; dashed: a self-loop)";
-        picture.draw(treeScene(target, this.#tree, picture.box, colors), colors, title,
-          `Computation tree of ${name}: ${count(this.#tree.length, "node")} drawn${part ? `, of at most ${MOST_NODES}` : ""}`);
+        const title = "attention on each step";
+        picture.draw(treeScene(content, target, this.#tree, picture.box, colors), colors, title,
+          `Computation tree of ${name}: ${count(this.#tree.length, "node")} drawn${part ? `, of ${whole(target.treeSize)}` : ""}`, groupOf);
       } else {
-        const values = content.values(target, shown, state.protocol);
         const title = content.valuesLabel(shown, state.protocol);
-        picture.draw(neighbourhoodScene(target, values, this.#visible, picture.box, colors), colors, title,
-          `Neighbourhood of ${name} by ${title}: ${count(target.nodes.length, "node")}, ${count(visible, "edge")} drawn; the table lists them`);
+        picture.draw(neighbourhoodScene(content, target, all[place], this.#visible, this.#layout, picture.box, colors, largest), colors, title,
+          `Neighbourhood of ${name} by ${title}: ${count(drawn, "edge")} drawn; the table lists them`, groupOf);
       }
     });
-    this.note.textContent = notes.join("; ");
+    this.#say(drawn, panels.length > 1 && largest === null);
+    this.#drawLegend();
     this.#highlight();
   }
 
+  /** What is not drawn, and how to see it. */
+  #say(drawn, ownScales) {
+    const { target } = this;
+    const notes = [];
+    if (this.#tree) {
+      notes.push("Point at a step to see the product along its path. ×n: an edge that occurs n times; dashed: a self-loop.");
+      if (this.#tree.length < target.treeSize) notes.push(`The ${whole(this.#tree.length)} tree nodes with the most attention to the root, of ${whole(target.treeSize)}.`);
+      this.all.hidden = this.#tree.length >= Math.min(target.treeSize, MOST_NODES);
+    } else {
+      if (drawn < target.size) notes.push(`${whole(drawn)} of ${whole(target.size)} edges are drawn${this.state.strongest || target.size > FEW ? ", the strongest" : ""}.`);
+      if (ownScales) notes.push("Each picture has its own scale: colours compare edges within it.");
+      this.all.hidden = this.#most() >= target.size;
+    }
+    if (target.leftOut) notes.push(`${target.leftOut}.`);
+    this.note.textContent = notes.join(" ");
+  }
+
+  /** Colours and shapes of the nodes that are on screen. */
+  #drawLegend() {
+    const { content, colors } = this;
+    const seen = new Set(this.#panels().flatMap((_, place) => [...this.pictures[place].groups]));
+    this.legend.hidden = !content.groups || seen.size === 0;
+    if (this.legend.hidden) return;
+    const entries = content.groups.names.map((name, group) => [name, group]).filter(([, group]) => seen.has(group));
+    const listed = entries.filter(([, group]) => group < colors.groups.length);
+    const item = (name, fill, shape) => {
+      const [tag, place] = outline({ x: 7, y: 7, r: 5.2, shape });
+      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 14 14", "aria-hidden": "true" }, s(tag, { ...place, fill, stroke: colors.rim })), name);
+    };
+    this.legend.replaceChildren(h("li", { class: "meaning" }, `${content.groups.meaning}:`),
+      ...listed.map(([name, group]) => item(name, groupColor(colors, group), content.groups.shapes ? group : 0)),
+      ...(entries.length > listed.length ? [item("others", colors.other, 0)] : []));
+  }
+
+  #chooseHit(hit, event) {
+    if (hit?.node !== undefined) {
+      this.choose(-1);
+      this.state.node = hit.node;
+      this.#highlight();
+      return;
+    }
+    if (hit && event.shiftKey) this.cut(hit.edge);
+    else this.choose(hit?.edge ?? -1, true, hit?.step ?? -1);
+  }
+
   /** Keep one edge in view, or none (-1); choosing it again lets it go. */
-  choose(edge, scroll = true) {
-    this.state.edge = scroll && edge === this.state.edge ? -1 : edge;
-    this.#hovered = -1;
+  choose(edge, scroll = true, step = -1) {
+    const isSame = scroll && edge === this.state.edge && step === this.state.step;
+    Object.assign(this.state, { edge: isSame ? -1 : edge, step: isSame ? -1 : step, node: -1 });
+    this.#hovered = null;
     this.table.mark(this.state.edge, scroll);
     this.#highlight();
     if (this.state.edge >= 0) {
@@ -226,28 +348,41 @@ export class Explorer {
     this.changed(this.state);
   }
 
-  #hover(edge, event) {
-    if (edge === this.#hovered && edge < 0) return;
-    const isOther = edge !== this.#hovered;
-    this.#hovered = edge;
+  #hover(hit, event) {
+    if (hit === null && this.#hovered === null) return;
+    const isOther = JSON.stringify(hit) !== JSON.stringify(this.#hovered);
+    this.#hovered = hit;
     if (isOther) this.#highlight();
-    const onPicture = edge >= 0 && event !== null && edge !== this.state.edge;
+    const onPicture = hit !== null && event !== null && (hit.node !== undefined || hit.edge !== this.state.edge);
     this.tooltip.hidden = !onPicture;
     if (!onPicture) return;
-    if (isOther) this.tooltip.replaceChildren(...edgeCard(this.content, this.target, edge, this.#tree));
+    if (isOther) this.tooltip.replaceChildren(...this.#cardOf(hit));
     this.#place(event);
+  }
+
+  #cardOf(hit) {
+    const { content, state, target } = this;
+    if (hit.node === undefined) return edgeCard(content, target, hit.edge, this.#tree, state.protocol);
+    const values = content.values(target, state.method, state.protocol);
+    return nodeCard(content, target, hit.node, values, this.#visible, content.label[state.method]);
   }
 
   /** Show the edge under the pointer, or else the chosen one; the card is always the chosen one's. */
   #highlight() {
-    const { edge } = this.state;
-    const shown = this.#hovered >= 0 ? this.#hovered : edge;
-    this.#panels().forEach((_, place) => this.pictures[place].highlight(shown));
-    this.card.hidden = edge < 0;
-    if (this.#hovered < 0) this.tooltip.hidden = true;
-    if (edge < 0) return;
-    const close = h("button", { type: "button", class: "close", "aria-label": "Let the edge go", click: () => this.choose(-1) }, "×");
-    this.card.replaceChildren(close, ...edgeCard(this.content, this.target, edge, this.#tree));
+    const { edge, node, step, cut } = this.state;
+    const shown = this.#hovered?.edge ?? edge;
+    const way = this.#hovered ? this.#hovered.step ?? -1 : step;
+    this.#panels().forEach((_, place) => this.pictures[place].highlight(shown, way, cut));
+    this.card.hidden = edge < 0 && node < 0;
+    if (this.#hovered === null) this.tooltip.hidden = true;
+    if (this.card.hidden) return;
+    const close = h("button", { type: "button", class: "close", "aria-label": "Let go", click: () => this.choose(-1) }, "×");
+    const parts = this.#cardOf(node >= 0 ? { node } : { edge });
+    if (edge >= 0 && this.content.protocols.length > 0) {
+      const text = cut.includes(edge) ? "Put this edge back" : "Take this edge out";
+      parts.push(h("button", { type: "button", class: "take", click: () => this.cut(edge) }, text));
+    }
+    this.card.replaceChildren(close, ...parts);
   }
 
   /** Put the tooltip beside the pointer, inside the explorer and the window. */
@@ -268,6 +403,7 @@ export class Explorer {
       PageUp: () => this.set({ target: this.list.neighbour(-1) }),
       "+": () => this.viewport.zoom(1.4), "=": () => this.viewport.zoom(1.4), "-": () => this.viewport.zoom(1 / 1.4),
       0: () => this.viewport.fit(),
+      Delete: () => this.state.edge >= 0 && this.cut(this.state.edge),
       Escape: () => this.choose(-1),
     };
     if (!(event.key in actions) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -285,11 +421,13 @@ export class Explorer {
     if (order[next] !== state.edge) this.choose(order[next]);
   }
 
-  #save() {
-    const { content, state, target } = this;
-    const what = this.#tree ? ["tree"] : this.#panels().map((shown) => shown || `dpc_${state.protocol}`);
-    const pictures = this.#panels().map((_, place) => this.pictures[place]);
-    downloadSvg(pictures, [content.kind, target.id, ...what].join("_").replaceAll(/[^\w.-]+/g, "_"));
+  #fileName(parts = []) {
+    return [this.content.kind, this.content.targetId(this.target), ...parts].join("_").replaceAll(/[^\w.-]+/g, "_");
+  }
+
+  #save(write) {
+    const what = this.#tree ? ["tree"] : this.#panels().map((shown) => shown || `dpc_${this.state.protocol}`);
+    write(this.#panels().map((_, place) => this.pictures[place]), this.content, this.colors, this.#fileName(what));
   }
 }
 

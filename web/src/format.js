@@ -15,6 +15,17 @@ export function signed(value) {
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);
 }
 
+/** A share in per cent, with enough digits near its ends to be told from 0 and 100. */
+export function percent(share) {
+  if (share === null || share === undefined || Number.isNaN(share)) return "undefined";
+  const value = share * 100;
+  const [low, high] = [Math.min(value, 100 - value), Math.abs(value)];
+  const digits = low >= 1 || value === 0 || value === 100 ? 0 : low >= 0.1 ? 1 : 2;
+  if (high < 0.005) return share > 0 ? "<0.01 %" : "0 %";
+  if (value > 99.995 && value < 100) return ">99.99 %";
+  return `${value.toFixed(digits)} %`;
+}
+
 /** A whole number with separators. */
 export function whole(value) {
   return Math.round(value).toLocaleString("en");

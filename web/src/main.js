@@ -1,23 +1,37 @@
-// The page and the notebook widget: a summary, training curves, and the explorer.
+// The page, the notebook widget and a run of TensorBoard's tab: a summary, training curves, and the explorer.
 
+import { fromText, toText } from "./address.js";
 import { curvePanels } from "./curves.js";
 import { Content } from "./data.js";
 import { h } from "./dom.js";
 import { Explorer } from "./explorer.js";
 import { count } from "./format.js";
+import { guide } from "./glossary.js";
 import { ambientTheme, palette } from "./palette.js";
 import { summaryTable } from "./summary.js";
 
-/** Build everything inside `root`; `state` is what to look at first, `changed` is told when the reader looks elsewhere. */
-export function mount(root, document_, state = {}, changed = () => {}) {
+/**
+ * Build everything inside `root`.
+ * @param asked What to look at first, as `address.js` writes it.
+ * @param changed Is told the same when the reader looks elsewhere.
+ * @param link Gives an address that shows what is seen; null if there is none.
+ */
+export function mount(root, document_, asked = "", changed = () => {}, link = null) {
   const content = new Content(document_);
-  let theme = ambientTheme();
-  const themeButton = h("button", { type: "button", class: "theme", click: () => setTheme(theme === "dark" ? "light" : "dark") });
-  const explorer = new Explorer(content, palette(theme), state, changed);
-  const curves = h("div");
+  const state = fromText(content, asked);
+  let theme = state.theme ?? ambientTheme();
+  const themeButton = h("button", {
+    type: "button", class: "theme",
+    click: () => {
+      explorer.state.theme = theme === "dark" ? "light" : "dark";
+      setTheme(explorer.state.theme);
+      explorer.changed(explorer.state);
+    },
+  });
+  const explorer = new Explorer(content, palette(theme), state, (own) => changed(toText(content, own)), link);
+  const [summary, curves] = [h("div"), h("div")];
   const overview = [];
-  const summary = summaryTable(content);
-  if (summary) overview.push(h("section", { "aria-labelledby": "attree-summary" }, h("h2", { id: "attree-summary" }, "Summary"), summary));
+  if (summaryTable(content, palette(theme))) overview.push(h("section", { "aria-labelledby": "attree-summary" }, h("h2", { id: "attree-summary" }, "How well the methods explain"), summary));
   if (curvePanels(content, palette(theme))) {
     overview.push(h("section", { "aria-labelledby": "attree-training" }, h("h2", { id: "attree-training" }, "Training"), curves));
   }
@@ -27,44 +41,60 @@ export function mount(root, document_, state = {}, changed = () => {}) {
     root.dataset.theme = theme;
     themeButton.textContent = theme === "dark" ? "Light" : "Dark";
     themeButton.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+    summary.replaceChildren(...[summaryTable(content, palette(theme))].filter(Boolean));
     curves.replaceChildren(...[curvePanels(content, palette(theme))].filter(Boolean));
     explorer.recolor(palette(theme));
   }
 
-  const targets = count(content.numTargets, content.kind);
-  const about = `${targets}, ${count(content.numPairs, "pair")} of a ${content.kind} and an edge around it`;
+  const noun = content.noun.toLowerCase();
+  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge around it`;
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
+    guide(content),
     h("main", {}, overview.length > 0 ? h("div", { class: "overview" }, overview) : null, explorer.element),
   );
   setTheme(theme);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(ambientTheme()));
+  const preferred = matchMedia("(prefers-color-scheme: dark)");
+  preferred.addEventListener("change", () => root.isConnected && !explorer.state.theme && setTheme(ambientTheme()));
   return explorer;
 }
 
-/** What to look at first, from the address: #target=17&method=gatt&view=tree. */
-function fromAddress(content) {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const state = {};
-  const place = content.targets.findIndex((target) => String(target.id) === asked.get("target"));
-  if (place >= 0) state.target = place;
-  if (content.methods.some((method) => method.name === asked.get("method"))) state.method = asked.get("method");
-  if (content.protocols.some((protocol) => protocol.name === asked.get("protocol"))) state.protocol = asked.get("protocol");
-  if (asked.get("view") === "tree") state.view = "tree";
-  return state;
+/** A page of its own keeps what is looked at in its address. */
+function mountPage(content) {
+  const keep = (text) => history.replaceState(null, "", `#${text}`);
+  mount(document.getElementById("attree"), content, location.hash.slice(1), keep, () => location.href);
 }
 
-function toAddress(content, state) {
-  const { method, protocol, view } = state;
-  const asked = new URLSearchParams({ target: content.targets[state.target].id, method, protocol, view });
-  history.replaceState(null, "", `#${asked}`);
+/** What a live page asks the server of its model. */
+async function askServer(target, edges, protocol) {
+  const answer = await fetch("what_if", {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ target, edges, protocol }),
+  });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.error);
+  return told;
 }
 
 const embedded = document.getElementById("attree-data");
 if (embedded) {
   const content = JSON.parse(embedded.textContent);
-  mount(document.getElementById("attree"), content, fromAddress(content), (state) => toAddress(content, state));
+  mountPage(content.serves ? { ...content, live: askServer } : content);
+}
+
+/** What a live widget asks the kernel of its model: a numbered message there, and one back. */
+function askKernel(model) {
+  let asked = 0;
+  const waiting = new Map();
+  model.on("msg:custom", (message) => {
+    const [done, failed] = waiting.get(message.number) ?? [];
+    waiting.delete(message.number);
+    if (done) message.error ? failed(new Error(message.error)) : done(message);
+  });
+  return (target, edges, protocol) => new Promise((done, failed) => {
+    waiting.set(++asked, [done, failed]);
+    model.send({ number: asked, target, edges, protocol });
+  });
 }
 
 /** The notebook widget (anywidget). */
@@ -72,6 +102,7 @@ export default {
   render({ model, el }) {
     const root = h("div");
     el.append(root);
-    mount(root, model.get("content"));
+    const content = model.get("content");
+    mount(root, content.serves ? { ...content, live: askKernel(model) } : content);
   },
 };

@@ -1,8 +1,8 @@
-// The neighbourhood of a target as a scene: discs and arrows, placed where Python put them.
+// The neighbourhood of a target as a scene: nodes and arrows, placed where Python or `layout.js` put them.
 
 import { ranking, strengths } from "./data.js";
 import { short } from "./format.js";
-import { colorOf } from "./palette.js";
+import { colorOf, groupColor } from "./palette.js";
 import { arrow, gaps, loop } from "./shapes.js";
 
 const NAMED = 80;
@@ -12,20 +12,23 @@ const NAMED = 80;
  * @param target What Content.target gives.
  * @param values A value an edge, which colour and width show.
  * @param visible Which edges to draw, a flag each.
+ * @param layout Where the nodes stand and which of them are shown, as `layout.js` gives it.
  * @param box Width and height to fit.
+ * @param largest The value that is drawn strongest; null takes the largest of these values.
  */
-export function neighbourhoodScene(target, values, visible, box, colors) {
-  const discs = place(target, box);
-  const { of: strength, largest } = strengths(values);
-  const turns = gaps(discs, target.source, target.destination);
+export function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null) {
+  const discs = place(content, target, layout, box, colors);
+  const { of: strength, largest: scale } = strengths(values, largest);
+  const turns = gaps(discs, target.source, target.destination, visible);
   const key = (from, to) => from * 65536 + to;
-  const seen = new Set(Array.from(target.source, (from, edge) => key(from, target.destination[edge])));
+  const seen = new Set();
+  for (let edge = 0; edge < target.size; edge++) if (visible[edge]) seen.add(key(target.source[edge], target.destination[edge]));
   const times = new Map();
   const links = [];
   for (const edge of ranking(strength.map(Math.abs)).reverse()) {
     if (!visible[edge]) continue;
     const [from, to] = [target.source[edge], target.destination[edge]];
-    const force = Math.abs(strength[edge]);
+    const force = Math.min(1, Math.abs(strength[edge]));
     const r = discs[to].small;
     const width = Math.max(0.5, r * 0.06) + Math.max(2.6, r * 0.42) * force;
     const head = Math.max(3, r * 0.5) + Math.max(4, r * 0.45) * force;
@@ -34,35 +37,41 @@ export function neighbourhoodScene(target, values, visible, box, colors) {
     times.set(key(from, to), before + 1);
     const bend = (seen.has(key(to, from)) ? 0.09 : 0) + 0.09 * before;
     const shape = from === to ? loop(discs[from], turns[from], width, head) : arrow(discs[from], discs[to], bend, width, head);
-    links.push({ edge, ...shape, width, ends: [from, to], fill: colorOf(colors, strength[edge]) });
+    links.push({ edge, ...shape, width, ends: [from, to], fill: colorOf(colors, strength[edge]), relation: target.relationName(edge) });
   }
   const touched = new Set(links.flatMap((link) => link.ends));
   const isTrue = new Set(links.filter((link) => target.truth?.[link.edge]).flatMap((link) => link.ends));
   discs.forEach((disc, node) => {
     disc.isTrue = isTrue.has(node);
     disc.faded = !touched.has(node) && !disc.isTarget;
+    disc.hidden = !layout.shown[node];
   });
   const negative = values.some((value) => value < 0);
-  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest, negative } };
+  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
 }
 
-function place(target, box) {
-  const range = (values) => [Math.min(...values), Math.max(...values)];
-  const [[left, right], [top, bottom]] = [range(target.x), range(target.y)];
+function place(content, target, layout, box, colors) {
+  const drawn = Array.from(target.nodes.keys()).filter((node) => layout.shown[node]);
+  const range = (values) => drawn.reduce(([low, high], node) => [Math.min(low, values[node]), Math.max(high, values[node])], [Infinity, -Infinity]);
+  const [[left, right], [top, bottom]] = [range(layout.x), range(layout.y)];
   const margin = 46;
   const fit = Math.min((box.width - 2 * margin) / (right - left || 1e-9), (box.height - 2 * margin - 30) / (bottom - top || 1e-9));
-  const scale = Math.min(fit, 150 / target.spacing);
-  const small = Math.max(2.5, Math.min(17, 0.34 * target.spacing * scale));
+  const scale = Math.min(fit, 150 / layout.spacing);
+  const small = Math.max(2.5, Math.min(17, 0.34 * layout.spacing * scale));
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
-  const fewNodes = target.names.length <= NAMED;
+  const fewNodes = drawn.length <= NAMED;
   return Array.from(target.nodes, (id, node) => {
-    const isTarget = node === target.target;
+    const isTarget = target.roots.includes(node);
+    const group = target.group?.[node];
     return {
-      x: box.width / 2 + (target.x[node] - cx) * scale,
-      y: box.height / 2 - 8 + (target.y[node] - cy) * scale,
+      node,
+      x: box.width / 2 + (layout.x[node] - cx) * scale,
+      y: box.height / 2 - 8 + (layout.y[node] - cy) * scale,
       small,
       r: isTarget ? Math.max(small * 1.3, 7) : small,
       isTarget,
+      fill: group === undefined ? null : groupColor(colors, content.groupRank(group)),
+      shape: content.groups?.shapes ? group : 0,
       name: fewNodes || isTarget ? short(target.names[node], 14) : "",
     };
   });

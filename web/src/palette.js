@@ -14,6 +14,8 @@ const LIGHT = {
   chosen: "#111111",
   rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
   falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
+  groups: ["#9ed1f0", "#f7dc8c", "#b5e0b8", "#e9b8d6", "#c9bdf2", "#d9d2bd", "#a9dedb", "#c3ccd6"],
+  other: "#eceef0",
 };
 
 const DARK = {
@@ -30,6 +32,8 @@ const DARK = {
   chosen: "#ffffff",
   rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
   falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
+  groups: ["#1d5a80", "#6f5a12", "#2b5f38", "#7a3a63", "#52459b", "#5d5541", "#1b6460", "#4b5764"],
+  other: "#2a3037",
 };
 
 export const palette = (theme) => (theme === "dark" ? DARK : LIGHT);
@@ -44,6 +48,9 @@ export function colorOf(colors, strength) {
   const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
   return `rgb(${from.map((value, channel) => Math.round(value + (place - low) * (to[channel] - value))).join(",")})`;
 }
+
+/** The fill of a node of a group, by the group's rank: the first few have colours of their own, all others share one. */
+export const groupColor = (colors, rank) => colors.groups[rank] ?? colors.other;
 
 /** A colour, moved towards the ink until it stands out from the paper as lines have to: 3 to 1. */
 export function standingOut(colors, color) {

@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
 import { colorOf } from "./palette.js";
-import { distance } from "./shapes.js";
+import { distance, outline } from "./shapes.js";
 
 const NEAR = 14;
 let pictures = 0;
@@ -13,7 +13,10 @@ export class Picture {
   #colors;
   #release = () => {};
 
-  /** `hover(edge, event)` and `choose(edge, event)` are told the edge near the pointer, -1 for none. */
+  /**
+   * `hover(hit, event)` and `choose(hit, event)` are told what is near the pointer: {edge, step}, where a step is one
+   * occurrence in a tree; {node}; or null.
+   */
   constructor(viewport, { hover, choose }) {
     this.viewport = viewport;
     this.id = `attree-picture-${pictures++}`;
@@ -21,9 +24,9 @@ export class Picture {
     this.element = h("div", { class: "picture" }, this.svg);
     let pressed = null;
     this.svg.addEventListener("pointermove", (event) => {
-      if (event.buttons === 0) hover(this.#nearest(event), event);
+      if (event.buttons === 0 && event.pointerType !== "touch") hover(this.#nearest(event), event);
     });
-    this.svg.addEventListener("pointerleave", (event) => hover(-1, event));
+    this.svg.addEventListener("pointerleave", (event) => hover(null, event));
     this.svg.addEventListener("pointerdown", (event) => (pressed = [event.clientX, event.clientY]));
     this.svg.addEventListener("click", (event) => {
       const moved = pressed && Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) > 5;
@@ -36,8 +39,11 @@ export class Picture {
     return { width: Math.max(this.element.clientWidth, 220), height: Math.max(this.element.clientHeight, 240) };
   }
 
+  /** Groups of nodes that are on screen. */
+  groups = new Set();
+
   /** Draw a scene under a title; `label` is what a screen reader says. */
-  draw(scene, colors, title, label) {
+  draw(scene, colors, title, label, groupOf = () => -1) {
     this.#release();
     this.#scene = scene;
     this.#colors = colors;
@@ -45,7 +51,9 @@ export class Picture {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("aria-label", label);
     this.overlay = s("g", { "pointer-events": "none" });
-    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels());
+    this.above = s("g", { "pointer-events": "none" });
+    this.groups = new Set(scene.discs.filter((disc) => !disc.hidden && disc.fill).map((disc) => groupOf(disc.node)));
+    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.above);
     this.svg.replaceChildren(
       s("rect", { width: "100%", height: "100%", fill: colors.paper }),
       group,
@@ -77,12 +85,13 @@ export class Picture {
     const colors = this.#colors;
     const group = s("g", { "pointer-events": "none" });
     for (const disc of this.#scene.discs) {
-      group.append(s("circle", {
-        cx: disc.x, cy: disc.y, r: disc.r,
-        fill: disc.isTarget ? colors.target : colors.node,
-        stroke: disc.isTrue ? colors.truth : disc.faded ? colors.faint : colors.rim,
+      if (disc.hidden) continue;
+      if (disc.isTarget) group.append(s(...outlined(disc, Math.min(3.5, disc.r / 2.5), { fill: "none", stroke: colors.target, "stroke-width": Math.min(3, disc.r / 3) })));
+      group.append(s(...outlined(disc, 0, {
+        fill: disc.fill ?? (disc.isTarget ? colors.target : colors.node),
+        stroke: disc.isTrue ? colors.truth : disc.faded ? colors.faint : disc.isTarget ? colors.ink : colors.rim,
         "stroke-width": disc.isTrue ? Math.min(2.5, disc.r / 3) : Math.min(1.2, disc.r / 4),
-      }));
+      })));
       if (disc.name) group.append(this.#name(disc));
     }
     return group;
@@ -93,7 +102,7 @@ export class Picture {
     if (disc.upright) return this.#upright(disc);
     const fits = disc.name.length <= 5;
     const size = fits ? Math.min(disc.r, (2.6 * disc.r) / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
-    const fill = fits && disc.isTarget ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
+    const fill = fits && disc.isTarget && !disc.fill ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
     return s("text", {
       x: disc.x, y: fits ? disc.y + size * 0.36 : disc.y + disc.r + size + 1, fill, "text-anchor": "middle",
       "paint-order": "stroke", stroke: fits ? null : this.#colors.paper, "stroke-width": fits ? null : size / 4,
@@ -109,13 +118,10 @@ export class Picture {
   }
 
   #marks() {
-    const colors = this.#colors;
-    return s("g", { "pointer-events": "none" }, (this.#scene.marks ?? []).flatMap((mark) => [
-      s("circle", { cx: mark.x, cy: mark.y, r: mark.r, fill: colors.paper, stroke: colors.truth, "stroke-width": mark.r / 7 }),
-      s("text", {
-        x: mark.x, y: mark.y + mark.r * 0.32, fill: colors.ink, "text-anchor": "middle", ...font(mark.r * 0.95),
-      }, mark.text),
-    ]));
+    return s("g", { "pointer-events": "none" }, (this.#scene.marks ?? []).map((mark) => s("text", {
+      class: "times", x: mark.x, y: mark.y, fill: this.#colors.muted, "paint-order": "stroke", stroke: this.#colors.paper,
+      "stroke-width": 2.5, ...font(9.5),
+    }, mark.text)));
   }
 
   #levels() {
@@ -150,9 +156,12 @@ export class Picture {
     return s("g", { "pointer-events": "none" }, parts);
   }
 
-  /** Show one edge, wherever it is drawn; -1 shows none. */
-  highlight(edge) {
-    const chosen = edge < 0 ? [] : this.#scene.links.filter((link) => link.edge === edge);
+  /** Show one edge wherever it is drawn, or one step of a tree with its way to the root; and edges that are taken out. */
+  highlight(edge, step = -1, cut = []) {
+    const { links, discs, steps } = this.#scene;
+    const way = [];
+    for (let at = step >= 0 && steps ? step - 1 : -1; at >= 0 && steps[at]; at = steps[at].up) way.push(steps[at]);
+    const chosen = way.length > 0 ? way : edge < 0 ? [] : links.filter((link) => link.edge === edge);
     const rings = new Set(chosen.flatMap((link) => link.ends));
     this.overlay?.replaceChildren(
       ...chosen.flatMap((link) => [
@@ -164,9 +173,38 @@ export class Picture {
           ? { d: link.path, fill: link.fill, stroke: this.#colors.paper, "stroke-width": 0.8 }
           : { d: link.line, stroke: link.stroke, "stroke-width": link.width + 0.8, fill: "none" }),
       ]),
-      ...Array.from(rings, (node) => this.#scene.discs[node]).map((disc) =>
-        s("circle", { cx: disc.x, cy: disc.y, r: disc.r + 2.5, fill: this.#colors.chosen })),
+      ...links.filter((link) => cut.includes(link.edge)).map((link) => s("path", {
+        class: "cut", d: link.line, fill: "none", stroke: this.#colors.paper, "stroke-width": link.width + 1.5, "stroke-dasharray": "3 4",
+      })),
+      ...Array.from(rings, (node) => discs[node]).map((disc) => s(...outlined(disc, 2.5, { fill: this.#colors.chosen }))),
     );
+    this.above?.replaceChildren(...this.#products(way), ...this.#relation(way.length > 0 ? [] : chosen));
+  }
+
+  /** The attention on each step of a way to the root, and the product at its start. */
+  #products(way) {
+    if (way.length === 0) return [];
+    const label = (x, y, text, weight) => s("text", {
+      class: weight > 400 ? "product" : "factor", x, y, fill: this.#colors.ink, "text-anchor": "middle", "paint-order": "stroke",
+      stroke: this.#colors.paper, "stroke-width": 4, "stroke-linejoin": "round", ...font(11.5, weight),
+    }, text);
+    const factors = way.map((link) => label((link.points[0] + link.points[2]) / 2, (link.points[1] + link.points[3]) / 2 + 4, link.factor, 400));
+    const start = this.#scene.discs[way[0].step];
+    const [least, most] = [70, this.box.width - 70];
+    const x = Math.max(least, Math.min(most, start.x));
+    const text = way.length > 1 ? `${way.map((link) => link.factor).join(" × ")} = ${way[0].product}` : way[0].product;
+    return [...factors, label(x, start.y + start.r + 15, text, 650)];
+  }
+
+  /** The relation of the chosen edge, beside it. */
+  #relation(chosen) {
+    return chosen.filter((link) => link.relation).slice(0, 1).map((link) => {
+      const middle = (link.points.length / 4 | 0) * 2;
+      return s("text", {
+        class: "relation", x: link.points[middle], y: link.points[middle + 1] - 6, fill: this.#colors.ink, "text-anchor": "middle",
+        "paint-order": "stroke", stroke: this.#colors.paper, "stroke-width": 4, ...font(11.5, 600),
+      }, link.relation);
+    });
   }
 
   /** Whether an edge is drawn. */
@@ -178,13 +216,26 @@ export class Picture {
     const { x, y, scale } = this.viewport;
     const frame = this.svg.getBoundingClientRect();
     const [px, py] = [(event.clientX - frame.left - x) / scale, (event.clientY - frame.top - y) / scale];
-    let [best, found] = [NEAR / scale, -1];
+    const inside = this.#scene.discs.find((disc) => !disc.hidden && Math.hypot(disc.x - px, disc.y - py) <= Math.max(disc.r, 4 / scale));
+    if (inside?.step > 0) return this.#hit(this.#scene.steps[inside.step - 1]);
+    if (inside) return { node: inside.node };
+    let [best, found] = [NEAR / scale, null];
     for (const link of this.#scene.links) {
       const away = distance(link.points, px, py) - link.width / 2;
-      if (away <= best) [best, found] = [away, link.edge];
+      if (away <= best) [best, found] = [away, this.#hit(link)];
     }
     return found;
   }
+
+  #hit(link) {
+    return { edge: link.edge, step: link.step ?? -1 };
+  }
+}
+
+/** A node's outline as arguments of an SVG element. */
+function outlined(disc, grow, attributes) {
+  const [tag, place] = outline({ shape: 0, ...disc }, grow);
+  return [tag, { ...place, ...attributes }];
 }
 
 const font = (size, weight = 400) => ({

@@ -62,6 +62,23 @@ export function step(from, to) {
   return { path: line, line, points: [from.x, from.y, to.x, to.y] };
 }
 
+const CORNERS = [0, 4, 3, 4, 6, 5];
+const TURNS = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
+
+/** The outline of a node: a circle, or a polygon by the number of its type: square, triangle, diamond, hexagon, pentagon. */
+export function outline(disc, grow = 0) {
+  const kind = disc.shape % CORNERS.length;
+  const r = disc.r + grow;
+  if (!kind) return ["circle", { cx: disc.x, cy: disc.y, r }];
+  const corners = CORNERS[kind];
+  const reach = r * (corners === 3 ? 1.35 : corners === 4 ? 1.2 : 1.08); // about the area of the circle
+  const points = Array.from({ length: corners }, (_, corner) => {
+    const angle = TURNS[kind] + (2 * Math.PI * corner) / corners;
+    return `${round(disc.x + reach * Math.cos(angle))},${round(disc.y + reach * Math.sin(angle))}`;
+  });
+  return ["polygon", { points: points.join(" ") }];
+}
+
 /** How far a point is from a line through points. */
 export function distance(points, x, y) {
   let nearest = Infinity;
@@ -75,9 +92,10 @@ export function distance(points, x, y) {
 }
 
 /** For each node the angle in the middle of the widest gap between its edges: where a self-loop has room. */
-export function gaps(discs, source, destination) {
+export function gaps(discs, source, destination, visible) {
   const angles = discs.map(() => []);
   for (let edge = 0; edge < source.length; edge++) {
+    if (!visible[edge]) continue;
     const [from, to] = [discs[source[edge]], discs[destination[edge]]];
     if (from === to) continue;
     const angle = Math.atan2(to.y - from.y, to.x - from.x);

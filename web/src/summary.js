@@ -1,49 +1,96 @@
-// How good the explanations are: one row a statistic, one column a method.
+// How good the explanations are: the verdict in words, one row a method, and all statistics behind a button.
 
 import { h } from "./dom.js";
+import { term } from "./glossary.js";
 import { number } from "./format.js";
+import { standingOut } from "./palette.js";
 
 const TOTAL = "faithfulness";
+const TRUTH = "truth_auroc";
 
 /** The summary's element; null if there is nothing to sum up. */
-export function summaryTable(content) {
+export function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== undefined);
   const others = content.metrics.filter((metric) => metric.method === undefined);
   const facts = [...content.summary, ...others.map((metric) => [metric.name, number(metric.value)])];
-  if (own.length === 0 && facts.length === 0) return null;
+  const verdict = content.verdict ?? [];
+  if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (own.length > 0) parts.push(metricsTable(content, own));
+  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence) => h("p", {}, sentence))));
+  if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
 
-function metricsTable(content, metrics) {
-  const methods = [...new Set(metrics.map((metric) => metric.method))];
-  const protocols = [...new Set(metrics.map((metric) => metric.protocol))];
+/** One row a method: against ground truth, and faithfulness by each protocol. Fits any screen. */
+function headline(content, metrics, colors) {
+  const methods = unique(metrics.map((metric) => metric.method));
+  const protocols = unique(metrics.map((metric) => metric.protocol)).filter((protocol) => protocol !== null);
+  const columns = [
+    ...(metrics.some((metric) => metric.name === TRUTH) ? [{ title: "finds true edges", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : []),
+    ...protocols.map((protocol) => ({ title: "faithfulness", small: `by ${protocol}`, statistic: TOTAL, protocol, word: "faithfulness" })),
+  ].filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
+  if (columns.length === 0) return null;
+  const value = (method, column) => metrics.find((metric) => metric.method === method && metric.name === column.statistic && metric.protocol === column.protocol);
+  const best = columns.map((column) => highest(methods.map((method) => value(method, column)?.value)));
+  const rows = methods.map((method) => h("tr", { "data-method": method },
+    h("th", { scope: "row" }, swatch(content, method, colors), content.label[method] ?? method),
+    columns.map((column, place) => h("td", { class: "number" }, written(value(method, column), best[place])))));
+  const head = columns.map((column, place) => h("th", { scope: "col", class: "number" },
+    h("span", {}, column.title, columns.findIndex(({ word }) => word === column.word) === place ? term(column.word) : null),
+    h("small", {}, column.small)));
+  return h("div", {},
+    h("table", { class: "headline" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), head)), h("tbody", {}, rows)),
+    metrics.some((metric) => metric.interval) ? h("p", { class: "notes" }, "with 95 % intervals", term("interval")) : null);
+}
+
+/** Every statistic: a row each, a column each method, a group each protocol. */
+function everything(content, metrics) {
+  const methods = unique(metrics.map((metric) => metric.method));
+  const protocols = unique(metrics.map((metric) => metric.protocol));
   const head = h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "compared with"),
     methods.map((method) => h("th", { scope: "col", class: "number" }, content.label[method] ?? method))));
   const bodies = protocols.map((protocol) => {
     const within = metrics.filter((metric) => metric.protocol === protocol);
-    const statistics = [...new Set(within.map((metric) => metric.name))].sort((a, b) => (b === TOTAL) - (a === TOTAL));
-    const heading = protocol === null ? "ground truth" : `protocol ${protocol}`;
+    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === TOTAL) - (a === TOTAL));
+    const heading = protocol === null ? "ground truth" : `edges reduced by ${protocol}`;
     const meaning = content.protocols.find((one) => one.name === protocol)?.meaning;
     const rows = statistics.map((statistic) => {
-      const values = methods.map((method) =>
-        within.find((metric) => metric.method === method && metric.name === statistic)?.value);
-      const known = values.filter((value) => typeof value === "number");
-      const best = known.length > 1 ? Math.max(...known) : NaN;
+      const values = methods.map((method) => within.find((metric) => metric.method === method && metric.name === statistic));
+      const best = highest(values.map((one) => one?.value));
       return h("tr", { class: statistic === TOTAL ? "total" : "" },
         h("th", { scope: "row" }, content.statistics[statistic] ?? statistic),
-        values.map((value) => h("td", { class: "number" },
-          value === undefined ? "" : value === best ? h("strong", {}, fixed(value)) : fixed(value))));
+        values.map((one) => h("td", { class: "number" }, written(one, best))));
     });
     const label = h("th", { colspan: methods.length + 1, scope: "colgroup" }, heading, meaning ? h("small", {}, ` ${meaning}`) : "");
     return h("tbody", {}, h("tr", { class: "group" }, label), rows);
   });
-  return h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Summary table" },
-    h("table", { class: "metrics" }, head, bodies));
+  return h("details", {}, h("summary", {}, "All statistics"),
+    h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "All statistics" },
+      h("table", { class: "metrics" }, head, bodies)));
 }
 
-const fixed = (value) => (value === null ? "undefined" : value.toFixed(4).replace("-", "−"));
+/** A metric with its interval; the best is in bold. */
+function written(metric, best) {
+  if (!metric) return "";
+  const text = fixed(metric.value);
+  const own = metric.value === best ? h("strong", {}, text) : text;
+  return metric.interval ? [own, h("small", { class: "interval" }, ` ${fixed(metric.interval[0], 2)} to ${fixed(metric.interval[1], 2)}`)] : own;
+}
+
+function swatch(content, method, colors) {
+  const color = content.methods.find((one) => one.name === method)?.color;
+  const dot = h("span", { class: "swatch", "aria-hidden": "true" });
+  if (color) dot.style.background = standingOut(colors, color);
+  return dot;
+}
+
+function highest(values) {
+  const known = values.filter((value) => typeof value === "number");
+  return known.length > 1 ? Math.max(...known) : NaN;
+}
+
+const unique = (values) => [...new Set(values)];
+const fixed = (value, digits = 4) => (value === null ? "undefined" : value.toFixed(digits).replace("-", "−"));

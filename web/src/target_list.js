@@ -1,7 +1,7 @@
 // Pick a target: search, list, next and previous.
 
 import { h, select } from "./dom.js";
-import { number, whole } from "./format.js";
+import { percent, whole } from "./format.js";
 
 const MOST = 400;
 let lists = 0;
@@ -10,14 +10,17 @@ export class TargetList {
   #found = [];
   #current = 0;
 
-  constructor(content, choose) {
+  /** `choose(position)` picks a target; `changed({find, show, sort})` is told what the list is asked for. */
+  constructor(content, choose, asked, changed) {
     this.content = content;
     this.choose = choose;
+    this.asked = { find: "", show: "all", sort: "telling", ...asked };
+    this.changed = changed;
     this.id = `attree-targets-${lists++}`;
-    const noun = content.kind;
+    const noun = content.noun.toLowerCase();
     this.search = h("input", {
       type: "search", placeholder: `Find a ${noun}`, "aria-label": `Find a ${noun} by number, name or class`,
-      "aria-controls": this.id, input: () => this.#draw(), keydown: (event) => this.#keys(event),
+      "aria-controls": this.id, input: () => this.#ask({ find: this.search.value }), keydown: (event) => this.#keys(event),
     });
     this.list = h("div", {
       id: this.id, class: "targets", role: "listbox", tabindex: 0, "aria-label": `Explained ${noun}s`,
@@ -28,12 +31,27 @@ export class TargetList {
       },
     });
     this.note = h("p", { class: "notes", role: "status" });
-    this.kept = () => true;
-    this.element = h("div", { class: "target-list" }, this.search, this.#filter(), this.list, this.note);
+    this.search.value = this.asked.find;
+    this.filters = this.#filters();
+    this.sorts = this.#sorts();
+    const option = (entries) => Object.entries(entries).map(([key, [text]]) => [key, text]);
+    if (!(this.asked.show in this.filters)) this.asked.show = "all";
+    if (!(this.asked.sort in this.sorts)) this.asked.sort = "telling";
+    this.element = h("div", { class: "target-list" }, this.search,
+      h("div", { class: "fields" },
+        Object.keys(this.filters).length > 1 ? select("Show", option(this.filters), this.asked.show, (show) => this.#ask({ show })).element : null,
+        select("Sort", option(this.sorts), this.asked.sort, (sort) => this.#ask({ sort })).element),
+      this.list, this.note);
     this.#draw();
   }
 
-  #filter() {
+  #ask(change) {
+    Object.assign(this.asked, change);
+    this.#draw();
+    this.changed(this.asked);
+  }
+
+  #filters() {
     const { targets } = this.content;
     const filters = { all: ["all", () => true] };
     const wrong = (target) => target.true !== undefined && target.predicted !== target.true;
@@ -42,18 +60,24 @@ export class TargetList {
       filters.right = ["right predictions", (target) => !wrong(target)];
     }
     if (targets.some((target) => target.truth)) filters.truth = ["with true edges", (target) => Boolean(target.truth)];
-    if (Object.keys(filters).length === 1) return "";
-    const options = Object.entries(filters).map(([key, [text]]) => [key, text]);
-    return select("Show", options, "all", (key) => {
-      this.kept = filters[key][1];
-      this.#draw();
-    }).element;
+    return filters;
+  }
+
+  /** Orders of the list; the targets come with the most telling first. */
+  #sorts() {
+    const { content } = this;
+    const sorts = { telling: ["most telling first", () => 0], id: ["by name", (a, b) => compare(content.targetName(a), content.targetName(b))] };
+    if (content.targets.some((target) => target.confidence !== undefined)) {
+      sorts.unsure = ["least sure first", (a, b) => (a.confidence ?? 2) - (b.confidence ?? 2)];
+    }
+    sorts.large = ["largest first", (a, b) => b.wholeEdges - a.wholeEdges];
+    return sorts;
   }
 
   /** Every word that a target can be found by. */
   #words(target) {
     const { content } = this;
-    const words = [String(target.id), content.targetName(target)];
+    const words = [String(content.targetId(target)), content.targetName(target)];
     for (const own of [target.predicted, target.true]) if (own !== undefined) words.push(content.className(own));
     return words.join(" ").toLowerCase();
   }
@@ -64,7 +88,8 @@ export class TargetList {
     const exact = (position) => content.targetName(content.targets[position]).toLowerCase() === asked;
     this.#found = content.targets
       .map((target, position) => [target, position])
-      .filter(([target]) => this.kept(target) && this.#words(target).includes(asked))
+      .filter(([target]) => this.filters[this.asked.show][1](target) && this.#words(target).includes(asked))
+      .sort(([a], [b]) => this.sorts[this.asked.sort][1](a, b))
       .map(([, position]) => position);
     if (asked) this.#found.sort((a, b) => exact(b) - exact(a));
     this.list.replaceChildren(...this.#found.slice(0, MOST).map((position) => this.#option(position)));
@@ -84,7 +109,7 @@ export class TargetList {
     if (target.predicted !== undefined) {
       const isWrong = target.true !== undefined && target.true !== target.predicted;
       option.append(h("span", { class: "class" }, content.className(target.predicted)),
-        h("span", { class: isWrong ? "mark wrong" : "mark" }, isWrong ? "wrong" : number(Math.round(target.confidence * 100) / 100)));
+        h("span", { class: isWrong ? "mark wrong" : "mark" }, isWrong ? "wrong" : percent(target.confidence)));
     }
     return option;
   }
@@ -120,3 +145,6 @@ export class TargetList {
     event.preventDefault();
   }
 }
+
+/** Names by their numbers where they are numbers, else as words. */
+const compare = (a, b) => a.localeCompare(b, "en", { numeric: true });

@@ -1,11 +1,13 @@
 // The computation tree: everything a network computes for one target, with the attention on every step.
 
-import { colorOf } from "./palette.js";
-import { short } from "./format.js";
+import { colorOf, groupColor } from "./palette.js";
+import { number, short } from "./format.js";
 import { step } from "./shapes.js";
 
-/** Most nodes of a tree to draw; of a larger one the steps with the most attention along the way to the root. */
+/** Most nodes of a tree to draw, at first and at all; of a larger one the steps with the most attention to the root. */
+export const FIRST_NODES = 120;
 export const MOST_NODES = 400;
+const MARK_ROOM = 15;
 
 /**
  * Grow the tree from the attention on a target's edges: {node, depth, parent, edge, attention, flow} each, parents
@@ -42,7 +44,7 @@ export function occurrences(tree) {
 }
 
 /** The tree as a scene: the root on top, one level of steps a layer. */
-export function treeScene(target, tree, box, colors) {
+export function treeScene(content, target, tree, box, colors) {
   const height = target.layers.length;
   const across = spread(tree);
   const leaves = Math.max(...across) + 1;
@@ -51,10 +53,14 @@ export function treeScene(target, tree, box, colors) {
   const rise = (box.height - top - 100) / height;
   const gaps = levelGaps(tree, across, height).map((least) => least * gap);
   const discs = tree.map((own, place) => ({
+    node: own.node,
+    step: place,
+    fill: target.group ? groupColor(colors, content.groupRank(target.group[own.node])) : null,
+    shape: content.groups?.shapes ? target.group?.[own.node] ?? 0 : 0,
     x: left + (across[place] + 0.5) * gap,
     y: top + own.depth * rise,
     r: own.depth === 0 ? 13 : Math.max(1.6, Math.min(12, 0.42 * gaps[own.depth])),
-    isTarget: own.node === target.target,
+    isTarget: target.roots.includes(own.node),
     name: short(target.names[own.node], 10),
     // The lowest names run downwards where they would be too small on their nodes.
     upright: own.depth === height && gaps[height] < 22 ? gaps[height] : 0,
@@ -66,6 +72,10 @@ export function treeScene(target, tree, box, colors) {
     const thick = Math.min(1, discs[from].r / 6);
     return {
       edge: own.edge,
+      step: from,
+      factor: number(own.attention, 3),
+      product: number(own.flow, 3),
+      up: to - 1, // the step above, by its place among the steps; -1 at the root
       ...step(discs[from], discs[to]),
       ends: [from, to],
       width: Math.max(0.5, thick * (0.9 + 4 * own.attention)),
@@ -74,16 +84,20 @@ export function treeScene(target, tree, box, colors) {
       isLoop: target.source[own.edge] === target.destination[own.edge],
     };
   });
+  const steps = [...links];
   links.sort((a, b) => a.strength - b.strength);
-  const marks = links.filter((link) => times.get(link.edge) > 1).map((link) => {
+  // How often an edge occurs stands beside its step, where there is room for it.
+  const marks = links.filter((link) => times.get(link.edge) > 1 && gaps[tree[link.step].depth] >= MARK_ROOM).map((link) => {
     const [x1, y1, x2, y2] = link.points;
-    const r = Math.min(7.5, discs[link.ends[0]].r * 0.8);
-    return { x: x1 + (x2 - x1) * 0.3, y: y1 + (y2 - y1) * 0.3, r, text: `×${times.get(link.edge)}` };
+    const turn = discs[link.step].r + 9;
+    const part = turn / Math.max(Math.hypot(x2 - x1, y2 - y1), turn);
+    return { x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part + 3, text: `×${times.get(link.edge)}` };
   });
   const levels = target.layers.map((_, layer) => ({ x: 12, y: top + (height - layer - 0.5) * rise, text: `layer ${layer + 1}` }));
   return {
     discs,
     links,
+    steps,
     marks,
     levels,
     truth: (link) => Boolean(target.truth?.[link.edge]),

@@ -22,6 +22,8 @@ from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels, evaluate
 from attree.report.page import write_page
 from attree.report.page.content import page_content
+from attree.report.page.groups import _by_kind as node_groups_of
+from attree.report.telling import telling_order
 from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
 
@@ -50,8 +52,10 @@ def embedded(model: ExplainedModel, tmp_path_factory: pytest.TempPathFactory) ->
 def test_the_file_holds_every_score_and_effect(model: ExplainedModel, embedded: dict[str, Any]) -> None:
     evaluation = model.evaluation
     pairs = evaluation.pairs
-    assert [target["id"] for target in embedded["targets"]] == list(TARGETS)
-    for position, target in enumerate(embedded["targets"]):
+    # The most telling first: right with true edges, the one whose prediction hangs more on an edge; the wrong one last.
+    assert [target["id"] for target in embedded["targets"]] == [11, 7, 30, 3]
+    for target in embedded["targets"]:
+        position = TARGETS.index(target["id"])
         own = slice(int(pairs.ptr[position]), int(pairs.ptr[position + 1]))
         nodes = unpack(target["nodes"])
         ends = pairs.graph.edge_index[:, pairs.edges[own]].numpy()
@@ -84,7 +88,23 @@ def test_true_edges_are_those_of_the_own_target(model: ExplainedModel, embedded:
         flags = unpack(target["truth"]) if target["truth"] else np.zeros(len(unpack(target["source"])))
         found = {(int(i), int(j)) for (i, j), is_true in zip(ends, flags, strict=True) if is_true}
         assert found == expected
-    assert [target["truth"] is not None for target in embedded["targets"]] == [True, False, True, False]
+    assert [target["truth"] is not None for target in embedded["targets"]] == [True, True, False, False]
+
+
+def test_nodes_are_grouped_by_what_the_model_predicts_for_them(model: ExplainedModel, embedded: dict[str, Any]) -> None:
+    assert embedded["groups"] == {"meaning": "predicted class", "names": model.options["class_names"]}
+    predicted = model.attention.output.argmax(-1)
+    for target in embedded["targets"]:
+        np.testing.assert_array_equal(unpack(target["group"]), predicted[unpack(target["nodes"]).tolist()])
+
+
+def test_atoms_are_grouped_by_their_kind_and_mixed_names_are_not() -> None:
+    groups = node_groups_of(["C0", "C1", "O2", "Cl3"])
+    assert groups is not None
+    assert groups.names == ["C", "Cl", "O"]
+    assert groups.of_node.tolist() == [0, 0, 2, 1]
+    assert node_groups_of(["C0", "a paper", "O2"]) is None
+    assert node_groups_of(["C0", "C1"]) is None  # one kind tells nothing apart
 
 
 def test_trees_have_the_size_that_they_are_said_to_have(model: ExplainedModel, embedded: dict[str, Any]) -> None:
@@ -118,7 +138,7 @@ def test_an_evaluation_alone_tells_predictions_classes_names_and_trees(tmp_path:
     evaluation.save(tmp_path)
     for result, has_tree in ((evaluation, True), (Evaluation.load(tmp_path), False)):
         content = page_content(result)
-        first, second = content["targets"]
+        first, second = sorted(content["targets"], key=lambda target: target["id"])
         assert "true" not in first
         assert second["true"] == 1
         for target, node in ((first, 4), (second, 7)):
@@ -137,17 +157,40 @@ def test_an_evaluation_alone_tells_predictions_classes_names_and_trees(tmp_path:
 def test_large_neighbourhoods_keep_true_and_high_scores_and_say_so(model: ExplainedModel) -> None:
     content = page_content(model.evaluation, truth=model.truth, max_edges=6)
     pairs = model.evaluation.pairs
-    for position, target in enumerate(content["targets"]):
+    for target in content["targets"]:
+        position = TARGETS.index(target["id"])
         whole = int(pairs.ptr[position + 1] - pairs.ptr[position])
         kept = len(unpack(target["source"]))
         assert kept <= 6
         assert target["wholeEdges"] == whole
         assert target["leftOut"].startswith(f"{whole - kept} lower-scored edge")
-    first, nodes = content["targets"][0], unpack(content["targets"][0]["nodes"])
+    first = next(target for target in content["targets"] if target["id"] == 7)
+    nodes = unpack(first["nodes"])
     kept_pairs = set(zip(nodes[unpack(first["source"])], nodes[unpack(first["destination"])], strict=True))
     true_pairs = set(zip(*model.truth.edges_of(7).tolist(), strict=True))
     assert 0 < len(true_pairs) <= 6
     assert true_pairs <= kept_pairs
+
+
+def test_the_most_telling_targets_come_first(model: ExplainedModel) -> None:
+    evaluation, options = model.evaluation, model.options
+    pairs = evaluation.pairs
+    right = options["predictions"].argmax(1) == options["true_classes"]
+    has_truth = torch.tensor([target in model.truth.targets.tolist() for target in TARGETS])
+    order = telling_order(evaluation, options["predictions"], options["true_classes"], has_truth).tolist()
+
+    def key(position: int) -> tuple[bool, bool, int, bool, float]:
+        own = slice(int(pairs.ptr[position]), int(pairs.ptr[position + 1]))
+        size = own.stop - own.start
+        effect = max(float(one.delta_pc[own].abs().max()) for one in evaluation.reductions.values())
+        thicket = 2 if size > 200 else int(not 4 <= size <= 60)
+        unsure = float(options["predictions"][position].max()) < 0.8
+        return not right[position], not has_truth[position], thicket, unsure, -effect
+
+    assert order == sorted(range(len(TARGETS)), key=key)
+    # Without predictions or truth the order still is one of all targets.
+    unknown = replace(evaluation, predictions=None, about=TargetLabels(), reductions={})
+    assert sorted(telling_order(unknown).tolist()) == [0, 1, 2, 3]
 
 
 def test_more_targets_than_fit_are_counted(model: ExplainedModel) -> None:
@@ -163,7 +206,9 @@ def test_markup_in_names_never_stands_in_the_file_as_markup(model: ExplainedMode
     assert IMAGE not in text
     assert "<script>alert" not in text
     assert text.count("</script>") == 2
-    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    for namespace in ("http://www.w3.org/2000/svg", "http://graphml.graphdrawing.org/xmlns"):
+        text = text.replace(namespace, "")
+    assert "http://" not in text
     assert "https://" not in text
 
 
@@ -186,6 +231,7 @@ def test_graphs_are_drawn_whole_and_have_no_tree() -> None:
     evaluation = evaluate(Net(), Batch.from_data_list(graphs), "all", ["gatt"], ["removal"])
     content = page_content(evaluation)
     assert content["kind"] == "graph"
+    content["targets"].sort(key=lambda target: target["id"])
     assert [len(unpack(target["nodes"])) for target in content["targets"]] == [4, 6]
     assert [target["layers"] for target in content["targets"]] == [None, None]
     assert [target["target"] for target in content["targets"]] == [-1, -1]

@@ -17,10 +17,12 @@ from attree.evaluation import Evaluation
 from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.report.drawn_part import Bools
+from attree.report.page.groups import node_groups
 from attree.report.page.target import Explained
 from attree.report.style import method_looks
 from attree.report.table import METRIC_LABELS
-from attree.tensors.ragged import find
+from attree.report.telling import telling_order
+from attree.tensors.ragged import expand, find
 
 TITLE = "How attention explains the model"
 MAX_EDGES = 1000
@@ -43,8 +45,13 @@ def page_content(
     summary: Mapping[str, str] | None = None,
     max_targets: int = MAX_TARGETS,
     max_edges: int = MAX_EDGES,
+    with_edge_ids: bool = False,
 ) -> dict[str, Any]:
-    """Gather what a page shows; `attree.report.page.write_page` says what the arguments are."""
+    """Gather what a page shows; `attree.report.page.write_page` says what the arguments are.
+
+    The targets stand in the order of `telling_order`; of more than `max_targets` the most telling are kept. With
+    `with_edge_ids`, each edge has its id in the graph too: what a page needs that asks a live model.
+    """
     expect_instance(evaluation, "evaluation", Evaluation)
     expect_instance(title, "title", str, optional=True)
     expect_instance(attention, "attention", Attention, optional=True)
@@ -81,17 +88,23 @@ def page_content(
     if class_names is not None:
         expect(len(class_names) > highest, "class_names", f"at least {highest + 1} names", len(class_names))
     is_graph = pairs.num_layers is None
+    is_true = None if truth is None else _is_true(evaluation, truth)
+    groups = node_groups(evaluation, attention, predictions, class_names, node_names)
     explained = Explained(
         evaluation,
         attention,
-        None if truth is None else _is_true(evaluation, truth),
+        is_true,
         max_edges,
         node_names if is_graph else None,
+        None if groups is None else groups.of_node,
+        with_edge_ids,
     )
+    order = telling_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
+    order = order[:max_targets].cpu()
     # Layouts multiply many small matrices, which threads only slow down: four times the work on two cores.
     with threadpool_limits(limits=1, user_api="blas"):
-        targets = [explained.target(position) for position in range(min(count, max_targets))]
-    for position, target in enumerate(targets):
+        targets = [explained.target(position) for position in order.tolist()]
+    for position, target in zip(order.tolist(), targets, strict=True):
         if predictions is not None:
             row = predictions[position]
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
@@ -114,7 +127,8 @@ def page_content(
             for name, points in (curves or {}).items()
         ],
         "classNames": None if class_names is None else [str(name) for name in class_names],
-        "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, len(targets)),
+        "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, order),
+        "groups": None if groups is None else groups.content(),
         "numTargets": count,
         "numPairs": len(pairs),
         "targets": targets,
@@ -160,9 +174,17 @@ def _is_true(evaluation: Evaluation, truth: GroundTruth) -> Bools:
     return labels
 
 
-def _names_in_use(evaluation: Evaluation, names: Sequence[str], count: int) -> dict[str, str]:
-    """The names of the nodes that some target's pairs touch, by node id."""
+def _has_true_edge(evaluation: Evaluation, is_true: Bools | None) -> Tensor | None:
+    """Whether each target has a true edge, [T]; None if true edges are unknown."""
+    if is_true is None:
+        return None
+    owner = evaluation.pairs.owner.cpu()
+    return torch.zeros(evaluation.targets.numel()).index_add(0, owner, torch.as_tensor(is_true).float()) > 0
+
+
+def _names_in_use(evaluation: Evaluation, names: Sequence[str], positions: Tensor) -> dict[str, str]:
+    """The names of the nodes that the pairs of some targets touch, by node id."""
     pairs = evaluation.pairs
-    edges = pairs.edges[: int(pairs.ptr[count])]
-    nodes = [pairs.graph.edge_index[:, edges].flatten(), pairs.targets[:count]]
+    _, place = expand(pairs.ptr, positions.to(pairs.ptr.device))
+    nodes = [pairs.graph.edge_index[:, pairs.edges[place]].flatten(), pairs.targets[positions]]
     return {str(node): str(names[node]) for node in torch.cat(nodes).unique().tolist()}

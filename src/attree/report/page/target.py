@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from attree.attention import Attention
@@ -31,6 +32,8 @@ class Explained:
         is_true: Whether each pair's edge truly explains its target, [P]; None if unknown.
         max_edges: Most edges to draw.
         node_names: Names of the nodes, where each graph of a batch numbers its own from 0.
+        groups: The group of each node of the graph, which colours show, [N]; None if there are none.
+        with_edge_ids: Also give each edge's id in the graph.
     """
 
     evaluation: Evaluation
@@ -38,6 +41,8 @@ class Explained:
     is_true: Bools | None
     max_edges: int
     node_names: Sequence[str] | None = None
+    groups: Tensor | None = None
+    with_edge_ids: bool = False
 
     def target(self, position: int) -> dict[str, Any]:
         """The target at a position of `evaluation.targets`."""
@@ -55,6 +60,9 @@ class Explained:
         positions = place(part)
         about = self.evaluation.about
         first = 0 if is_node or about.first_nodes is None else int(about.first_nodes[position])
+        more: dict[str, Any] = {"edges": packed(part.edges, "i4")} if self.with_edge_ids else {}
+        if self.groups is not None:
+            more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
         return {
             "id": node if about.ids is None else int(about.ids[position]),
             "nodes": packed(part.nodes - first, "i4"),
@@ -74,6 +82,7 @@ class Explained:
             "wholeNodes": len(whole.nodes),
             "wholeEdges": len(whole.edges),
             "leftOut": left_out(whole, part),
+            **more,
         }
 
     @cached_property

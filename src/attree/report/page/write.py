@@ -75,7 +75,8 @@ def write_page(
         truth: True edges of the targets that have some.
         curves: Logged scalars by name, as (step, value); those that end in the same word share a panel.
         summary: Facts to print at the top, such as the dataset and the model.
-        max_targets: Most targets on the page; the first are taken, and the page says how many there were.
+        max_targets: Most targets on the page; the most telling are taken (right, with true edges, small, confident),
+            which the page also begins with, and it says how many there were.
         max_edges: Most edges of a target; of more, the true and the highest-scored ones are kept, and the page says
             how many are left out.
 

@@ -1,5 +1,61 @@
 // attree's explorer, MIT licence. Made from web/src by web/build.js; it holds no code of others.
 
+// src/address.js
+var PARTS = [
+  ["method", null, String],
+  ["beside", "nothing", String],
+  ["protocol", null, String],
+  ["view", "graph", String],
+  ["strongest", 0, Number],
+  ["edge", -1, Number],
+  ["step", -1, Number],
+  ["loops", true, flag],
+  ["apart", false, flag],
+  ["scale", "own", String],
+  ["sort", "telling", String],
+  ["show", "all", String],
+  ["find", "", String],
+  ["theme", "", String]
+];
+function flag(text) {
+  return text === "true";
+}
+function toText(content, state) {
+  const asked = new URLSearchParams({ target: content.targetId(content.targets[state.target]) });
+  for (const [key, first] of PARTS) {
+    if (first === null || state[key] !== void 0 && state[key] !== first) asked.set(key, state[key] === Infinity ? "all" : state[key]);
+  }
+  if (state.cut.length > 0) asked.set("cut", state.cut.join(","));
+  return String(asked);
+}
+function fromText(content, text) {
+  const asked = new URLSearchParams(text);
+  const state = {};
+  const place2 = content.targets.findIndex((target) => String(content.targetId(target)) === asked.get("target"));
+  if (place2 >= 0) state.target = place2;
+  for (const [key, , read] of PARTS) {
+    if (asked.has(key)) state[key] = asked.get(key) === "all" && read === Number ? Infinity : read(asked.get(key));
+  }
+  const methods = content.methods.map(({ name }) => name);
+  const protocols = content.protocols.map(({ name }) => name);
+  const known2 = {
+    method: methods,
+    protocol: protocols,
+    beside: ["nothing", ...methods, ...protocols.length > 0 ? [""] : []],
+    view: ["graph", "tree"],
+    scale: ["own", "shared"],
+    theme: ["light", "dark"]
+  };
+  for (const [key, values] of Object.entries(known2)) if (key in state && !values.includes(state[key])) delete state[key];
+  const size = place2 >= 0 ? content.target(place2).size : 0;
+  const whole2 = (value, least, most) => Number.isInteger(value) && value >= least && value < most;
+  for (const key of ["edge", "step"]) if (key in state && !whole2(state[key], -1, key === "edge" ? size : 1e6)) delete state[key];
+  if ("strongest" in state && !(state.strongest === Infinity || whole2(state.strongest, 1, 1e6))) delete state.strongest;
+  const cut = (asked.get("cut") ?? "").split(",").filter(Boolean).map(Number);
+  state.cut = cut.every((edge) => whole2(edge, 0, size)) ? [...new Set(cut)] : [];
+  return state;
+}
+
 // src/dom.js
 var SVG = "http://www.w3.org/2000/svg";
 function h(tag, attributes = {}, ...children) {
@@ -38,6 +94,15 @@ function number(value, digits = 4) {
 function signed(value) {
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);
 }
+function percent(share) {
+  if (share === null || share === void 0 || Number.isNaN(share)) return "undefined";
+  const value = share * 100;
+  const [low, high] = [Math.min(value, 100 - value), Math.abs(value)];
+  const digits = low >= 1 || value === 0 || value === 100 ? 0 : low >= 0.1 ? 1 : 2;
+  if (high < 5e-3) return share > 0 ? "<0.01 %" : "0 %";
+  if (value > 99.995 && value < 100) return ">99.99 %";
+  return `${value.toFixed(digits)} %`;
+}
 function whole(value) {
   return Math.round(value).toLocaleString("en");
 }
@@ -62,7 +127,9 @@ var LIGHT = {
   truth: "#0072b2",
   chosen: "#111111",
   rising: ["#cfcfcf", "#f0a070", "#d55e00", "#5c1a00"],
-  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"]
+  falling: ["#cfcfcf", "#7fc9b4", "#009e73", "#00402f"],
+  groups: ["#9ed1f0", "#f7dc8c", "#b5e0b8", "#e9b8d6", "#c9bdf2", "#d9d2bd", "#a9dedb", "#c3ccd6"],
+  other: "#eceef0"
 };
 var DARK = {
   name: "dark",
@@ -77,7 +144,9 @@ var DARK = {
   truth: "#56b4e9",
   chosen: "#ffffff",
   rising: ["#3a4048", "#8f4312", "#f0803c", "#ffe3c2"],
-  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"]
+  falling: ["#3a4048", "#0b6e54", "#2fc79b", "#d3fff0"],
+  groups: ["#1d5a80", "#6f5a12", "#2b5f38", "#7a3a63", "#52459b", "#5d5541", "#1b6460", "#4b5764"],
+  other: "#2a3037"
 };
 var palette = (theme) => theme === "dark" ? DARK : LIGHT;
 var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
@@ -88,6 +157,7 @@ function colorOf(colors, strength) {
   const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
   return `rgb(${from.map((value, channel) => Math.round(value + (place2 - low) * (to[channel] - value))).join(",")})`;
 }
+var groupColor = (colors, rank) => colors.groups[rank] ?? colors.other;
 function standingOut(colors, color) {
   const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
   let own = channels(color);
@@ -134,7 +204,12 @@ function curvePanels(content, colors) {
   const place2 = ([, [first]]) => kinds.includes(first.kind) ? kinds.indexOf(first.kind) : kinds.length;
   const sorted = [...panels].sort((a, b) => place2(a) - place2(b));
   const open = Math.max(2, sorted.filter((entry) => place2(entry) < kinds.length).length);
-  const drawn = sorted.map(([title, curves]) => new Panel(title, curves, range, colors).element);
+  const values = (curves) => curves.flatMap((curve) => curve.points.map(([, value]) => value));
+  const alike = (kind) => sorted.flatMap(([, curves]) => curves[0].kind === kind ? values(curves) : []);
+  const drawn = sorted.map(([title, curves]) => {
+    const all = alike(curves[0].kind);
+    return new Panel(title, curves, range, [Math.min(...all), Math.max(...all)], colors).element;
+  });
   const rest = drawn.slice(open);
   return h(
     "div",
@@ -163,14 +238,12 @@ function dashes(methods) {
   });
 }
 var Panel = class {
-  constructor(title, curves, range, colors) {
+  constructor(title, curves, range, [low, high], colors) {
     this.curves = curves.map((curve, place2) => ({
       ...curve,
       dash: curve.method < 0 ? DASHES[place2 % DASHES.length] : curve.dash,
       color: curve.hue ? standingOut(colors, curve.hue) : colors.ink
     }));
-    const values = curves.flatMap((curve) => curve.points.map(([, value]) => value));
-    const [low, high] = [Math.min(...values), Math.max(...values)];
     const room = (high - low || Math.abs(high) || 1) * 0.06;
     const across = SIZE.width - SIZE.left - SIZE.right;
     const up = SIZE.height - SIZE.top - SIZE.bottom;
@@ -222,8 +295,8 @@ var Panel = class {
     const nearest = (points) => step2 === null ? points.at(-1) : points.reduce((best, point) => Math.abs(point[0] - step2) < Math.abs(best[0] - step2) ? point : best);
     const found = this.curves.map((curve) => nearest(curve.points));
     this.legend.replaceChildren(...this.curves.map((curve, place2) => {
-      const swatch = s("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2.5, "stroke-dasharray": curve.dash });
-      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" }, swatch), curve.label, h("b", {}, number(found[place2][1])));
+      const swatch2 = s("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2.5, "stroke-dasharray": curve.dash });
+      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" }, swatch2), curve.label, h("b", {}, number(found[place2][1])));
     }));
     if (step2 === null) return this.cursor.setAttribute("visibility", "hidden");
     const at2 = this.x(found[0][0]);
@@ -255,6 +328,19 @@ var Content = class {
   constructor(content) {
     Object.assign(this, content);
     this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
+    this.isLive = typeof content.live === "function";
+  }
+  /** The place of a node's group in the order of colours: as it is listed, as far as there are colours. */
+  groupRank(group) {
+    return group < this.groups.names.length ? group : -1;
+  }
+  /** What a target is called in files and addresses. */
+  targetId(target) {
+    return Array.isArray(target.id) ? target.id.join("-") : target.id;
+  }
+  /** What a target is, in words. */
+  get noun() {
+    return NOUNS[this.kind] ?? "Graph";
   }
   /** What a node is called. */
   nodeName(id) {
@@ -266,6 +352,7 @@ var Content = class {
   }
   /** What a target is called. */
   targetName(target) {
+    if (target.name !== void 0 && target.name !== null) return target.name;
     return this.kind === "node" ? this.nodeName(target.id) : String(target.id);
   }
   /** A target with its arrays. */
@@ -292,8 +379,13 @@ var Content = class {
       scores: unpackAll(raw.scores),
       effects: Object.fromEntries(Object.entries(raw.effects).map(([name, effect]) => [name, unpackAll(effect)])),
       layers: layers ?? null,
-      names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id))
+      names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id)),
+      group: raw.group ? unpack(raw.group) : null,
+      edges: raw.edges ? unpack(raw.edges) : null,
+      roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : [])
     };
+    const relation = raw.relation ? unpack(raw.relation) : null;
+    target.relationName = (edge) => relation ? this.relations[relation[edge]] : "";
     target.size = target.source.length;
     return target;
   }
@@ -303,17 +395,20 @@ var Content = class {
   }
   /** What such values are called. */
   valuesLabel(shown, protocol) {
-    return shown === EFFECT ? `ΔPC (${protocol})` : this.label[shown];
+    return shown === EFFECT ? `drop of confidence (${protocol})` : this.label[shown];
   }
 };
+var NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
 var EFFECT = "";
 function ranking(values) {
-  const known = (value) => Number.isNaN(value) ? -Infinity : value;
-  return Array.from(values.keys()).sort((a, b) => known(values[b]) - known(values[a]) || a - b);
+  const known2 = (value) => Number.isNaN(value) ? -Infinity : value;
+  return Array.from(values.keys()).sort((a, b) => known2(values[b]) - known2(values[a]) || a - b);
 }
-function strengths(values) {
-  let largest = 0;
-  for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
+function strengths(values, given = null) {
+  let largest = given ?? 0;
+  if (given === null) {
+    for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
+  }
   return {
     largest,
     of: Float64Array.from(values, (value) => Number.isFinite(value) && largest > 0 ? value / largest : 0)
@@ -327,12 +422,195 @@ function rankOf(values, position) {
   return higher + 1;
 }
 
+// src/glossary.js
+var WORDS = {
+  method: ["Method", "A way to give every edge a score: how much it contributed to this prediction. GAtt multiplies attention along the paths that lead to the target and adds the paths up; AvgAtt averages attention over layers; Uniform is GAtt with all neighbours weighed alike; Random is chance. Exact effects (occlusion) are measured by taking edges out."],
+  compare: ["Compare with", "Draws a second picture of the same edges: by another method, or by what really happens when an edge is reduced. Where the two agree, the method tells the truth about this prediction."],
+  protocol: ["Reduce an edge by", "What “taking an edge away” means."],
+  strongest: ["Strongest edges", "Draws only the edges with the highest scores. The table lists what is drawn."],
+  pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative: the network becomes surer without the edge."],
+  ne: ["change of certainty (ΔNE)", "By how much the negative entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes more decided; negative: more undecided."],
+  then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
+  truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
+  faithfulness: ["faithfulness", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the change of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
+  auroc: ["AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
+  interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
+  undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
+  tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
+  whatif: ["What if?", "What the network says when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."]
+};
+function term(word, extra = []) {
+  const [name, meaning] = WORDS[word];
+  const note = h("div", { class: "note" }, h("p", {}, meaning), extra.map((text) => h("p", {}, text)));
+  const details = h("details", {
+    class: "term",
+    toggle: () => {
+      if (!details.open) return;
+      note.style.marginLeft = "0px";
+      const over = note.getBoundingClientRect().right - document.documentElement.clientWidth + 8;
+      if (over > 0) note.style.marginLeft = `${-over}px`;
+    },
+    keydown: (event) => {
+      if (event.key !== "Escape" || !details.open) return;
+      details.open = false;
+      details.firstChild.focus();
+    },
+    focusout: (event) => {
+      if (!details.contains(event.relatedTarget)) details.open = false;
+    }
+  }, h("summary", { "aria-label": `What is meant by ${name}?` }, "?"), note);
+  return details;
+}
+function guide(content) {
+  const { kind } = content;
+  const has = { tree: content.targets.some((target) => target.layers), truth: content.targets.some((target) => target.truth) };
+  const steps = [
+    `Pick a ${NAMES[kind] ?? "graph"} on the left. The list begins with those that are easiest to check: predicted right, small, and sure.`,
+    `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered.`,
+    content.protocols.length > 0 ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick." : null,
+    has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
+    "Click an edge, here or in the table, to see every number about it and what the network says without it.",
+    has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null
+  ];
+  const left = /* @__PURE__ */ new Set([...has.tree ? [] : ["tree"], ...has.truth ? [] : ["truth", "auroc"]]);
+  if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
+  if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
+  const words = Object.entries(WORDS).filter(([word]) => !left.has(word));
+  return h(
+    "details",
+    { class: "guide" },
+    h("summary", {}, "How to read this page"),
+    h("ol", {}, steps.filter(Boolean).map((step2) => h("li", {}, step2))),
+    h(
+      "dl",
+      {},
+      words.map(([, [name, meaning]]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))),
+      content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => h("div", {}, h("dt", {}, `reduced by ${name}`), h("dd", {}, meaning)))
+    ),
+    h("p", { class: "notes" }, "Keys on the picture: arrows go from edge to edge, Page Up and Down to other targets, + and − zoom, 0 fits, Escape lets go.")
+  );
+}
+var NAMES = { node: "node", edge: "pair" };
+var ROOTS = {
+  node: "The ringed node is the one whose prediction is explained.",
+  edge: "The two ringed nodes are the pair whose prediction is explained.",
+  graph: "The whole graph is what the prediction is about."
+};
+
+// src/what_if.js
+var MOST_CLASSES = 6;
+var WhatIf = class {
+  #asked = 0;
+  #answers = /* @__PURE__ */ new Map();
+  /** `toggle(edge)` takes an edge out or puts it back, `clear()` puts all back. */
+  constructor(content, { toggle, clear, show }) {
+    this.content = content;
+    this.toggle = toggle;
+    this.clear = clear;
+    this.show_ = show;
+    this.body = h("div", { class: "answer", role: "status" });
+    this.element = h("section", { class: "card what-if", "aria-label": "What if" });
+  }
+  /** Say what the prediction is without the edges of `cut`. */
+  async show(target, position, cut, protocol) {
+    const { content } = this;
+    this.element.hidden = content.protocols.length === 0 && !content.isLive;
+    if (this.element.hidden) return;
+    const clear = h("button", { type: "button", click: this.clear }, "Put all back");
+    const chips = cut.map((edge) => h(
+      "li",
+      {},
+      h(
+        "button",
+        { type: "button", class: "chip", "aria-label": `Put ${edgeName(target, edge)} back`, click: () => this.toggle(edge) },
+        edgeName(target, edge),
+        h("span", { "aria-hidden": "true" }, " ×")
+      )
+    ));
+    const hint = content.isLive ? "Choose edges and take them out, as many as you like: the network itself answers." : "Choose an edge and take it out. Several at once need the network: attree serve.";
+    this.element.replaceChildren(
+      h("h3", {}, "What if?", term("whatif")),
+      cut.length > 0 ? h("ul", { class: "chips" }, chips, cut.length > 1 ? h("li", {}, clear) : null) : h("p", { class: "notes" }, hint),
+      this.body
+    );
+    this.body.replaceChildren();
+    if (cut.length === 0) return;
+    const asked = ++this.#asked;
+    let answer = known(content, target, cut, protocol);
+    if (content.isLive) {
+      const key = `${position} ${protocol} ${cut.toSorted ? cut.toSorted((a, b) => a - b) : [...cut].sort((a, b) => a - b)}`;
+      if (!this.#answers.has(key)) {
+        this.body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
+        this.#answers.set(key, content.live(position, cut.map((edge) => target.edges[edge]), protocol));
+      }
+      try {
+        answer = await this.#answers.get(key);
+      } catch (error) {
+        this.#answers.delete(key);
+        answer = { error: String(error.message ?? error) };
+      }
+    }
+    if (asked !== this.#asked) return;
+    this.body.replaceChildren(...this.#told(target, cut, protocol, answer));
+  }
+  #told(target, cut, protocol, answer) {
+    const { content } = this;
+    if (!answer) return [h("p", { class: "notes" }, "This page does not know it.")];
+    if (answer.error) return [h("p", { class: "wrong" }, answer.error)];
+    const parts = [h("p", { class: "sentence" }, sentence(content, target, cut, protocol, answer))];
+    if (answer.now && answer.then) parts.push(this.#classes(answer));
+    return parts;
+  }
+  /** Now and then of the classes that matter, as bars. */
+  #classes({ now, then }) {
+    const order = [...now.keys()].sort((a, b) => Math.max(now[b], then[b]) - Math.max(now[a], then[a])).slice(0, MOST_CLASSES);
+    const bar = (share, kind) => {
+      const cell2 = h("td", { class: `share ${kind}` }, percent(share));
+      cell2.style.setProperty("--bar", `${Math.round(share * 100)}%`);
+      return cell2;
+    };
+    return h(
+      "table",
+      { class: "classes" },
+      h("thead", {}, h("tr", {}, ["class", "now", "then"].map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, order.map((own) => h("tr", { "data-class": own }, h("th", { scope: "row" }, this.content.className(own)), bar(now[own], "now"), bar(then[own], "then"))))
+    );
+  }
+};
+var edgeName = (target, edge) => `${target.names[target.source[edge]]} → ${target.names[target.destination[edge]]}`;
+function known(content, target, cut, protocol) {
+  const effect = cut.length === 1 ? target.effects[protocol] : null;
+  if (!effect) return null;
+  const [edge] = cut;
+  const changed = Boolean(effect.changed[edge]);
+  const answer = { changed, drop: effect.pc[edge] };
+  if (effect.after) Object.assign(answer, { class: effect.after[edge], share: effect.confidence[edge] });
+  else if (!changed && target.predicted !== void 0) {
+    Object.assign(answer, { class: target.predicted, share: Math.max(0, target.confidence - effect.pc[edge]) });
+  }
+  return answer;
+}
+function sentence(content, target, cut, protocol, answer) {
+  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
+  const now = target.predicted === void 0 ? "" : `The network says ${content.className(target.predicted)} (${percent(target.confidence)}). `;
+  if (answer.value !== void 0) return `The network says ${number(answer.value[0])}. ${without} it would say ${number(answer.value[1])}.`;
+  const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
+  const share = answer.then ? answer.then[own] : answer.share;
+  const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
+  if (own === void 0) {
+    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${percent(Math.abs(answer.drop))}.`;
+  }
+  return `${now}${without} it would ${changed ? `say ${content.className(own)}` : "still say so"} (${percent(share)}).`;
+}
+
 // src/edge_card.js
-function edgeCard(content, target, edge, tree) {
+function edgeCard(content, target, edge, tree, protocol) {
   const [from, to] = [target.source[edge], target.destination[edge]];
+  const answer = protocol ? known(content, target, [edge], protocol) : null;
   return [
-    h("h3", {}, `${target.names[from]} → ${target.names[to]}`),
+    h("h3", {}, edgeName(target, edge)),
     h("p", { class: "notes" }, notes(content, target, edge, from, to).join(" · ")),
+    answer ? h("p", { class: "sentence" }, sentence(content, target, [edge], protocol, answer)) : null,
     scoresTable(content, target, edge),
     content.protocols.length > 0 ? effectsTable(content, target, edge) : null,
     tree ? flows(target, edge, tree) : null
@@ -340,6 +618,7 @@ function edgeCard(content, target, edge, tree) {
 }
 function notes(content, target, edge, from, to) {
   const found = [];
+  if (target.relationName(edge)) found.push(target.relationName(edge));
   if (from === to) found.push("self-loop");
   if (target.truth?.[edge]) found.push("true explanation");
   if (target.hops[to] !== 255) found.push(target.hops[to] === 0 ? "enters the target" : `${count(target.hops[to], "hop")} from the target`);
@@ -371,15 +650,38 @@ function effectsTable(content, target, edge) {
       h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))
     );
   });
-  const known = target.predicted !== void 0;
-  const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
+  const known2 = target.predicted !== void 0;
+  const before = known2 ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
   return h(
     "table",
     {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "protocol", "ΔPC", "ΔNE", "then")),
+    h("thead", {}, row("th", "reduced by", "drop of confidence", "change of certainty", "prediction then")),
     h("tbody", {}, rows)
   );
+}
+function nodeCard(content, target, node, values, visible, label) {
+  const found = [];
+  if (target.names[node] !== String(target.nodes[node])) found.push(`number ${target.nodes[node]}`);
+  const group = target.group?.[node];
+  if (group !== void 0 && content.groups.names[group] !== void 0) found.push(`${content.groups.meaning}: ${content.groups.names[group]}`);
+  if (target.roots.includes(node)) found.push("what is explained");
+  else if (target.hops[node] !== 255) found.push(`${count(target.hops[node], "step")} to the target`);
+  const own = (ends) => Array.from(ends.keys()).filter((edge) => visible[edge] && ends[edge] === node).sort((a, b) => values[b] - values[a]);
+  const [into, out] = [own(target.destination), own(target.source)];
+  const rows = (title, edges) => edges.length === 0 ? [] : [
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, `${title} (${whole(edges.length)}), strongest`),
+      h("td", {}, `${edgeName(target, edges[0])} ${number(values[edges[0]], 3)}`)
+    )
+  ];
+  return [
+    h("h3", {}, target.names[node]),
+    h("p", { class: "notes" }, found.join(" · ")),
+    h("table", {}, h("caption", {}, `by ${label}`), h("tbody", {}, rows("edges in", into), rows("edges out", out)))
+  ];
 }
 function afterwards(content, target, effect, edge) {
   const changed = Boolean(effect.changed[edge]);
@@ -422,7 +724,7 @@ function edgeSentence(content, target, edge, method, protocol) {
   return parts.join(" ");
 }
 function row(tag, ...cells) {
-  return h("tr", {}, cells.map((cell) => h(tag, { scope: "col" }, cell)));
+  return h("tr", {}, cells.map((cell2) => h(tag, { scope: "col" }, cell2)));
 }
 
 // src/edge_table.js
@@ -451,7 +753,13 @@ var EdgeTable = class {
       h("table", { class: "edges" }, this.caption, this.head, this.body),
       this.more
     );
-    this.element = h("div", { class: "edge-table" }, this.scroller);
+    this.words = h("dl", {});
+    this.element = h(
+      "div",
+      { class: "edge-table" },
+      this.scroller,
+      h("details", { class: "columns" }, h("summary", {}, "What the columns mean"), this.words)
+    );
   }
   /** Show the visible edges of a target; without another wish they are sorted by what the picture shows. */
   show(content, target, visible, method, protocol) {
@@ -460,6 +768,8 @@ var EdgeTable = class {
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
+    const words = [...target.truth ? ["truth"] : [], ...protocol ? ["pc", "ne", "then"] : [], "method"].map((word) => WORDS[word]);
+    this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
   #draw() {
@@ -496,13 +806,13 @@ var EdgeTable = class {
     const { target } = this.#current;
     for (const edge of this.order.slice(this.#rows.length, until)) {
       const cells = this.columns.map((column, place2) => {
-        const cell = h(
+        const cell2 = h(
           place2 === 0 ? "th" : "td",
           { class: column.class, scope: place2 === 0 ? "row" : null },
           column.text(edge)
         );
-        if (column.bar) cell.style.setProperty("--bar", `${Math.round(column.bar(edge) * 100)}%`);
-        return cell;
+        if (column.bar) cell2.style.setProperty("--bar", `${Math.round(column.bar(edge) * 100)}%`);
+        return cell2;
       });
       const row2 = h("tr", { "data-edge": edge, tabindex: this.#rows.length === 0 ? 0 : -1 }, cells);
       if (target.truth?.[edge]) row2.classList.add("true");
@@ -567,6 +877,17 @@ function columns(content, target, method, protocol) {
     text: (edge) => `${names[source[edge]]} → ${names[destination[edge]]}`,
     order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]]
   }];
+  if (content.relations) {
+    list.push({
+      key: "relation",
+      title: "relation",
+      class: "relation",
+      down: false,
+      hint: "the relation that the edge belongs to",
+      text: (edge) => target.relationName(edge),
+      order: (edge) => content.relations.indexOf(target.relationName(edge))
+    });
+  }
   if (target.truth) {
     list.push({
       key: "truth",
@@ -598,25 +919,25 @@ function columns(content, target, method, protocol) {
     list.push(
       {
         key: "pc",
-        title: "ΔPC",
-        class: "number",
+        title: "drop of confidence",
+        class: "number wrap",
         down: true,
-        hint: "decline of the predicted class's probability",
+        hint: "ΔPC: decline of the predicted class's probability",
         text: (edge) => signed(effect.pc[edge]),
         order: (edge) => effect.pc[edge]
       },
       {
         key: "ne",
-        title: "ΔNE",
-        class: "number",
+        title: "change of certainty",
+        class: "number wrap",
         down: true,
-        hint: "change of negative entropy",
+        hint: "ΔNE: change of negative entropy",
         text: (edge) => signed(effect.ne[edge]),
         order: (edge) => effect.ne[edge]
       },
       {
         key: "after",
-        title: "then",
+        title: "prediction then",
         class: "after",
         down: true,
         hint: "prediction after the reduction; changed classes first",
@@ -637,24 +958,235 @@ function edgeOf(element) {
 }
 
 // src/export.js
-function downloadSvg(pictures2, name) {
+var SVG2 = "http://www.w3.org/2000/svg";
+var SHARPNESS = 2;
+function download(blob, name) {
+  const address = URL.createObjectURL(blob);
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1e3);
+}
+function composed(pictures2, content, colors) {
   const boxes = pictures2.map((picture) => picture.box);
   const width = boxes.reduce((sum, box) => sum + box.width, 0);
-  const height = Math.max(...boxes.map((box) => box.height));
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const names = content.groups && pictures2.some((picture) => picture.groups.size > 0) ? content.groups.names.map((name, group) => [name, group]).filter(([, group]) => pictures2.some((picture) => picture.groups.has(group))) : [];
+  const top = Math.max(...boxes.map((box) => box.height));
+  const height = top + (names.length > 0 ? 26 : 0);
+  const svg = document.createElementNS(SVG2, "svg");
   for (const [key, value] of [["viewBox", `0 0 ${width} ${height}`], ["width", width], ["height", height]]) svg.setAttribute(key, value);
+  svg.append(s("rect", { width, height, fill: colors.paper }));
   let left = 0;
   pictures2.forEach((picture, place2) => {
-    const copy = picture.svg.cloneNode(true);
-    for (const [key, value] of [["x", left], ["width", boxes[place2].width], ["height", boxes[place2].height]]) copy.setAttribute(key, value);
+    const copy2 = picture.svg.cloneNode(true);
+    for (const [key, value] of [["x", left], ["width", boxes[place2].width], ["height", boxes[place2].height]]) copy2.setAttribute(key, value);
     left += boxes[place2].width;
-    svg.append(copy);
+    svg.append(copy2);
   });
-  const text = new XMLSerializer().serializeToString(svg);
-  const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-  const link = h("a", { href: address, download: `${name}.svg` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 1e3);
+  let x = 14;
+  for (const [name, group] of names) {
+    svg.append(
+      s("circle", { cx: x + 5, cy: top + 12, r: 5, fill: groupColor(colors, content.groupRank(group)), stroke: colors.rim }),
+      s("text", { x: x + 14, y: top + 16, "font-size": 11, "font-family": "system-ui, sans-serif", fill: colors.ink }, name)
+    );
+    x += 26 + 6.4 * name.length;
+  }
+  return { text: new XMLSerializer().serializeToString(svg), width, height };
+}
+function saveSvg(pictures2, content, colors, name) {
+  download(new Blob([composed(pictures2, content, colors).text], { type: "image/svg+xml" }), `${name}.svg`);
+}
+async function savePng(pictures2, content, colors, name) {
+  const { text, width, height } = composed(pictures2, content, colors);
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  await image.decode();
+  const canvas = h("canvas", { width: width * SHARPNESS, height: height * SHARPNESS });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((blob) => download(blob, `${name}.png`), "image/png");
+}
+function columns2(content, target) {
+  const list = [];
+  if (target.truth) list.push(["true", (edge) => target.truth[edge]]);
+  for (const { name } of content.methods) list.push([name, (edge) => target.scores[name][edge]]);
+  for (const { name } of content.protocols) {
+    const effect = target.effects[name];
+    list.push(
+      [`dpc_${name}`, (edge) => effect.pc[edge]],
+      [`dne_${name}`, (edge) => effect.ne[edge]],
+      [`changed_${name}`, (edge) => effect.changed[edge]]
+    );
+  }
+  return list;
+}
+function saveCsv(content, target, name) {
+  const list = columns2(content, target);
+  const relations = content.relations ? ["relation"] : [];
+  const rows = [["target", "source", "destination", "source_name", "destination_name", ...relations, ...list.map(([title]) => title)]];
+  for (let edge = 0; edge < target.size; edge++) {
+    const [from, to] = [target.source[edge], target.destination[edge]];
+    rows.push([
+      content.targetId(target),
+      target.nodes[from],
+      target.nodes[to],
+      target.names[from],
+      target.names[to],
+      ...relations.map(() => target.relationName(edge)),
+      ...list.map(([, value]) => value(edge))
+    ]);
+  }
+  download(new Blob([rows.map((row2) => row2.map(cell).join(",")).join("\r\n"), "\r\n"], { type: "text/csv" }), `${name}.csv`);
+}
+function cell(value) {
+  if (typeof value === "number") return Number.isNaN(value) ? "" : String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+function saveGraphml(content, target, name) {
+  const space = "http://graphml.graphdrawing.org/xmlns";
+  const file = document.implementation.createDocument(space, "graphml");
+  const make = (tag, attributes, ...children) => {
+    const element = file.createElementNS(space, tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, clean(value));
+    element.append(...children);
+    return element;
+  };
+  const data = (key, value) => {
+    const element = make("data", { key });
+    element.textContent = clean(value);
+    return element;
+  };
+  const list = columns2(content, target);
+  const graph = make("graph", { id: `${content.kind}_${content.targetId(target)}`, edgedefault: "directed" });
+  const keys = [
+    ["name", "node", "string"],
+    ["target", "node", "boolean"],
+    ...target.group ? [["group", "node", "string"]] : [],
+    ...content.relations ? [["relation", "edge", "string"]] : [],
+    ...list.map(([title]) => [title, "edge", "double"])
+  ];
+  const id = (title, where) => `${where}_${title}`;
+  for (const [title, where, type] of keys) {
+    file.documentElement.append(make("key", { id: id(title, where), for: where, "attr.name": title, "attr.type": type }));
+  }
+  target.names.forEach((title, node) => {
+    const element = make("node", { id: `n${node}` }, data(id("name", "node"), title), data(id("target", "node"), target.roots.includes(node)));
+    if (target.group) element.append(data(id("group", "node"), content.groups.names[target.group[node]] ?? ""));
+    graph.append(element);
+  });
+  for (let edge = 0; edge < target.size; edge++) {
+    const element = make("edge", { id: `e${edge}`, source: `n${target.source[edge]}`, target: `n${target.destination[edge]}` });
+    if (content.relations) element.append(data(id("relation", "edge"), target.relationName(edge)));
+    for (const [title, value] of list) element.append(data(id(title, "edge"), value(edge)));
+    graph.append(element);
+  }
+  file.documentElement.append(graph);
+  const text = `<?xml version="1.0" encoding="UTF-8"?>
+${new XMLSerializer().serializeToString(file)}`;
+  download(new Blob([text], { type: "application/xml" }), `${name}.graphml`);
+}
+var clean = (value) => String(value).replaceAll(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "");
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = h("textarea", { readonly: true, "aria-hidden": "true" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+// src/layout.js
+var SWEEPS = 80;
+var PULL = 6;
+function wholeLayout(target) {
+  return { x: target.x, y: target.y, spacing: target.spacing, shown: new Uint8Array(target.nodes.length).fill(1) };
+}
+function partLayout(target, visible) {
+  const shown = new Uint8Array(target.nodes.length);
+  for (const root of target.roots) shown[root] = 1;
+  for (let edge = 0; edge < target.size; edge++) {
+    if (visible[edge]) shown[target.source[edge]] = shown[target.destination[edge]] = 1;
+  }
+  const nodes = Array.from(shown.keys()).filter((node) => shown[node]);
+  if (nodes.length === target.nodes.length || nodes.length > 700) return { ...wholeLayout(target), shown };
+  const place2 = new Map(nodes.map((node, position) => [node, position]));
+  const steps = distances(target, visible, nodes, place2);
+  const x = Float64Array.from(nodes, (node) => target.x[node]);
+  const y = Float64Array.from(nodes, (node) => target.y[node]);
+  relax(x, y, steps, new Set(target.roots.map((root) => place2.get(root))));
+  return { ...spreadOut(target, nodes, x, y), shown };
+}
+function distances(target, visible, nodes, place2) {
+  const beside = nodes.map(() => []);
+  for (let edge = 0; edge < target.size; edge++) {
+    if (!visible[edge]) continue;
+    const [from, to] = [place2.get(target.source[edge]), place2.get(target.destination[edge])];
+    if (from !== to) beside[from].push(to), beside[to].push(from);
+  }
+  let longest = 1;
+  const rows = nodes.map((_, start) => {
+    const row2 = new Float64Array(nodes.length).fill(Infinity);
+    row2[start] = 0;
+    const queue = [start];
+    for (const node of queue) {
+      for (const next of beside[node]) {
+        if (row2[next] !== Infinity) continue;
+        row2[next] = row2[node] + 1;
+        longest = Math.max(longest, row2[next]);
+        queue.push(next);
+      }
+    }
+    return row2;
+  });
+  for (const row2 of rows) row2.forEach((steps, node) => {
+    if (steps === Infinity) row2[node] = longest + 2;
+  });
+  return rows;
+}
+function relax(x, y, steps, roots) {
+  const size = x.length;
+  const unit = Math.max(...steps.map((row2) => Math.max(...row2))) || 1;
+  for (let node = 0; node < size; node++) {
+    x[node] = x[node] * unit + 1e-3 * Math.cos(node);
+    y[node] = y[node] * unit + 1e-3 * Math.sin(node);
+  }
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+    for (let node = 0; node < size; node++) {
+      let [sum, toX, toY] = [0, 0, 0];
+      for (let other = 0; other < size; other++) {
+        if (other === node) continue;
+        const wanted = steps[node][other];
+        const weight = (roots.has(node) || roots.has(other) ? PULL : 1) / (wanted * wanted);
+        const [dx, dy] = [x[node] - x[other], y[node] - y[other]];
+        const length2 = Math.hypot(dx, dy) || 1e-9;
+        sum += weight;
+        toX += weight * (x[other] + wanted * dx / length2);
+        toY += weight * (y[other] + wanted * dy / length2);
+      }
+      if (sum > 0) [x[node], y[node]] = [toX / sum, toY / sum];
+    }
+  }
+}
+function spreadOut(target, nodes, x, y) {
+  const middle = (values) => (Math.min(...values) + Math.max(...values)) / 2;
+  const [cx, cy] = [middle(x), middle(y)];
+  const reach = Math.max(1e-9, ...x.map((value) => Math.abs(value - cx)), ...y.map((value) => Math.abs(value - cy)));
+  const [all, down] = [new Float64Array(target.nodes.length), new Float64Array(target.nodes.length)];
+  nodes.forEach((node, position) => {
+    all[node] = (x[position] - cx) / reach;
+    down[node] = (y[position] - cy) / reach;
+  });
+  const nearest = nodes.map((node) => {
+    let least = Infinity;
+    for (const other of nodes) if (other !== node) least = Math.min(least, Math.hypot(all[node] - all[other], down[node] - down[other]));
+    return least;
+  }).sort((a, b) => a - b);
+  const spacing = nodes.length > 1 ? nearest[Math.floor(nearest.length * 0.2)] : 1;
+  return { x: all, y: down, spacing: Math.max(spacing, 0.02) };
 }
 
 // src/shapes.js
@@ -712,6 +1244,20 @@ function step(from, to) {
   const line = `M${round(from.x)} ${round(from.y)}L${round(to.x)} ${round(to.y)}`;
   return { path: line, line, points: [from.x, from.y, to.x, to.y] };
 }
+var CORNERS = [0, 4, 3, 4, 6, 5];
+var TURNS = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
+function outline(disc, grow = 0) {
+  const kind = disc.shape % CORNERS.length;
+  const r = disc.r + grow;
+  if (!kind) return ["circle", { cx: disc.x, cy: disc.y, r }];
+  const corners = CORNERS[kind];
+  const reach = r * (corners === 3 ? 1.35 : corners === 4 ? 1.2 : 1.08);
+  const points = Array.from({ length: corners }, (_, corner) => {
+    const angle = TURNS[kind] + 2 * Math.PI * corner / corners;
+    return `${round(disc.x + reach * Math.cos(angle))},${round(disc.y + reach * Math.sin(angle))}`;
+  });
+  return ["polygon", { points: points.join(" ") }];
+}
 function distance(points, x, y) {
   let nearest = Infinity;
   for (let place2 = 0; place2 + 3 < points.length; place2 += 2) {
@@ -722,9 +1268,10 @@ function distance(points, x, y) {
   }
   return nearest;
 }
-function gaps(discs, source, destination) {
+function gaps(discs, source, destination, visible) {
   const angles = discs.map(() => []);
   for (let edge = 0; edge < source.length; edge++) {
+    if (!visible[edge]) continue;
     const [from, to] = [discs[source[edge]], discs[destination[edge]]];
     if (from === to) continue;
     const angle = Math.atan2(to.y - from.y, to.x - from.x);
@@ -756,18 +1303,19 @@ function normal(from, to) {
 
 // src/neighbourhood.js
 var NAMED = 80;
-function neighbourhoodScene(target, values, visible, box, colors) {
-  const discs = place(target, box);
-  const { of: strength, largest } = strengths(values);
-  const turns = gaps(discs, target.source, target.destination);
+function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null) {
+  const discs = place(content, target, layout, box, colors);
+  const { of: strength, largest: scale } = strengths(values, largest);
+  const turns = gaps(discs, target.source, target.destination, visible);
   const key = (from, to) => from * 65536 + to;
-  const seen = new Set(Array.from(target.source, (from, edge) => key(from, target.destination[edge])));
+  const seen = /* @__PURE__ */ new Set();
+  for (let edge = 0; edge < target.size; edge++) if (visible[edge]) seen.add(key(target.source[edge], target.destination[edge]));
   const times = /* @__PURE__ */ new Map();
   const links = [];
   for (const edge of ranking(strength.map(Math.abs)).reverse()) {
     if (!visible[edge]) continue;
     const [from, to] = [target.source[edge], target.destination[edge]];
-    const force = Math.abs(strength[edge]);
+    const force = Math.min(1, Math.abs(strength[edge]));
     const r = discs[to].small;
     const width = Math.max(0.5, r * 0.06) + Math.max(2.6, r * 0.42) * force;
     const head = Math.max(3, r * 0.5) + Math.max(4, r * 0.45) * force;
@@ -775,34 +1323,40 @@ function neighbourhoodScene(target, values, visible, box, colors) {
     times.set(key(from, to), before + 1);
     const bend = (seen.has(key(to, from)) ? 0.09 : 0) + 0.09 * before;
     const shape = from === to ? loop(discs[from], turns[from], width, head) : arrow(discs[from], discs[to], bend, width, head);
-    links.push({ edge, ...shape, width, ends: [from, to], fill: colorOf(colors, strength[edge]) });
+    links.push({ edge, ...shape, width, ends: [from, to], fill: colorOf(colors, strength[edge]), relation: target.relationName(edge) });
   }
   const touched = new Set(links.flatMap((link) => link.ends));
   const isTrue = new Set(links.filter((link) => target.truth?.[link.edge]).flatMap((link) => link.ends));
   discs.forEach((disc, node) => {
     disc.isTrue = isTrue.has(node);
     disc.faded = !touched.has(node) && !disc.isTarget;
+    disc.hidden = !layout.shown[node];
   });
   const negative = values.some((value) => value < 0);
-  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest, negative } };
+  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
 }
-function place(target, box) {
-  const range = (values) => [Math.min(...values), Math.max(...values)];
-  const [[left, right], [top, bottom]] = [range(target.x), range(target.y)];
+function place(content, target, layout, box, colors) {
+  const drawn = Array.from(target.nodes.keys()).filter((node) => layout.shown[node]);
+  const range = (values) => drawn.reduce(([low, high], node) => [Math.min(low, values[node]), Math.max(high, values[node])], [Infinity, -Infinity]);
+  const [[left, right], [top, bottom]] = [range(layout.x), range(layout.y)];
   const margin = 46;
   const fit = Math.min((box.width - 2 * margin) / (right - left || 1e-9), (box.height - 2 * margin - 30) / (bottom - top || 1e-9));
-  const scale = Math.min(fit, 150 / target.spacing);
-  const small = Math.max(2.5, Math.min(17, 0.34 * target.spacing * scale));
+  const scale = Math.min(fit, 150 / layout.spacing);
+  const small = Math.max(2.5, Math.min(17, 0.34 * layout.spacing * scale));
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
-  const fewNodes = target.names.length <= NAMED;
+  const fewNodes = drawn.length <= NAMED;
   return Array.from(target.nodes, (id, node) => {
-    const isTarget = node === target.target;
+    const isTarget = target.roots.includes(node);
+    const group = target.group?.[node];
     return {
-      x: box.width / 2 + (target.x[node] - cx) * scale,
-      y: box.height / 2 - 8 + (target.y[node] - cy) * scale,
+      node,
+      x: box.width / 2 + (layout.x[node] - cx) * scale,
+      y: box.height / 2 - 8 + (layout.y[node] - cy) * scale,
       small,
       r: isTarget ? Math.max(small * 1.3, 7) : small,
       isTarget,
+      fill: group === void 0 ? null : groupColor(colors, content.groupRank(group)),
+      shape: content.groups?.shapes ? group : 0,
       name: fewNodes || isTarget ? short(target.names[node], 14) : ""
     };
   });
@@ -816,7 +1370,10 @@ var Picture = class {
   #colors;
   #release = () => {
   };
-  /** `hover(edge, event)` and `choose(edge, event)` are told the edge near the pointer, -1 for none. */
+  /**
+   * `hover(hit, event)` and `choose(hit, event)` are told what is near the pointer: {edge, step}, where a step is one
+   * occurrence in a tree; {node}; or null.
+   */
   constructor(viewport, { hover, choose }) {
     this.viewport = viewport;
     this.id = `attree-picture-${pictures++}`;
@@ -824,9 +1381,9 @@ var Picture = class {
     this.element = h("div", { class: "picture" }, this.svg);
     let pressed = null;
     this.svg.addEventListener("pointermove", (event) => {
-      if (event.buttons === 0) hover(this.#nearest(event), event);
+      if (event.buttons === 0 && event.pointerType !== "touch") hover(this.#nearest(event), event);
     });
-    this.svg.addEventListener("pointerleave", (event) => hover(-1, event));
+    this.svg.addEventListener("pointerleave", (event) => hover(null, event));
     this.svg.addEventListener("pointerdown", (event) => pressed = [event.clientX, event.clientY]);
     this.svg.addEventListener("click", (event) => {
       const moved = pressed && Math.hypot(event.clientX - pressed[0], event.clientY - pressed[1]) > 5;
@@ -837,8 +1394,10 @@ var Picture = class {
   get box() {
     return { width: Math.max(this.element.clientWidth, 220), height: Math.max(this.element.clientHeight, 240) };
   }
+  /** Groups of nodes that are on screen. */
+  groups = /* @__PURE__ */ new Set();
   /** Draw a scene under a title; `label` is what a screen reader says. */
-  draw(scene, colors, title, label) {
+  draw(scene, colors, title, label, groupOf = () => -1) {
     this.#release();
     this.#scene = scene;
     this.#colors = colors;
@@ -846,7 +1405,9 @@ var Picture = class {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("aria-label", label);
     this.overlay = s("g", { "pointer-events": "none" });
-    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels());
+    this.above = s("g", { "pointer-events": "none" });
+    this.groups = new Set(scene.discs.filter((disc) => !disc.hidden && disc.fill).map((disc) => groupOf(disc.node)));
+    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.above);
     this.svg.replaceChildren(
       s("rect", { width: "100%", height: "100%", fill: colors.paper }),
       group,
@@ -880,14 +1441,13 @@ var Picture = class {
     const colors = this.#colors;
     const group = s("g", { "pointer-events": "none" });
     for (const disc of this.#scene.discs) {
-      group.append(s("circle", {
-        cx: disc.x,
-        cy: disc.y,
-        r: disc.r,
-        fill: disc.isTarget ? colors.target : colors.node,
-        stroke: disc.isTrue ? colors.truth : disc.faded ? colors.faint : colors.rim,
+      if (disc.hidden) continue;
+      if (disc.isTarget) group.append(s(...outlined(disc, Math.min(3.5, disc.r / 2.5), { fill: "none", stroke: colors.target, "stroke-width": Math.min(3, disc.r / 3) })));
+      group.append(s(...outlined(disc, 0, {
+        fill: disc.fill ?? (disc.isTarget ? colors.target : colors.node),
+        stroke: disc.isTrue ? colors.truth : disc.faded ? colors.faint : disc.isTarget ? colors.ink : colors.rim,
         "stroke-width": disc.isTrue ? Math.min(2.5, disc.r / 3) : Math.min(1.2, disc.r / 4)
-      }));
+      })));
       if (disc.name) group.append(this.#name(disc));
     }
     return group;
@@ -897,7 +1457,7 @@ var Picture = class {
     if (disc.upright) return this.#upright(disc);
     const fits = disc.name.length <= 5;
     const size = fits ? Math.min(disc.r, 2.6 * disc.r / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
-    const fill2 = fits && disc.isTarget ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
+    const fill2 = fits && disc.isTarget && !disc.fill ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
     return s("text", {
       x: disc.x,
       y: fits ? disc.y + size * 0.36 : disc.y + disc.r + size + 1,
@@ -916,17 +1476,16 @@ var Picture = class {
     return s("text", { transform: place2, fill: this.#colors.muted, ...font(size) }, disc.name);
   }
   #marks() {
-    const colors = this.#colors;
-    return s("g", { "pointer-events": "none" }, (this.#scene.marks ?? []).flatMap((mark) => [
-      s("circle", { cx: mark.x, cy: mark.y, r: mark.r, fill: colors.paper, stroke: colors.truth, "stroke-width": mark.r / 7 }),
-      s("text", {
-        x: mark.x,
-        y: mark.y + mark.r * 0.32,
-        fill: colors.ink,
-        "text-anchor": "middle",
-        ...font(mark.r * 0.95)
-      }, mark.text)
-    ]));
+    return s("g", { "pointer-events": "none" }, (this.#scene.marks ?? []).map((mark) => s("text", {
+      class: "times",
+      x: mark.x,
+      y: mark.y,
+      fill: this.#colors.muted,
+      "paint-order": "stroke",
+      stroke: this.#colors.paper,
+      "stroke-width": 2.5,
+      ...font(9.5)
+    }, mark.text)));
   }
   #levels() {
     return s("g", {}, (this.#scene.levels ?? []).map((level) => s("text", { x: level.x, y: level.y, fill: this.#colors.muted, ...font(12) }, level.text)));
@@ -956,9 +1515,12 @@ var Picture = class {
     }
     return s("g", { "pointer-events": "none" }, parts);
   }
-  /** Show one edge, wherever it is drawn; -1 shows none. */
-  highlight(edge) {
-    const chosen = edge < 0 ? [] : this.#scene.links.filter((link) => link.edge === edge);
+  /** Show one edge wherever it is drawn, or one step of a tree with its way to the root; and edges that are taken out. */
+  highlight(edge, step2 = -1, cut = []) {
+    const { links, discs, steps } = this.#scene;
+    const way = [];
+    for (let at2 = step2 >= 0 && steps ? step2 - 1 : -1; at2 >= 0 && steps[at2]; at2 = steps[at2].up) way.push(steps[at2]);
+    const chosen = way.length > 0 ? way : edge < 0 ? [] : links.filter((link) => link.edge === edge);
     const rings = new Set(chosen.flatMap((link) => link.ends));
     this.overlay?.replaceChildren(
       ...chosen.flatMap((link) => [
@@ -972,8 +1534,56 @@ var Picture = class {
         }),
         s("path", link.fill ? { d: link.path, fill: link.fill, stroke: this.#colors.paper, "stroke-width": 0.8 } : { d: link.line, stroke: link.stroke, "stroke-width": link.width + 0.8, fill: "none" })
       ]),
-      ...Array.from(rings, (node) => this.#scene.discs[node]).map((disc) => s("circle", { cx: disc.x, cy: disc.y, r: disc.r + 2.5, fill: this.#colors.chosen }))
+      ...links.filter((link) => cut.includes(link.edge)).map((link) => s("path", {
+        class: "cut",
+        d: link.line,
+        fill: "none",
+        stroke: this.#colors.paper,
+        "stroke-width": link.width + 1.5,
+        "stroke-dasharray": "3 4"
+      })),
+      ...Array.from(rings, (node) => discs[node]).map((disc) => s(...outlined(disc, 2.5, { fill: this.#colors.chosen })))
     );
+    this.above?.replaceChildren(...this.#products(way), ...this.#relation(way.length > 0 ? [] : chosen));
+  }
+  /** The attention on each step of a way to the root, and the product at its start. */
+  #products(way) {
+    if (way.length === 0) return [];
+    const label = (x2, y, text2, weight) => s("text", {
+      class: weight > 400 ? "product" : "factor",
+      x: x2,
+      y,
+      fill: this.#colors.ink,
+      "text-anchor": "middle",
+      "paint-order": "stroke",
+      stroke: this.#colors.paper,
+      "stroke-width": 4,
+      "stroke-linejoin": "round",
+      ...font(11.5, weight)
+    }, text2);
+    const factors = way.map((link) => label((link.points[0] + link.points[2]) / 2, (link.points[1] + link.points[3]) / 2 + 4, link.factor, 400));
+    const start = this.#scene.discs[way[0].step];
+    const [least, most] = [70, this.box.width - 70];
+    const x = Math.max(least, Math.min(most, start.x));
+    const text = way.length > 1 ? `${way.map((link) => link.factor).join(" × ")} = ${way[0].product}` : way[0].product;
+    return [...factors, label(x, start.y + start.r + 15, text, 650)];
+  }
+  /** The relation of the chosen edge, beside it. */
+  #relation(chosen) {
+    return chosen.filter((link) => link.relation).slice(0, 1).map((link) => {
+      const middle = (link.points.length / 4 | 0) * 2;
+      return s("text", {
+        class: "relation",
+        x: link.points[middle],
+        y: link.points[middle + 1] - 6,
+        fill: this.#colors.ink,
+        "text-anchor": "middle",
+        "paint-order": "stroke",
+        stroke: this.#colors.paper,
+        "stroke-width": 4,
+        ...font(11.5, 600)
+      }, link.relation);
+    });
   }
   /** Whether an edge is drawn. */
   shows(edge) {
@@ -983,14 +1593,24 @@ var Picture = class {
     const { x, y, scale } = this.viewport;
     const frame = this.svg.getBoundingClientRect();
     const [px, py] = [(event.clientX - frame.left - x) / scale, (event.clientY - frame.top - y) / scale];
-    let [best, found] = [NEAR / scale, -1];
+    const inside = this.#scene.discs.find((disc) => !disc.hidden && Math.hypot(disc.x - px, disc.y - py) <= Math.max(disc.r, 4 / scale));
+    if (inside?.step > 0) return this.#hit(this.#scene.steps[inside.step - 1]);
+    if (inside) return { node: inside.node };
+    let [best, found] = [NEAR / scale, null];
     for (const link of this.#scene.links) {
       const away = distance(link.points, px, py) - link.width / 2;
-      if (away <= best) [best, found] = [away, link.edge];
+      if (away <= best) [best, found] = [away, this.#hit(link)];
     }
     return found;
   }
+  #hit(link) {
+    return { edge: link.edge, step: link.step ?? -1 };
+  }
 };
+function outlined(disc, grow, attributes) {
+  const [tag, place2] = outline({ shape: 0, ...disc }, grow);
+  return [tag, { ...place2, ...attributes }];
+}
 var font = (size, weight = 400) => ({
   "font-size": Math.round(size * 10) / 10,
   "font-weight": weight,
@@ -1003,17 +1623,20 @@ var lists = 0;
 var TargetList = class {
   #found = [];
   #current = 0;
-  constructor(content, choose) {
+  /** `choose(position)` picks a target; `changed({find, show, sort})` is told what the list is asked for. */
+  constructor(content, choose, asked, changed) {
     this.content = content;
     this.choose = choose;
+    this.asked = { find: "", show: "all", sort: "telling", ...asked };
+    this.changed = changed;
     this.id = `attree-targets-${lists++}`;
-    const noun = content.kind;
+    const noun = content.noun.toLowerCase();
     this.search = h("input", {
       type: "search",
       placeholder: `Find a ${noun}`,
       "aria-label": `Find a ${noun} by number, name or class`,
       "aria-controls": this.id,
-      input: () => this.#draw(),
+      input: () => this.#ask({ find: this.search.value }),
       keydown: (event) => this.#keys(event)
     });
     this.list = h("div", {
@@ -1024,16 +1647,38 @@ var TargetList = class {
       "aria-label": `Explained ${noun}s`,
       keydown: (event) => this.#keys(event),
       click: (event) => {
-        const option = event.target.closest("[data-target]");
-        if (option) choose(Number(option.dataset.target));
+        const option2 = event.target.closest("[data-target]");
+        if (option2) choose(Number(option2.dataset.target));
       }
     });
     this.note = h("p", { class: "notes", role: "status" });
-    this.kept = () => true;
-    this.element = h("div", { class: "target-list" }, this.search, this.#filter(), this.list, this.note);
+    this.search.value = this.asked.find;
+    this.filters = this.#filters();
+    this.sorts = this.#sorts();
+    const option = (entries) => Object.entries(entries).map(([key, [text]]) => [key, text]);
+    if (!(this.asked.show in this.filters)) this.asked.show = "all";
+    if (!(this.asked.sort in this.sorts)) this.asked.sort = "telling";
+    this.element = h(
+      "div",
+      { class: "target-list" },
+      this.search,
+      h(
+        "div",
+        { class: "fields" },
+        Object.keys(this.filters).length > 1 ? select("Show", option(this.filters), this.asked.show, (show) => this.#ask({ show })).element : null,
+        select("Sort", option(this.sorts), this.asked.sort, (sort) => this.#ask({ sort })).element
+      ),
+      this.list,
+      this.note
+    );
     this.#draw();
   }
-  #filter() {
+  #ask(change) {
+    Object.assign(this.asked, change);
+    this.#draw();
+    this.changed(this.asked);
+  }
+  #filters() {
     const { targets } = this.content;
     const filters = { all: ["all", () => true] };
     const wrong = (target) => target.true !== void 0 && target.predicted !== target.true;
@@ -1042,17 +1687,22 @@ var TargetList = class {
       filters.right = ["right predictions", (target) => !wrong(target)];
     }
     if (targets.some((target) => target.truth)) filters.truth = ["with true edges", (target) => Boolean(target.truth)];
-    if (Object.keys(filters).length === 1) return "";
-    const options = Object.entries(filters).map(([key, [text]]) => [key, text]);
-    return select("Show", options, "all", (key) => {
-      this.kept = filters[key][1];
-      this.#draw();
-    }).element;
+    return filters;
+  }
+  /** Orders of the list; the targets come with the most telling first. */
+  #sorts() {
+    const { content } = this;
+    const sorts = { telling: ["most telling first", () => 0], id: ["by name", (a, b) => compare2(content.targetName(a), content.targetName(b))] };
+    if (content.targets.some((target) => target.confidence !== void 0)) {
+      sorts.unsure = ["least sure first", (a, b) => (a.confidence ?? 2) - (b.confidence ?? 2)];
+    }
+    sorts.large = ["largest first", (a, b) => b.wholeEdges - a.wholeEdges];
+    return sorts;
   }
   /** Every word that a target can be found by. */
   #words(target) {
     const { content } = this;
-    const words = [String(target.id), content.targetName(target)];
+    const words = [String(content.targetId(target)), content.targetName(target)];
     for (const own of [target.predicted, target.true]) if (own !== void 0) words.push(content.className(own));
     return words.join(" ").toLowerCase();
   }
@@ -1060,7 +1710,7 @@ var TargetList = class {
     const asked = this.search.value.trim().toLowerCase();
     const { content } = this;
     const exact = (position) => content.targetName(content.targets[position]).toLowerCase() === asked;
-    this.#found = content.targets.map((target, position) => [target, position]).filter(([target]) => this.kept(target) && this.#words(target).includes(asked)).map(([, position]) => position);
+    this.#found = content.targets.map((target, position) => [target, position]).filter(([target]) => this.filters[this.asked.show][1](target) && this.#words(target).includes(asked)).sort(([a], [b]) => this.sorts[this.asked.sort][1](a, b)).map(([, position]) => position);
     if (asked) this.#found.sort((a, b) => exact(b) - exact(a));
     this.list.replaceChildren(...this.#found.slice(0, MOST).map((position) => this.#option(position)));
     const parts = [`${whole(this.#found.length)} of ${whole(content.targets.length)}`];
@@ -1082,7 +1732,7 @@ var TargetList = class {
       const isWrong = target.true !== void 0 && target.true !== target.predicted;
       option.append(
         h("span", { class: "class" }, content.className(target.predicted)),
-        h("span", { class: isWrong ? "mark wrong" : "mark" }, isWrong ? "wrong" : number(Math.round(target.confidence * 100) / 100))
+        h("span", { class: isWrong ? "mark wrong" : "mark" }, isWrong ? "wrong" : percent(target.confidence))
       );
     }
     return option;
@@ -1116,9 +1766,12 @@ var TargetList = class {
     event.preventDefault();
   }
 };
+var compare2 = (a, b) => a.localeCompare(b, "en", { numeric: true });
 
 // src/tree.js
+var FIRST_NODES = 120;
 var MOST_NODES = 400;
+var MARK_ROOM = 15;
 function growTree(target, most = MOST_NODES) {
   const entering = Array.from(target.nodes, () => []);
   for (let edge = 0; edge < target.size; edge++) entering[target.destination[edge]].push(edge);
@@ -1145,7 +1798,7 @@ function occurrences(tree) {
   for (const { edge } of tree) if (edge >= 0) times.set(edge, (times.get(edge) ?? 0) + 1);
   return times;
 }
-function treeScene(target, tree, box, colors) {
+function treeScene(content, target, tree, box, colors) {
   const height = target.layers.length;
   const across = spread(tree);
   const leaves = Math.max(...across) + 1;
@@ -1154,10 +1807,14 @@ function treeScene(target, tree, box, colors) {
   const rise = (box.height - top - 100) / height;
   const gaps2 = levelGaps(tree, across, height).map((least) => least * gap);
   const discs = tree.map((own, place2) => ({
+    node: own.node,
+    step: place2,
+    fill: target.group ? groupColor(colors, content.groupRank(target.group[own.node])) : null,
+    shape: content.groups?.shapes ? target.group?.[own.node] ?? 0 : 0,
     x: left + (across[place2] + 0.5) * gap,
     y: top + own.depth * rise,
     r: own.depth === 0 ? 13 : Math.max(1.6, Math.min(12, 0.42 * gaps2[own.depth])),
-    isTarget: own.node === target.target,
+    isTarget: target.roots.includes(own.node),
     name: short(target.names[own.node], 10),
     // The lowest names run downwards where they would be too small on their nodes.
     upright: own.depth === height && gaps2[height] < 22 ? gaps2[height] : 0
@@ -1169,6 +1826,11 @@ function treeScene(target, tree, box, colors) {
     const thick = Math.min(1, discs[from].r / 6);
     return {
       edge: own.edge,
+      step: from,
+      factor: number(own.attention, 3),
+      product: number(own.flow, 3),
+      up: to - 1,
+      // the step above, by its place among the steps; -1 at the root
       ...step(discs[from], discs[to]),
       ends: [from, to],
       width: Math.max(0.5, thick * (0.9 + 4 * own.attention)),
@@ -1177,16 +1839,19 @@ function treeScene(target, tree, box, colors) {
       isLoop: target.source[own.edge] === target.destination[own.edge]
     };
   });
+  const steps = [...links];
   links.sort((a, b) => a.strength - b.strength);
-  const marks = links.filter((link) => times.get(link.edge) > 1).map((link) => {
+  const marks = links.filter((link) => times.get(link.edge) > 1 && gaps2[tree[link.step].depth] >= MARK_ROOM).map((link) => {
     const [x1, y1, x2, y2] = link.points;
-    const r = Math.min(7.5, discs[link.ends[0]].r * 0.8);
-    return { x: x1 + (x2 - x1) * 0.3, y: y1 + (y2 - y1) * 0.3, r, text: `×${times.get(link.edge)}` };
+    const turn = discs[link.step].r + 9;
+    const part = turn / Math.max(Math.hypot(x2 - x1, y2 - y1), turn);
+    return { x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part + 3, text: `×${times.get(link.edge)}` };
   });
   const levels = target.layers.map((_, layer) => ({ x: 12, y: top + (height - layer - 0.5) * rise, text: `layer ${layer + 1}` }));
   return {
     discs,
     links,
+    steps,
     marks,
     levels,
     truth: (link) => Boolean(target.truth?.[link.edge]),
@@ -1289,38 +1954,55 @@ var Viewport = class {
 };
 
 // src/explorer.js
-var AT_FIRST = 300;
+var FEW = 90;
+var AT_FIRST = 60;
 var NONE = "nothing";
 var Explorer = class {
   #visible = new Uint8Array(0);
+  #layout = null;
   #tree = null;
-  #hovered = -1;
-  /** `changed(state)` is told of everything that the reader chose, to keep it in the address. */
-  constructor(content, colors, state, changed) {
+  #hovered = null;
+  /** `changed(state)` is told of everything that the reader chose, to keep it in the address; `link()` gives that address. */
+  constructor(content, colors, state, changed, link = null) {
     this.content = content;
     this.colors = colors;
     this.changed = changed;
+    this.link = link;
     this.state = {
       target: 0,
       method: content.methods[0].name,
       beside: NONE,
       protocol: content.protocols[0]?.name ?? "",
       view: "graph",
-      strongest: AT_FIRST,
+      strongest: 0,
       edge: -1,
+      node: -1,
+      step: -1,
+      loops: true,
+      apart: false,
+      scale: "own",
+      cut: [],
       ...state
     };
     this.viewport = new Viewport();
-    const pointed = { hover: (edge, event) => this.#hover(edge, event), choose: (edge) => this.choose(edge) };
+    const pointed = { hover: (hit, event) => this.#hover(hit, event), choose: (hit, event) => this.#chooseHit(hit, event) };
     this.pictures = [new Picture(this.viewport, pointed), new Picture(this.viewport, pointed)];
-    this.table = new EdgeTable({ choose: (edge) => this.choose(edge, false), hover: (edge) => this.#hover(edge, null) });
-    this.list = new TargetList(content, (position) => this.set({ target: position }));
+    this.table = new EdgeTable({
+      choose: (edge) => this.choose(edge, false),
+      hover: (edge) => this.#hover(edge < 0 ? null : { edge, step: -1 }, null)
+    });
+    this.list = new TargetList(content, (position) => this.set({ target: position }), state, (asked) => {
+      Object.assign(this.state, asked);
+      this.changed(this.state);
+    });
+    this.whatIf = new WhatIf(content, { toggle: (edge) => this.cut(edge), clear: () => this.set({ cut: [] }) });
     this.tooltip = h("div", { class: "card floating", role: "tooltip", hidden: true });
-    this.card = h("section", { class: "card docked", "aria-label": "Chosen edge", hidden: true });
+    this.card = h("section", { class: "card docked", "aria-label": "What is chosen", hidden: true });
     this.live = h("div", { class: "hidden-text", "aria-live": "polite" });
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
     this.note = h("p", { class: "notes left-out", role: "status" });
+    this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
     new ResizeObserver(() => this.#resized()).observe(this.stage);
@@ -1329,30 +2011,7 @@ var Explorer = class {
     return this.content.target(this.state.target);
   }
   #build() {
-    const { content, state } = this;
-    const methods = content.methods.map(({ name, label }) => [name, label]);
-    const effect = content.protocols.length > 0 ? [["what reducing does", [[EFFECT, "ΔPC of the protocol"]]]] : [];
-    const controls = [
-      select("Method", methods, state.method, (method) => this.set({ method })),
-      select("Beside it", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (beside) => this.set({ beside }))
-    ];
-    this.besideControl = controls[1].control;
-    if (content.protocols.length > 0) {
-      const options = content.protocols.map(({ name }) => [name, name]);
-      const protocol = select("Protocol", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
-      protocol.control.title = "What reducing an edge means";
-      controls.push(protocol);
-    }
-    this.views = {};
-    const view = (name, text) => this.views[name] = h("button", { type: "button", click: () => this.set({ view: name }) }, text);
-    const switcher = h(
-      "div",
-      { class: "switch", role: "group", "aria-label": "View" },
-      view("graph", content.kind === "node" ? "Neighbourhood" : "Graph"),
-      content.targets.some((target) => target.layers) ? view("tree", "Computation tree") : null
-    );
-    this.filter = h("input", { type: "range", min: 0, max: 1e3, step: 1, input: () => this.#filtered() });
-    this.filterText = h("output", {});
+    const { content } = this;
     this.stage = h("div", {
       class: "stage",
       tabindex: 0,
@@ -1360,9 +2019,21 @@ var Explorer = class {
       "aria-roledescription": "picture",
       "aria-label": "Picture. Arrow keys go from edge to edge by score, Page keys to other targets, plus and minus zoom, 0 fits.",
       keydown: (event) => this.#keys(event),
-      blur: () => this.#hover(-1, null)
+      blur: () => this.#hover(null, null)
     }, this.pictures[0].element, this.pictures[1].element);
     const tool = (text, label, click) => h("button", { type: "button", "aria-label": label, title: label, click }, text);
+    this.all = h("button", { type: "button", class: "all", click: () => this.set({ strongest: Infinity }) }, "Show all");
+    const files = h("details", { class: "menu" }, h("summary", {}, "Save"), h(
+      "div",
+      { class: "entries" },
+      tool("Picture (SVG)", "Save the picture as SVG", () => this.#save(saveSvg)),
+      tool("Picture (PNG)", "Save the picture as PNG", () => this.#save(savePng)),
+      tool("Edges (CSV)", "Save all edges as a CSV table", () => saveCsv(content, this.target, this.#fileName())),
+      tool("Graph (GraphML)", "Save the graph as GraphML", () => saveGraphml(content, this.target, this.#fileName()))
+    ));
+    files.addEventListener("focusout", (event) => {
+      if (!files.contains(event.relatedTarget)) files.open = false;
+    });
     return h(
       "section",
       { class: "explorer", "aria-label": "Explorer" },
@@ -1377,38 +2048,95 @@ var Explorer = class {
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)
         ),
-        h(
-          "div",
-          { class: "controls" },
-          switcher,
-          controls.map((control) => control.element),
-          h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter)
-        ),
+        this.#controls(),
         this.stage,
+        this.legend,
         h(
           "div",
           { class: "tools" },
           tool("+", "Zoom in", () => this.viewport.zoom(1.4)),
           tool("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
           tool("Fit", "Fit the picture", () => this.viewport.fit()),
-          tool("Save SVG", "Save the picture as SVG", () => this.#save()),
-          this.note
+          files,
+          this.link ? this.#linkButton() : null,
+          this.note,
+          this.all
         )
       ),
-      h("div", { class: "wide" }, this.table.element, this.card),
+      h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
       this.tooltip,
       this.live
     );
+  }
+  #controls() {
+    const { content, state } = this;
+    const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
+    const methods = content.methods.map(({ name, label }) => [name, label]);
+    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, "drop of confidence"]]]] : [];
+    const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
+    const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
+    const fields = [field(method, "method"), field(beside, "compare")];
+    this.besideControl = beside.control;
+    if (content.protocols.length > 0) {
+      const options = content.protocols.map(({ name }) => [name, name]);
+      const protocol = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
+      const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
+      fields.push(field(protocol, "protocol", meanings));
+    }
+    this.views = {};
+    const view = (name, text) => this.views[name] = h("button", { type: "button", click: () => this.set({ view: name, step: -1 }) }, text);
+    const hasTree = content.targets.some((target) => target.layers);
+    const switcher = h(
+      "div",
+      { class: "switch", role: "group", "aria-label": "View" },
+      view("graph", content.kind === "graph" ? "Graph" : "Neighbourhood"),
+      hasTree ? view("tree", "Computation tree") : null
+    );
+    this.filter = h("input", { type: "range", min: 0, max: 1e3, step: 1, input: () => this.#filtered() });
+    this.filterText = h("output", {});
+    const check = (key, text) => {
+      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked }) });
+      box.checked = state[key] === true || state[key] === "shared";
+      return h("label", { class: "check" }, box, text);
+    };
+    const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
+    shared.checked = state.scale === "shared";
+    this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
+    return h(
+      "div",
+      { class: "controls" },
+      h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null),
+      fields,
+      h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
+      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck)
+    );
+  }
+  #linkButton() {
+    const button = h("button", {
+      type: "button",
+      click: async () => {
+        this.changed(this.state);
+        button.textContent = await copy(this.link()) ? "Link copied" : "Copy the address above";
+        setTimeout(() => button.textContent = "Copy link", 2500);
+      }
+    }, "Copy link");
+    return button;
   }
   /** Look at something else. */
   set(changes) {
     const isOther = changes.target !== void 0 && changes.target !== this.state.target;
     Object.assign(this.state, changes);
-    if (isOther) Object.assign(this.state, { edge: -1 });
+    if (isOther) Object.assign(this.state, { edge: -1, node: -1, step: -1, cut: [], strongest: this.state.strongest === Infinity ? Infinity : 0 });
     if (isOther || changes.view) this.viewport.fit();
-    this.#hovered = -1;
+    this.#hovered = null;
     this.#show();
     this.changed(this.state);
+  }
+  /** Take an edge out of the graph, or put it back; without a model one edge at a time. */
+  cut(edge) {
+    const { cut } = this.state;
+    const others = this.content.isLive ? cut : [];
+    this.set({ cut: cut.includes(edge) ? cut.filter((one) => one !== edge) : [...others, edge] });
   }
   /** Other colours. */
   recolor(colors) {
@@ -1418,16 +2146,18 @@ var Explorer = class {
   #show() {
     const { content, state, target } = this;
     if (state.view === "tree" && !target.layers) state.view = "graph";
-    this.#tree = state.view === "tree" ? growTree(target) : null;
-    this.heading.textContent = `${content.kind === "node" ? "Node" : "Graph"} ${content.targetName(target)}`;
+    this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
+    this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
-    this.filter.value = sliderOf(Math.min(state.strongest, target.size), target.size);
+    this.sharedCheck.hidden = this.#panels().length < 2;
     this.#choose();
+    this.filter.value = sliderOf(this.#most(), target.size);
     this.list.mark(state.target);
     this.#draw();
     this.#list();
+    this.whatIf.show(target, state.target, state.cut, state.protocol);
   }
   #resized() {
     const size = `${this.stage.clientWidth} ${this.stage.clientHeight}`;
@@ -1440,23 +2170,38 @@ var Explorer = class {
     const { content, target } = this;
     const parts = [];
     if (target.predicted !== void 0) {
-      parts.push(`predicted ${content.className(target.predicted)} (${number(target.confidence)})`);
+      const right = target.true === target.predicted ? ", which is right" : "";
+      parts.push(`predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
     }
-    if (target.true !== void 0) {
-      const wrong = target.predicted !== void 0 && target.predicted !== target.true;
-      parts.push(wrong ? h("strong", { class: "wrong" }, `wrong: it is ${content.className(target.true)}`) : `truly ${content.className(target.true)}`);
+    if (target.true !== void 0 && target.true !== target.predicted) {
+      parts.push(target.predicted === void 0 ? `truly ${content.className(target.true)}` : h("strong", { class: "wrong" }, `wrong: it is ${content.className(target.true)}`));
     }
-    parts.push(`${count(target.wholeNodes, "node")}, ${count(target.wholeEdges, "edge")} in its neighbourhood`);
+    parts.push(`${count(target.wholeNodes, "node")}, ${count(target.wholeEdges, "edge")} ${content.kind === "graph" ? "" : "in its neighbourhood"}`);
     return parts.flatMap((part, place2) => place2 > 0 ? [" · ", part] : [part]);
   }
-  /** Which edges are among the strongest, by either of the panels. */
+  /** How many edges are drawn at most. */
+  #most() {
+    const { strongest } = this.state;
+    const { size } = this.target;
+    return strongest > 0 ? Math.min(strongest, size) : size <= FEW ? size : AT_FIRST;
+  }
+  /** Which edges are among the strongest, by either of the panels; unasked, true edges are shown too. */
   #choose() {
     const { content, state, target } = this;
     this.#visible = new Uint8Array(target.size);
-    const most = Math.min(state.strongest, target.size);
+    const most = this.#most();
     for (const shown of this.#panels()) {
-      for (const edge of ranking(content.values(target, shown, state.protocol)).slice(0, most)) this.#visible[edge] = 1;
+      const values2 = content.values(target, shown, state.protocol);
+      const sizes = shown === EFFECT ? values2.map(Math.abs) : values2;
+      for (const edge of ranking(sizes).slice(0, most)) this.#visible[edge] = 1;
     }
+    if (!state.strongest) target.truth?.forEach((isTrue, edge) => {
+      if (isTrue) this.#visible[edge] = 1;
+    });
+    if (!state.loops) {
+      for (let edge = 0; edge < target.size; edge++) if (target.source[edge] === target.destination[edge]) this.#visible[edge] = 0;
+    }
+    this.#layout = state.apart ? wholeLayout(target) : partLayout(target, this.#visible);
     const values = content.values(target, state.method, state.protocol);
     const least = ranking(values)[most - 1];
     this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (≥ ${number(values[least])})`;
@@ -1483,39 +2228,87 @@ var Explorer = class {
     const panels = this.#panels();
     this.stage.classList.toggle("two", panels.length > 1);
     this.pictures[1].element.hidden = panels.length < 2;
-    const name = `${content.kind} ${content.targetName(target)}`;
-    const visible = this.#visible.reduce((sum, flag) => sum + flag, 0);
-    const notes2 = target.leftOut ? [target.leftOut] : [];
+    const name = `${content.noun.toLowerCase()} ${content.targetName(target)}`;
+    const drawn = this.#visible.reduce((sum, flag2) => sum + flag2, 0);
+    const groupOf = (node) => target.group?.[node] ?? -1;
+    const all = panels.map((shown) => content.values(target, shown, state.protocol));
+    const largest = state.scale === "shared" && panels.length > 1 ? Math.max(...all.map((values) => strengths(values).largest)) : null;
     panels.forEach((shown, place2) => {
       const picture = this.pictures[place2];
       if (this.#tree) {
         const part = this.#tree.length < target.treeSize;
-        if (part) notes2.push(`the ${whole(this.#tree.length)} tree nodes with the most attention to the root, of ${whole(target.treeSize)}`);
-        const title = "attention (×n: an edge that occurs n times; dashed: a self-loop)";
+        const title = "attention on each step";
         picture.draw(
-          treeScene(target, this.#tree, picture.box, colors),
+          treeScene(content, target, this.#tree, picture.box, colors),
           colors,
           title,
-          `Computation tree of ${name}: ${count(this.#tree.length, "node")} drawn${part ? `, of at most ${MOST_NODES}` : ""}`
+          `Computation tree of ${name}: ${count(this.#tree.length, "node")} drawn${part ? `, of ${whole(target.treeSize)}` : ""}`,
+          groupOf
         );
       } else {
-        const values = content.values(target, shown, state.protocol);
         const title = content.valuesLabel(shown, state.protocol);
         picture.draw(
-          neighbourhoodScene(target, values, this.#visible, picture.box, colors),
+          neighbourhoodScene(content, target, all[place2], this.#visible, this.#layout, picture.box, colors, largest),
           colors,
           title,
-          `Neighbourhood of ${name} by ${title}: ${count(target.nodes.length, "node")}, ${count(visible, "edge")} drawn; the table lists them`
+          `Neighbourhood of ${name} by ${title}: ${count(drawn, "edge")} drawn; the table lists them`,
+          groupOf
         );
       }
     });
-    this.note.textContent = notes2.join("; ");
+    this.#say(drawn, panels.length > 1 && largest === null);
+    this.#drawLegend();
     this.#highlight();
   }
+  /** What is not drawn, and how to see it. */
+  #say(drawn, ownScales) {
+    const { target } = this;
+    const notes2 = [];
+    if (this.#tree) {
+      notes2.push("Point at a step to see the product along its path. ×n: an edge that occurs n times; dashed: a self-loop.");
+      if (this.#tree.length < target.treeSize) notes2.push(`The ${whole(this.#tree.length)} tree nodes with the most attention to the root, of ${whole(target.treeSize)}.`);
+      this.all.hidden = this.#tree.length >= Math.min(target.treeSize, MOST_NODES);
+    } else {
+      if (drawn < target.size) notes2.push(`${whole(drawn)} of ${whole(target.size)} edges are drawn${this.state.strongest || target.size > FEW ? ", the strongest" : ""}.`);
+      if (ownScales) notes2.push("Each picture has its own scale: colours compare edges within it.");
+      this.all.hidden = this.#most() >= target.size;
+    }
+    if (target.leftOut) notes2.push(`${target.leftOut}.`);
+    this.note.textContent = notes2.join(" ");
+  }
+  /** Colours and shapes of the nodes that are on screen. */
+  #drawLegend() {
+    const { content, colors } = this;
+    const seen = new Set(this.#panels().flatMap((_, place2) => [...this.pictures[place2].groups]));
+    this.legend.hidden = !content.groups || seen.size === 0;
+    if (this.legend.hidden) return;
+    const entries = content.groups.names.map((name, group) => [name, group]).filter(([, group]) => seen.has(group));
+    const listed = entries.filter(([, group]) => group < colors.groups.length);
+    const item = (name, fill2, shape) => {
+      const [tag, place2] = outline({ x: 7, y: 7, r: 5.2, shape });
+      return h("li", {}, s("svg", { class: "sample", viewBox: "0 0 14 14", "aria-hidden": "true" }, s(tag, { ...place2, fill: fill2, stroke: colors.rim })), name);
+    };
+    this.legend.replaceChildren(
+      h("li", { class: "meaning" }, `${content.groups.meaning}:`),
+      ...listed.map(([name, group]) => item(name, groupColor(colors, group), content.groups.shapes ? group : 0)),
+      ...entries.length > listed.length ? [item("others", colors.other, 0)] : []
+    );
+  }
+  #chooseHit(hit, event) {
+    if (hit?.node !== void 0) {
+      this.choose(-1);
+      this.state.node = hit.node;
+      this.#highlight();
+      return;
+    }
+    if (hit && event.shiftKey) this.cut(hit.edge);
+    else this.choose(hit?.edge ?? -1, true, hit?.step ?? -1);
+  }
   /** Keep one edge in view, or none (-1); choosing it again lets it go. */
-  choose(edge, scroll = true) {
-    this.state.edge = scroll && edge === this.state.edge ? -1 : edge;
-    this.#hovered = -1;
+  choose(edge, scroll = true, step2 = -1) {
+    const isSame = scroll && edge === this.state.edge && step2 === this.state.step;
+    Object.assign(this.state, { edge: isSame ? -1 : edge, step: isSame ? -1 : step2, node: -1 });
+    this.#hovered = null;
     this.table.mark(this.state.edge, scroll);
     this.#highlight();
     if (this.state.edge >= 0) {
@@ -1524,27 +2317,39 @@ var Explorer = class {
     }
     this.changed(this.state);
   }
-  #hover(edge, event) {
-    if (edge === this.#hovered && edge < 0) return;
-    const isOther = edge !== this.#hovered;
-    this.#hovered = edge;
+  #hover(hit, event) {
+    if (hit === null && this.#hovered === null) return;
+    const isOther = JSON.stringify(hit) !== JSON.stringify(this.#hovered);
+    this.#hovered = hit;
     if (isOther) this.#highlight();
-    const onPicture = edge >= 0 && event !== null && edge !== this.state.edge;
+    const onPicture = hit !== null && event !== null && (hit.node !== void 0 || hit.edge !== this.state.edge);
     this.tooltip.hidden = !onPicture;
     if (!onPicture) return;
-    if (isOther) this.tooltip.replaceChildren(...edgeCard(this.content, this.target, edge, this.#tree));
+    if (isOther) this.tooltip.replaceChildren(...this.#cardOf(hit));
     this.#place(event);
+  }
+  #cardOf(hit) {
+    const { content, state, target } = this;
+    if (hit.node === void 0) return edgeCard(content, target, hit.edge, this.#tree, state.protocol);
+    const values = content.values(target, state.method, state.protocol);
+    return nodeCard(content, target, hit.node, values, this.#visible, content.label[state.method]);
   }
   /** Show the edge under the pointer, or else the chosen one; the card is always the chosen one's. */
   #highlight() {
-    const { edge } = this.state;
-    const shown = this.#hovered >= 0 ? this.#hovered : edge;
-    this.#panels().forEach((_, place2) => this.pictures[place2].highlight(shown));
-    this.card.hidden = edge < 0;
-    if (this.#hovered < 0) this.tooltip.hidden = true;
-    if (edge < 0) return;
-    const close = h("button", { type: "button", class: "close", "aria-label": "Let the edge go", click: () => this.choose(-1) }, "×");
-    this.card.replaceChildren(close, ...edgeCard(this.content, this.target, edge, this.#tree));
+    const { edge, node, step: step2, cut } = this.state;
+    const shown = this.#hovered?.edge ?? edge;
+    const way = this.#hovered ? this.#hovered.step ?? -1 : step2;
+    this.#panels().forEach((_, place2) => this.pictures[place2].highlight(shown, way, cut));
+    this.card.hidden = edge < 0 && node < 0;
+    if (this.#hovered === null) this.tooltip.hidden = true;
+    if (this.card.hidden) return;
+    const close = h("button", { type: "button", class: "close", "aria-label": "Let go", click: () => this.choose(-1) }, "×");
+    const parts = this.#cardOf(node >= 0 ? { node } : { edge });
+    if (edge >= 0 && this.content.protocols.length > 0) {
+      const text = cut.includes(edge) ? "Put this edge back" : "Take this edge out";
+      parts.push(h("button", { type: "button", class: "take", click: () => this.cut(edge) }, text));
+    }
+    this.card.replaceChildren(close, ...parts);
   }
   /** Put the tooltip beside the pointer, inside the explorer and the window. */
   #place({ clientX, clientY }) {
@@ -1567,6 +2372,7 @@ var Explorer = class {
       "=": () => this.viewport.zoom(1.4),
       "-": () => this.viewport.zoom(1 / 1.4),
       0: () => this.viewport.fit(),
+      Delete: () => this.state.edge >= 0 && this.cut(this.state.edge),
       Escape: () => this.choose(-1)
     };
     if (!(event.key in actions) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -1582,11 +2388,12 @@ var Explorer = class {
     const next = place2 < 0 ? step2 > 0 ? 0 : order.length - 1 : (place2 + step2 + order.length) % order.length;
     if (order[next] !== state.edge) this.choose(order[next]);
   }
-  #save() {
-    const { content, state, target } = this;
-    const what = this.#tree ? ["tree"] : this.#panels().map((shown) => shown || `dpc_${state.protocol}`);
-    const pictures2 = this.#panels().map((_, place2) => this.pictures[place2]);
-    downloadSvg(pictures2, [content.kind, target.id, ...what].join("_").replaceAll(/[^\w.-]+/g, "_"));
+  #fileName(parts = []) {
+    return [this.content.kind, this.content.targetId(this.target), ...parts].join("_").replaceAll(/[^\w.-]+/g, "_");
+  }
+  #save(write) {
+    const what = this.#tree ? ["tree"] : this.#panels().map((shown) => shown || `dpc_${this.state.protocol}`);
+    write(this.#panels().map((_, place2) => this.pictures[place2]), this.content, this.colors, this.#fileName(what));
   }
 };
 var countOf = (slider, size) => Math.max(1, Math.round(Math.exp(slider / 1e3 * Math.log(size))));
@@ -1594,21 +2401,53 @@ var sliderOf = (kept, size) => Math.round((size > 1 ? Math.log(kept) / Math.log(
 
 // src/summary.js
 var TOTAL = "faithfulness";
-function summaryTable(content) {
+var TRUTH = "truth_auroc";
+function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== void 0);
   const others = content.metrics.filter((metric) => metric.method === void 0);
   const facts = [...content.summary, ...others.map((metric) => [metric.name, number(metric.value)])];
-  if (own.length === 0 && facts.length === 0) return null;
+  const verdict = content.verdict ?? [];
+  if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (own.length > 0) parts.push(metricsTable(content, own));
+  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence2) => h("p", {}, sentence2))));
+  if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
-function metricsTable(content, metrics) {
-  const methods = [...new Set(metrics.map((metric) => metric.method))];
-  const protocols = [...new Set(metrics.map((metric) => metric.protocol))];
+function headline(content, metrics, colors) {
+  const methods = unique(metrics.map((metric) => metric.method));
+  const protocols = unique(metrics.map((metric) => metric.protocol)).filter((protocol) => protocol !== null);
+  const columns3 = [
+    ...metrics.some((metric) => metric.name === TRUTH) ? [{ title: "finds true edges", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : [],
+    ...protocols.map((protocol) => ({ title: "faithfulness", small: `by ${protocol}`, statistic: TOTAL, protocol, word: "faithfulness" }))
+  ].filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
+  if (columns3.length === 0) return null;
+  const value = (method, column) => metrics.find((metric) => metric.method === method && metric.name === column.statistic && metric.protocol === column.protocol);
+  const best = columns3.map((column) => highest(methods.map((method) => value(method, column)?.value)));
+  const rows = methods.map((method) => h(
+    "tr",
+    { "data-method": method },
+    h("th", { scope: "row" }, swatch(content, method, colors), content.label[method] ?? method),
+    columns3.map((column, place2) => h("td", { class: "number" }, written(value(method, column), best[place2])))
+  ));
+  const head = columns3.map((column, place2) => h(
+    "th",
+    { scope: "col", class: "number" },
+    h("span", {}, column.title, columns3.findIndex(({ word }) => word === column.word) === place2 ? term(column.word) : null),
+    h("small", {}, column.small)
+  ));
+  return h(
+    "div",
+    {},
+    h("table", { class: "headline" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), head)), h("tbody", {}, rows)),
+    metrics.some((metric) => metric.interval) ? h("p", { class: "notes" }, "with 95 % intervals", term("interval")) : null
+  );
+}
+function everything(content, metrics) {
+  const methods = unique(metrics.map((metric) => metric.method));
+  const protocols = unique(metrics.map((metric) => metric.protocol));
   const head = h("thead", {}, h(
     "tr",
     {},
@@ -1617,46 +2456,71 @@ function metricsTable(content, metrics) {
   ));
   const bodies = protocols.map((protocol) => {
     const within = metrics.filter((metric) => metric.protocol === protocol);
-    const statistics = [...new Set(within.map((metric) => metric.name))].sort((a, b) => (b === TOTAL) - (a === TOTAL));
-    const heading = protocol === null ? "ground truth" : `protocol ${protocol}`;
+    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === TOTAL) - (a === TOTAL));
+    const heading = protocol === null ? "ground truth" : `edges reduced by ${protocol}`;
     const meaning = content.protocols.find((one) => one.name === protocol)?.meaning;
     const rows = statistics.map((statistic) => {
-      const values = methods.map((method) => within.find((metric) => metric.method === method && metric.name === statistic)?.value);
-      const known = values.filter((value) => typeof value === "number");
-      const best = known.length > 1 ? Math.max(...known) : NaN;
+      const values = methods.map((method) => within.find((metric) => metric.method === method && metric.name === statistic));
+      const best = highest(values.map((one) => one?.value));
       return h(
         "tr",
         { class: statistic === TOTAL ? "total" : "" },
         h("th", { scope: "row" }, content.statistics[statistic] ?? statistic),
-        values.map((value) => h(
-          "td",
-          { class: "number" },
-          value === void 0 ? "" : value === best ? h("strong", {}, fixed(value)) : fixed(value)
-        ))
+        values.map((one) => h("td", { class: "number" }, written(one, best)))
       );
     });
     const label = h("th", { colspan: methods.length + 1, scope: "colgroup" }, heading, meaning ? h("small", {}, ` ${meaning}`) : "");
     return h("tbody", {}, h("tr", { class: "group" }, label), rows);
   });
   return h(
-    "div",
-    { class: "scroller", role: "region", tabindex: 0, "aria-label": "Summary table" },
-    h("table", { class: "metrics" }, head, bodies)
+    "details",
+    {},
+    h("summary", {}, "All statistics"),
+    h(
+      "div",
+      { class: "scroller", role: "region", tabindex: 0, "aria-label": "All statistics" },
+      h("table", { class: "metrics" }, head, bodies)
+    )
   );
 }
-var fixed = (value) => value === null ? "undefined" : value.toFixed(4).replace("-", "−");
+function written(metric, best) {
+  if (!metric) return "";
+  const text = fixed(metric.value);
+  const own = metric.value === best ? h("strong", {}, text) : text;
+  return metric.interval ? [own, h("small", { class: "interval" }, ` ${fixed(metric.interval[0], 2)} to ${fixed(metric.interval[1], 2)}`)] : own;
+}
+function swatch(content, method, colors) {
+  const color = content.methods.find((one) => one.name === method)?.color;
+  const dot = h("span", { class: "swatch", "aria-hidden": "true" });
+  if (color) dot.style.background = standingOut(colors, color);
+  return dot;
+}
+function highest(values) {
+  const known2 = values.filter((value) => typeof value === "number");
+  return known2.length > 1 ? Math.max(...known2) : NaN;
+}
+var unique = (values) => [...new Set(values)];
+var fixed = (value, digits = 4) => value === null ? "undefined" : value.toFixed(digits).replace("-", "−");
 
 // src/main.js
-function mount(root, document_, state = {}, changed = () => {
-}) {
+function mount(root, document_, asked = "", changed = () => {
+}, link = null) {
   const content = new Content(document_);
-  let theme = ambientTheme();
-  const themeButton = h("button", { type: "button", class: "theme", click: () => setTheme(theme === "dark" ? "light" : "dark") });
-  const explorer = new Explorer(content, palette(theme), state, changed);
-  const curves = h("div");
+  const state = fromText(content, asked);
+  let theme = state.theme ?? ambientTheme();
+  const themeButton = h("button", {
+    type: "button",
+    class: "theme",
+    click: () => {
+      explorer.state.theme = theme === "dark" ? "light" : "dark";
+      setTheme(explorer.state.theme);
+      explorer.changed(explorer.state);
+    }
+  });
+  const explorer = new Explorer(content, palette(theme), state, (own) => changed(toText(content, own)), link);
+  const [summary, curves] = [h("div"), h("div")];
   const overview = [];
-  const summary = summaryTable(content);
-  if (summary) overview.push(h("section", { "aria-labelledby": "attree-summary" }, h("h2", { id: "attree-summary" }, "Summary"), summary));
+  if (summaryTable(content, palette(theme))) overview.push(h("section", { "aria-labelledby": "attree-summary" }, h("h2", { id: "attree-summary" }, "How well the methods explain"), summary));
   if (curvePanels(content, palette(theme))) {
     overview.push(h("section", { "aria-labelledby": "attree-training" }, h("h2", { id: "attree-training" }, "Training"), curves));
   }
@@ -1665,45 +2529,61 @@ function mount(root, document_, state = {}, changed = () => {
     root.dataset.theme = theme;
     themeButton.textContent = theme === "dark" ? "Light" : "Dark";
     themeButton.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+    summary.replaceChildren(...[summaryTable(content, palette(theme))].filter(Boolean));
     curves.replaceChildren(...[curvePanels(content, palette(theme))].filter(Boolean));
     explorer.recolor(palette(theme));
   }
-  const targets = count(content.numTargets, content.kind);
-  const about = `${targets}, ${count(content.numPairs, "pair")} of a ${content.kind} and an edge around it`;
+  const noun = content.noun.toLowerCase();
+  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge around it`;
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
+    guide(content),
     h("main", {}, overview.length > 0 ? h("div", { class: "overview" }, overview) : null, explorer.element)
   );
   setTheme(theme);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(ambientTheme()));
+  const preferred = matchMedia("(prefers-color-scheme: dark)");
+  preferred.addEventListener("change", () => root.isConnected && !explorer.state.theme && setTheme(ambientTheme()));
   return explorer;
 }
-function fromAddress(content) {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const state = {};
-  const place2 = content.targets.findIndex((target) => String(target.id) === asked.get("target"));
-  if (place2 >= 0) state.target = place2;
-  if (content.methods.some((method) => method.name === asked.get("method"))) state.method = asked.get("method");
-  if (content.protocols.some((protocol) => protocol.name === asked.get("protocol"))) state.protocol = asked.get("protocol");
-  if (asked.get("view") === "tree") state.view = "tree";
-  return state;
+function mountPage(content) {
+  const keep = (text) => history.replaceState(null, "", `#${text}`);
+  mount(document.getElementById("attree"), content, location.hash.slice(1), keep, () => location.href);
 }
-function toAddress(content, state) {
-  const { method, protocol, view } = state;
-  const asked = new URLSearchParams({ target: content.targets[state.target].id, method, protocol, view });
-  history.replaceState(null, "", `#${asked}`);
+async function askServer(target, edges, protocol) {
+  const answer = await fetch("what_if", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ target, edges, protocol })
+  });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.error);
+  return told;
 }
 var embedded = document.getElementById("attree-data");
 if (embedded) {
   const content = JSON.parse(embedded.textContent);
-  mount(document.getElementById("attree"), content, fromAddress(content), (state) => toAddress(content, state));
+  mountPage(content.serves ? { ...content, live: askServer } : content);
+}
+function askKernel(model) {
+  let asked = 0;
+  const waiting = /* @__PURE__ */ new Map();
+  model.on("msg:custom", (message) => {
+    const [done, failed] = waiting.get(message.number) ?? [];
+    waiting.delete(message.number);
+    if (done) message.error ? failed(new Error(message.error)) : done(message);
+  });
+  return (target, edges, protocol) => new Promise((done, failed) => {
+    waiting.set(++asked, [done, failed]);
+    model.send({ number: asked, target, edges, protocol });
+  });
 }
 var main_default = {
   render({ model, el }) {
     const root = h("div");
     el.append(root);
-    mount(root, model.get("content"));
+    const content = model.get("content");
+    mount(root, content.serves ? { ...content, live: askKernel(model) } : content);
   }
 };
 export {

@@ -1,0 +1,87 @@
+"""What the colour of a node says: its predicted class, or its kind where whole graphs are explained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attree.attention import Attention
+from attree.evaluation import Evaluation
+
+UNKNOWN = 255
+"""The group of a node that belongs to none."""
+
+
+@dataclass(frozen=True)
+class NodeGroups:
+    """Groups that the nodes of a graph fall into.
+
+    Attributes:
+        meaning: What tells the groups apart, in words.
+        names: What each group is called.
+        of_node: The group of each node, [N], on the CPU.
+    """
+
+    meaning: str
+    names: Sequence[str]
+    of_node: Tensor
+
+    def content(self) -> dict[str, Any]:
+        """What the page is told."""
+        return {"meaning": self.meaning, "names": [str(name) for name in self.names]}
+
+
+def node_groups(
+    evaluation: Evaluation,
+    attention: Attention | None,
+    predictions: Tensor | None,
+    class_names: Sequence[str] | None,
+    node_names: Sequence[str] | None,
+) -> NodeGroups | None:
+    """The groups that a page colours nodes by; None if nothing sensible is known.
+
+    Args:
+        evaluation: The result.
+        attention: The pass that was captured: its output predicts a class for every node.
+        predictions: Class probabilities of the targets, [T, classes].
+        class_names: What classes are called.
+        node_names: What nodes are called; where all are like `C12`, the letters are the kind.
+    """
+    if evaluation.pairs.level == "node":
+        return _by_prediction(evaluation, attention, predictions, class_names)
+    return None if node_names is None else _by_kind(node_names)
+
+
+def _by_prediction(
+    evaluation: Evaluation,
+    attention: Attention | None,
+    predictions: Tensor | None,
+    class_names: Sequence[str] | None,
+) -> NodeGroups | None:
+    output = None if attention is None else attention.output
+    if predictions is None or not isinstance(output, Tensor) or output.dim() != 2:
+        return None
+    classes = predictions.shape[1]
+    if output.shape != (evaluation.pairs.graph.num_nodes, classes) or not 2 <= classes < UNKNOWN:
+        return None
+    predicted = output.detach().argmax(dim=1).cpu()
+    # The highest output is the predicted class in most models, not in all: the targets, which are known, must agree.
+    if not torch.equal(predicted[evaluation.targets.cpu()], predictions.argmax(dim=1).cpu()):
+        return None
+    names = [f"class {number}" for number in range(classes)] if class_names is None else class_names[:classes]
+    return NodeGroups("predicted class", names, predicted)
+
+
+def _by_kind(node_names: Sequence[str]) -> NodeGroups | None:
+    matches = [re.fullmatch(r"([A-Za-z]{1,3})\d+", name) for name in node_names]
+    kinds = [match[1] if match else None for match in matches]
+    found = sorted({kind for kind in kinds if kind is not None}, key=lambda kind: (-kinds.count(kind), kind))
+    if not 2 <= len(found) < UNKNOWN or None in kinds:
+        return None
+    place = {kind: number for number, kind in enumerate(found)}
+    return NodeGroups("kind of node", found, torch.tensor([place[kind] for kind in kinds if kind is not None]))
