@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
-from attree.attribution.flows import frontier_bound, walk_back
+from attree.attribution.flows import frontier_bound, stream_frontiers, walk_back
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect, expect_instance, expect_int, expect_memory
@@ -27,19 +27,21 @@ from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.ragged import expand, group, pointers
 
 
-def subject_pairs(subject: Subject | Attention, targets: Targets = "all") -> Pairs:
+def subject_pairs(subject: Subject | Attention, targets: Targets = "all", *, only_flows: bool = False) -> Pairs:
     """The pairs of a subject's targets: nodes, pairs of nodes or graphs.
 
     Args:
         subject: What is explained.
         targets: Their ids.
+        only_flows: Leave out pairs whose edge carries no flow to the target.
     """
     subject = as_subject(subject)
     attention, batch, chosen = subject.attention, subject.batch, subject.targets(targets)
     if batch is None:
         roots = subject.roots(chosen, torch.float32)
         rows = None if subject.outputs.nodes is None else subject.rows(chosen)
-        pairs = replace(root_pairs(subject.graph, roots, attention.num_layers), rows=rows, level=subject.level)
+        pairs = root_pairs(subject.graph, roots, attention.num_layers, only_flows=only_flows)
+        pairs = replace(pairs, rows=rows, level=subject.level)
     else:
         pairs = graph_pairs(subject.graph, batch)
         pairs = pairs.of_targets(torch.searchsorted(pairs.targets, chosen))
@@ -66,9 +68,15 @@ def subgraph_pairs(graph: Graph, targets: Targets, num_layers: int, memory: int 
     return root_pairs(graph, Roots.at_nodes(nodes, torch.float32), num_layers, memory)
 
 
-def root_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
-    """All pairs of the L-hop subgraphs around the roots of some targets."""
-    parts = list(_stream_pairs(graph, roots, num_layers, memory))
+def root_pairs(
+    graph: Graph, roots: Roots, num_layers: int, memory: int = WALK_MEMORY, *, only_flows: bool = False
+) -> Pairs:
+    """All pairs of the L-hop subgraphs around the roots of some targets, or those that carry a flow."""
+    parts = list(
+        _stream_flow_pairs(graph, roots, num_layers, memory)
+        if only_flows
+        else _stream_pairs(graph, roots, num_layers, memory)
+    )
     none = roots.targets[:0]
     sizes = torch.cat([none, *(part.ptr.diff() for part in parts)])
     edges = torch.cat([none, *(part.edges for part in parts)])
@@ -114,6 +122,16 @@ def _stream_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int) -> I
     cost = roots.sums(frontier_bound(graph, num_layers + 1)) * 48.0 + graph.num_nodes
     for begin, end in chunk_bounds(cost, memory):
         yield _pairs_of(graph, roots.slice(begin, end), num_layers, ones)
+
+
+def _stream_flow_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int) -> Iterator[Pairs]:
+    """As `_stream_pairs`, but only the pairs whose edge carries a flow: those that enter a node of the walk."""
+    ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * num_layers
+    for frontier in stream_frontiers(graph, roots, ones, memory=memory):
+        entry, place = expand(graph.entering.ptr, frontier.node)
+        owner, edges = frontier.owner[entry], graph.entering.items[place]
+        ptr = pointers(owner.bincount(minlength=frontier.targets.numel()))
+        yield Pairs(frontier.targets, ptr, edges, torch.ones_like(edges, dtype=torch.bool), graph, num_layers)
 
 
 def _pairs_of(graph: Graph, roots: Roots, num_layers: int, ones: list[Tensor]) -> Pairs:

@@ -8,6 +8,7 @@ from attree.attribution.pairs import Pairs
 from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.whole import WholeReducer
 from attree.subject import Subject
 
 
@@ -38,6 +39,11 @@ class Effects:
         elif subject not in _KNOWN:
             _KNOWN[subject] = cls(Reducer(subject).record())
         return _KNOWN[subject]
+
+    @property
+    def are_local(self) -> bool:
+        """Whether only edges that carry a flow to a target can have an effect on it, as far as is known."""
+        return not isinstance(self.recorded.engine, WholeReducer)
 
     def reduce(
         self, pairs: Pairs, protocol: ReductionProtocol, progress: Progress | None = None, *, keep: bool = True

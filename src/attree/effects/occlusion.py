@@ -19,7 +19,6 @@ from attree.faithfulness.protocol import ReductionProtocol, check_protocols, res
 from attree.subject import Subject
 from attree.subject.subject import Targets
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.tensors.ragged import pointers
 
 BYTES_PER_PAIR = 128
 """What a pair takes while its edge is followed and its effect is measured, beside the engine's own working memory."""
@@ -76,13 +75,18 @@ class Occlusion(AttributionMethod):
         protocol = resolve_protocol(self.protocol, subject.model)
         expect_memory(memory)
         ids = subject.targets(targets)
+        effects = Effects.of(subject)
         for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
-            pairs = subject_pairs(subject, ids[begin:end])
-            effect = Effects.of(subject).reduce(pairs, protocol, keep=False).delta_pc
-            # A model with paths beside attention may feel edges that carry no flow.
-            listed = pairs.flow | (effect != 0)
-            ptr = pointers(pairs.owner[listed].bincount(minlength=end - begin))
-            yield Attribution(self.name, subject.graph, pairs.targets, ptr, pairs.edges[listed], effect[listed])
+            local = effects.are_local
+            pairs = subject_pairs(subject, ids[begin:end], only_flows=local)
+            effect = effects.reduce(pairs, protocol, keep=False).delta_pc
+            if not effects.are_local:  # paths beside attention: edges without a flow may have an effect
+                if local:
+                    pairs = subject_pairs(subject, ids[begin:end])
+                    effect = effects.reduce(pairs, protocol, keep=False).delta_pc
+                listed = pairs.flow | (effect != 0)
+                pairs, effect = pairs.only(listed), effect[listed]
+            yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """The effect of each pair, [P]; an evaluation that measures this protocol shares its measurement."""

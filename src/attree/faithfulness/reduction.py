@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +51,10 @@ class ReductionWriter:
         self._measured = self._head.measured(output)
         self._logits = self._head.logits(output, self._measured)
         self._target = pairs.target_rows
+        # Predictions before are those of targets, of which there are far fewer than pairs.
+        self._owner = pairs.owner
+        rows = pairs.targets if pairs.rows is None else pairs.rows
+        self._before = Prediction.of(self._logits[rows])
         zeros = torch.zeros(len(pairs), dtype=output.dtype, device=output.device)
         is_number = self._head.mode == "regression"
         entropy = torch.full_like(zeros, math.nan) if is_number else zeros.clone()
@@ -60,11 +65,12 @@ class ReductionWriter:
         """Set the effect on the chosen pairs from the outputs of their targets after the reduction, one row a pair."""
         target, result = self._target[chosen], self.result
         measured = None if self._measured is None else self._measured[target]
-        before, after = self._logits[target], self._head.logits(output.to(self._logits.dtype), measured)
+        after = self._head.logits(output.to(self._logits.dtype), measured)
         if self._head.mode == "regression":
-            result.delta_pc[chosen] = (before - after).squeeze(1)
+            result.delta_pc[chosen] = (self._logits[target] - after).squeeze(1)
             return
-        result.delta_pc[chosen], result.delta_ne[chosen], result.changed[chosen], probability = measure(before, after)
+        effect = self._before.at(self._owner[chosen]).compare(after)
+        result.delta_pc[chosen], result.delta_ne[chosen], result.changed[chosen], probability = effect
         if result.probability is not None:
             result.probability[chosen] = probability
 
@@ -84,10 +90,43 @@ def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Ten
     >>> round(pc.item(), 4), round(ne.item(), 4), changed.item()
     (0.7616, 0.0, True)
     """
-    log_p, log_q = logits.log_softmax(dim=-1), reduced_logits.log_softmax(dim=-1)
-    p, q = log_p.exp(), log_q.exp()
-    predicted = p.argmax(dim=-1, keepdim=True)
-    delta_pc = (p.gather(-1, predicted) - q.gather(-1, predicted)).squeeze(-1)
+    return Prediction.of(logits).compare(reduced_logits)
+
+
+class Prediction(NamedTuple):
+    """What is compared of predictions, one row each.
+
+    Attributes:
+        predicted: The predicted class, [n].
+        probability: Its probability, [n].
+        negative_entropy: sum p log p over the classes, [n].
+    """
+
+    predicted: Tensor
+    probability: Tensor
+    negative_entropy: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Prediction:
+        """The predictions of logits, [n, classes]."""
+        log_p = logits.log_softmax(dim=-1)
+        p = log_p.exp()
+        predicted = p.argmax(dim=-1)
+        return cls(predicted, p.gather(-1, predicted.unsqueeze(-1)).squeeze(-1), _negative_entropy(p, log_p))
+
+    def at(self, rows: Tensor) -> Prediction:
+        """Some of the rows."""
+        return Prediction(*(values.index_select(0, rows) for values in self))
+
+    def compare(self, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `measure`, with the logits after a reduction."""
+        log_q = reduced_logits.log_softmax(dim=-1)
+        q = log_q.exp()
+        delta_pc = self.probability - q.gather(-1, self.predicted.unsqueeze(-1)).squeeze(-1)
+        delta_ne = self.negative_entropy - _negative_entropy(q, log_q)
+        return delta_pc, delta_ne, q.argmax(dim=-1) != self.predicted, q
+
+
+def _negative_entropy(p: Tensor, log_p: Tensor) -> Tensor:
     # xlogy-like: a probability of exactly 0 adds nothing.
-    delta_ne = torch.where(p > 0, p * log_p, 0.0).sum(-1) - torch.where(q > 0, q * log_q, 0.0).sum(-1)
-    return delta_pc, delta_ne, q.argmax(dim=-1) != predicted.squeeze(-1), q
+    return torch.where(p > 0, p * log_p, 0.0).sum(-1)
