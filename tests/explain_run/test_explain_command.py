@@ -64,6 +64,7 @@ def test_scores_figures_and_a_page(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert explain(str(run), f"--targets={target}", "--methods=gatt,avgatt", "--protocols=removal", f"--out={out}") == 0
     printed = capsys.readouterr().out
     assert f"Target {target}, true class" in printed
+    assert f"Strongest paths (product of attention):\n  {target} <- " in printed
     result = Evaluation.load(out)
     assert result.targets.tolist() == [target]
     graph = loaded.data.graph

@@ -6,6 +6,7 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
 from attree.attribution.pairs import Pairs
+from attree.attribution.paths import AttentionPath, strongest_paths
 from attree.attribution.posthoc import (
     FastDnX,
     GNNExplainer,
@@ -25,6 +26,7 @@ from attree.defaults import METHODS as DEFAULT_METHODS
 __all__ = [
     "DEFAULT_METHODS",
     "METHODS",
+    "AttentionPath",
     "Attribution",
     "AttributionMethod",
     "AvgAtt",
@@ -53,6 +55,7 @@ __all__ = [
     "make_methods",
     "method_label",
     "stream_subgraphs",
+    "strongest_paths",
     "subgraph_pairs",
     "subject_pairs",
 ]

@@ -146,6 +146,7 @@ class Evaluator:
             _network(self.subject),
             self.subject.attention,
             self.truth,
+            self.subject.roots(self.pairs.targets),
         )
 
     def _bypass(self) -> Bypass:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import Attribution, Pairs
+from attree.attribution import AttentionPath, Attribution, Pairs
+from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
-from attree.errors import expect_path
+from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.names import BYPASS, MetricName
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
-from attree.evaluation.target_labels import TargetLabels
+from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.faithfulness import Reduction
 from attree.io.files import write_text
 from attree.io.metrics_file import read_metrics, write_metrics
+from attree.subject.roots import Roots
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +47,7 @@ class Evaluation:
         network: The model in a few words.
         attention: What the model attended to; not saved to files.
         truth: True edges of the nodes that have some; not saved to files.
+        roots: Where the computation trees of the targets begin; not saved to files.
     """
 
     metrics: dict[str, float]
@@ -59,6 +62,7 @@ class Evaluation:
     network: str = ""
     attention: Attention | None = None
     truth: GroundTruth | None = None
+    roots: Roots | None = None
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -78,6 +82,32 @@ class Evaluation:
     def title(self) -> str:
         """Dataset and network, as far as they are known."""
         return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
+
+    def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
+        """The strongest walks into a target by attention, with the measured effect of each of their edges.
+
+        Args:
+            target: One of the targets.
+            k: How many walks.
+        """
+        if self.attention is None or self.roots is None:
+            raise ArgumentError("Expected a result of `evaluate`, but this one has no attention: files do not keep it.")
+        place = (self.targets == expect_int(target, "target")).nonzero().view(-1)
+        expect(place.numel() == 1, "target", "one of the targets", target)
+        position, names = int(place), self.about.node_names
+        part = slice(*self.pairs.ptr[position : position + 2].tolist())
+        pair_of = {edge: pair for pair, edge in enumerate(self.pairs.edges[part].tolist(), part.start)}
+        effects = {name: reduction.delta_pc for name, reduction in self.reductions.items()}
+        return [
+            replace(
+                path,
+                effects={
+                    name: tuple(float(values[pair_of[edge]]) for edge in path.edges) for name, values in effects.items()
+                },
+                names=None if names is None else tuple(one_line(names[node]) for node in path.nodes),
+            )
+            for path in paths_from(self.attention, self.roots.slice(position, position + 1), k)
+        ]
 
     def num_changed(self, protocol: str) -> int:
         """How many reductions change the predicted class: `p_auroc` rests on these."""

@@ -29,6 +29,7 @@ MOST_TARGETS = MAX_TARGETS
 
 FORMATS = (".png", ".svg")
 MOST_EDGES = 8
+MOST_PATHS = 3
 CHANGED = "*: the predicted class changes"
 OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "scores_*.npz")
 
@@ -69,8 +70,9 @@ class Summary:
         tables = top_edges_table(
             self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names
         )
-        for table in tables:
+        for position, table in enumerate(tables):
             print_whole(console, table)
+            console.print(strongest_paths_text(self.evaluation, position, explained.first_nodes), soft_wrap=True)
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject
@@ -133,6 +135,22 @@ def top_edges_table(
                 cells.append(f"{float(reduction.delta_pc[pair]):+.4f}{'*' if bool(reduction.changed[pair]) else ' '}")
             table.add_row(f"{source} -> {destination}", *cells)
         yield table
+
+
+def strongest_paths_text(evaluation: Evaluation, position: int, first_nodes: Tensor | None = None) -> Text:
+    """The strongest walks into a target, as sentences of nodes.
+
+    Args:
+        evaluation: The result.
+        position: Which of its targets.
+        first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
+    """
+    first = 0 if first_nodes is None else int(first_nodes[position])
+    lines = []
+    for path in evaluation.paths(int(evaluation.targets[position]), MOST_PATHS):
+        names = path.names or tuple(str(node - first) for node in path.nodes)
+        lines.append(f"  {replace(path, names=names)}")
+    return Text("\n".join(["Strongest paths (product of attention):", *lines]))
 
 
 def clear_summary(out: Path) -> None:
