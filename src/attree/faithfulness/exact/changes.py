@@ -263,6 +263,8 @@ class ChunkPlan:
         pairs: Pairs whose target is reached.
         targets: The targets of these.
         found: For each of them, its row in the output.
+        queries: Where outputs are those of links: the two ends of each pair's target as rows of the family that is
+            read, [2, pairs]; None elsewhere.
         done: Pairs that are done with when this chunk is.
     """
 
@@ -272,4 +274,5 @@ class ChunkPlan:
     pairs: Tensor
     targets: Tensor
     found: Tensor
+    queries: Tensor | None
     done: int

@@ -23,7 +23,7 @@ from attree.attention.graph import Graph
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording, RowModel
 from attree.faithfulness.exact.trace import ConvArguments, LayerTrace
-from attree.faithfulness.exact.wiring import BATCH, EDGES, INPUT, StageError, StageMode, Wiring
+from attree.faithfulness.exact.wiring import EDGES, INPUT, READOUT, Reads, StageError, StageMode, Wiring
 from attree.faithfulness.locality import NotRowwiseError, loud_noise, same
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
@@ -33,17 +33,19 @@ from attree.tensors.ragged import expand, group
 NODES = 24
 """Nodes that rows are compared at with every recording, if the outputs are those of nodes."""
 
+LINKS = 16
+"""Links that rows are compared at, if the outputs are those of links."""
+
 GRAPHS = 3
-"""Graphs that rows are compared at otherwise, the smallest ones."""
+"""Graphs that rows are compared at, the smallest ones, if the outputs are those of graphs."""
 
-
-MANY_NODES = 2**15
-"""Nodes that rows are compared at when a model is first seen, at the most."""
+MANY = 2**15
+"""Nodes or links that rows are compared at when a model is first seen, at the most."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to compare.
+    """Rows to compare, in another order than that of the graph.
 
     Attributes:
         node: The node of each row.
@@ -51,6 +53,8 @@ class Sample:
         graph: The graph of each row, numbered from 0; None if the outputs are not those of graphs.
         graph_of: The graph id behind each of them.
         whole: Whether these are all nodes in their order, because the model sees them as one graph.
+        link: The links to compare; None if the outputs are not those of links.
+        queries: The two ends of each of them as rows, [2, links].
     """
 
     node: Tensor
@@ -58,20 +62,26 @@ class Sample:
     graph: Tensor | None = None
     graph_of: Tensor | None = None
     whole: bool = False
+    link: Tensor | None = None
+    queries: Tensor | None = None
 
     @classmethod
     def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
         """Some nodes from all over the graph, in a random order."""
-        count = min(count, graph.num_nodes)
-        spread = torch.linspace(0, graph.num_nodes - 1, count).round().long()
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        node = spread[order].to(graph.device)
-        if count > 1 and int(node[0]) == 0:
-            node = node.roll(1)
-        node = torch.cat([node[-1:], node, node[:1], node[:1]])
+        node = _shuffled(graph.num_nodes, count, seed).to(graph.device)
         decoy = torch.zeros(node.numel(), dtype=torch.bool, device=graph.device)
         decoy[0] = decoy[-1] = True
         return cls(node, decoy)
+
+    @classmethod
+    def of_links(cls, ends: Tensor, count: int, seed: int = 0) -> Sample:
+        """Some links in a random order; each has two rows of its own, which stand anywhere."""
+        link = _shuffled(ends.shape[1], count, seed).to(ends.device)
+        order = torch.randperm(2 * link.numel(), generator=torch.Generator().manual_seed(seed)).to(ends.device)
+        decoy = torch.zeros(2, link.numel(), dtype=torch.bool, device=ends.device)
+        decoy[:, 0] = decoy[:, -1] = True
+        queries = order.argsort().view(2, -1)
+        return cls(ends[:, link].reshape(-1)[order], decoy.view(-1)[order], link=link, queries=queries)
 
     @classmethod
     def of_graphs(cls, batch: Tensor) -> Sample:
@@ -90,18 +100,24 @@ class Sample:
         return cls(node, torch.zeros_like(node, dtype=torch.bool), torch.zeros_like(node), node[:1], whole=True)
 
     @classmethod
-    def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool, count: int = NODES) -> Sample:
-        """Rows that fit what the outputs are those of.
+    def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool) -> Sample:
+        """A few rows that fit what the outputs are those of.
 
         Args:
             outputs: What they are.
             graph: The graph.
             told_apart: Whether an argument tells graphs apart.
-            count: How many nodes, where the outputs are those of nodes.
         """
+        if outputs.ends is not None:
+            return cls.of_links(outputs.ends, LINKS)
         if outputs.batch is None:
-            return cls.of_nodes(graph, count)
+            return cls.of_nodes(graph, NODES)
         return cls.of_graphs(outputs.batch) if told_apart else cls.of_one_graph(graph)
+
+    @classmethod
+    def many(cls, outputs: OutputLevel, graph: Graph) -> Sample:
+        """Many rows where the outputs are those of nodes or links."""
+        return cls.of_nodes(graph, MANY, 1) if outputs.ends is None else cls.of_links(outputs.ends, MANY, 1)
 
     def with_noise(self) -> list[Sample]:
         """All nodes with noise in one half of the rows, then in the other."""
@@ -109,17 +125,43 @@ class Sample:
         return [replace(self, decoy=draw), replace(self, decoy=~draw)]
 
     @property
-    def decoy_graphs(self) -> Tensor | None:
-        """Which graphs have a decoy in them; None if the outputs are not those of graphs."""
+    def reads(self) -> Reads | None:
+        """What outputs read; None if single nodes."""
+        if self.graph is None:
+            return None if self.link is None else "links"
+        return "one graph" if self.whole else "graphs"
+
+    @property
+    def outputs(self) -> Tensor:
+        """The row of the recorded output that each output of the sample must equal."""
+        return next(ids for ids in (self.link, self.graph_of, self.node) if ids is not None)
+
+    @property
+    def kept(self) -> Tensor:
+        """Which outputs read no decoy."""
+        if self.queries is not None:
+            return ~self.decoy[self.queries].any(dim=0)
         if self.graph is None or self.graph_of is None:
-            return None
-        return torch.zeros_like(self.graph_of, dtype=torch.bool).index_put((self.graph[self.decoy],), self.decoy.any())
+            return ~self.decoy
+        return torch.ones_like(self.graph_of, dtype=torch.bool).index_fill(0, self.graph[self.decoy], False)
 
     def part(self, edge_index: Tensor) -> Part:
         """The rows as a part of the graph that a model is called on."""
+        if self.queries is not None:
+            return Part(self.node, edge_index, queries=self.queries)
         if self.graph is None or self.graph_of is None or self.whole:
             return Part(self.node, edge_index)
         return Part(self.node, edge_index, None, self.graph, self.graph_of, self.graph_of.numel())
+
+
+def _shuffled(total: int, count: int, seed: int) -> Tensor:
+    """Some of `total` ids in a random order, 0 not in front; the last is in front again and the first at the end."""
+    count = min(count, total)
+    spread = torch.linspace(0, total - 1, count).round().long()
+    ids = spread[torch.randperm(count, generator=torch.Generator().manual_seed(seed))]
+    if count > 1 and int(ids[0]) == 0:
+        ids = ids.roll(1)
+    return torch.cat([ids[-1:], ids, ids[:1], ids[:1]])
 
 
 def spread_nodes(graph: Graph) -> Tensor:
@@ -185,9 +227,12 @@ class Checker:
     def __init__(self, recorder: Recorder, graph: Graph, outputs: OutputLevel) -> None:
         if graph.num_nodes == 0:
             raise NotRowwiseError("its graph has no nodes")
-        if outputs.level == "edge" or outputs.nodes is not None:
+        if outputs.nodes is not None:
             raise NotRowwiseError("its outputs are those of chosen nodes")
-        if recorder.call.of_kind(Kind.IDS):
+        ids = len(recorder.call.of_kind(Kind.IDS))
+        if outputs.ends is not None and (ids == 0 or outputs.ends.numel() == 0):
+            raise NotRowwiseError("its outputs are those of the edges that it runs on")
+        if ids > int(outputs.ends is not None):
             raise NotRowwiseError("one of its arguments holds ids of nodes")
         self._recorder = recorder
         self._graph = graph
@@ -240,7 +285,7 @@ class Checker:
             if self._outputs.batch is None:
                 few = [(rows_of(before, sample.node), after[sample.node]) for before, after in traces]
                 wiring = _RowCheck(recording, sample, few, None).run()
-                many = Sample.of_nodes(self._graph, MANY_NODES, seed=1)
+                many = Sample.many(self._outputs, self._graph)
                 lots = [(rows_of(before, many.node), after[many.node]) for before, after in traces]
                 for one in (many, *many.with_noise()):
                     _RowCheck(recording, one, lots, wiring).run()
@@ -256,6 +301,15 @@ class Checker:
         except Exception as error:
             reason = str(error).strip().split("\n")[0]
             raise NotRowwiseError(f"its forward fails on rows ({type(error).__name__}: {reason})") from error
+
+
+_MIXES: dict[Reads | None, str] = {
+    None: "what follows them is not computed node by node",
+    "links": "what follows them does not treat each link alone",
+    "graphs": "its readout does not treat each graph alone",
+    "one graph": "its readout does not treat each graph alone",
+}
+"""Why outputs differ on rows."""
 
 
 class _RowCheck:
@@ -288,20 +342,17 @@ class _RowCheck:
             output = recording.model(given, self._answer)
         if self._calls != len(recording.layers):
             raise NotRowwiseError("its forward calls other layers on rows")
-        decoys = sample.decoy_graphs
-        expected = recording.output[sample.node if sample.graph_of is None else sample.graph_of]
+        expected, kept = recording.output[sample.outputs], sample.kept
         if not isinstance(output, Tensor) or output.shape != expected.shape:
             raise NotRowwiseError("its forward returns something else on rows")
-        kept = ~(sample.decoy if decoys is None else decoys)
         if not same(output[kept], expected[kept], expected.dtype):
-            where = "what follows them is not computed node by node"
-            raise NotRowwiseError(where if decoys is None else "its readout does not treat each graph alone")
+            raise NotRowwiseError(_MIXES[sample.reads])
         if self.wiring is not None:
             return self.wiring
         assert mode is not None
         if EDGES in mode.marks(output):
             raise NotRowwiseError("its output depends on edges outside its attention layers")
-        return mode.wiring(output, None if decoys is None else "one graph" if sample.whole else "graphs")
+        return mode.wiring(output, sample.reads)
 
     def _noisy(self, rows: Tensor, seed: int) -> Tensor:
         """The rows with noise in those of decoys."""
@@ -338,8 +389,9 @@ class _RowCheck:
         feeds = tuple(sorted(stage for stage in stages if stage > 0))
         if feeds and EDGES in stages:
             raise NotRowwiseError("the features of its nodes depend on edges outside its attention layers")
-        if feeds and BATCH in stages:
-            raise NotRowwiseError("something between its attention layers sees whole graphs")
+        if feeds and READOUT in stages:
+            what = "the links that are asked for" if self.sample.reads == "links" else "whole graphs"
+            raise NotRowwiseError(f"something between its attention layers sees {what}")
         if mode.marks(given.features) - {EDGES}:
             raise NotRowwiseError("its edge features depend on its nodes")
         mode.feeds.append(feeds)
@@ -347,8 +399,9 @@ class _RowCheck:
 
     def _mark(self, mode: StageMode, given: ModelCall) -> None:
         """Say which arguments are about nodes, graphs and edges."""
-        of_graphs = BATCH if self.sample.graph_of is not None else INPUT
+        of_graphs = READOUT if self.sample.graph_of is not None else INPUT
         stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
+        stage[Kind.IDS] = READOUT
         for kind, value in zip(given.kinds, given.values, strict=True):
             if kind in stage:
                 mode.mark(value, stage[kind])

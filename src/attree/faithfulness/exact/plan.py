@@ -27,6 +27,7 @@ from attree.faithfulness.exact.changes import (
     row_groups,
 )
 from attree.faithfulness.exact.wiring import Wiring
+from attree.subject.level import OutputLevel
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import Rows, expand, group, pointers
 
@@ -92,7 +93,7 @@ class ReductionPlan:
         pairs: The pairs.
         shapes: The shape of each call.
         wiring: What feeds what.
-        batch: The graph of each node if targets are graphs, else None.
+        outputs: What targets are.
         memory: Bytes of working memory; what one reduced edge changes is never cut.
     """
 
@@ -102,7 +103,7 @@ class ReductionPlan:
         pairs: Pairs,
         shapes: Sequence[LayerShape],
         wiring: Wiring,
-        batch: Tensor | None,
+        outputs: OutputLevel,
         memory: int,
     ) -> None:
         self.graph = graph
@@ -110,24 +111,27 @@ class ReductionPlan:
         self.shapes = shapes
         self.wiring = wiring
         self.memory = memory
-        self._batch = batch
+        self._batch = batch = outputs.batch
+        self._ends = outputs.ends
         self._members = None if batch is None else group(batch, int(batch.max()) + 1)
         flow = pairs.flow.nonzero().view(-1)
         self.num_pairs = flow.numel()
         target, edge = pairs.targets[pairs.owner[flow]], pairs.edges[flow]
         # By the node that edges enter: rows of one node are then computed together.
         place = graph.entering.ptr[graph.destination[edge]] + graph.entering_rank[edge]
-        order = (place * graph.num_nodes + target).argsort()
+        order = (place * max(graph.num_nodes, int(pairs.targets.max()) + 1 if len(pairs) else 1) + target).argsort()
         self._flow, self._target, self._place = flow[order], target[order], place[order]
         self._places, self._first = _runs(self._place)
         self._edges = graph.entering.items[self._places]
         nodes = pairs.targets
+        if self._ends is not None:
+            nodes = self._ends[:, nodes].reshape(-1)
         if self._members is not None:
             nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
         self._ways = Ways(graph, wiring, nodes)
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
-        if wiring.one_graph:
+        if wiring.reads == "one graph":
             self._bounds = [(number, number + 1) for number in range(self._edges.numel())]
         self._small = float(following.sum()) <= memory
         self._kept: list[ChunkPlan] | None = None
@@ -154,6 +158,8 @@ class ReductionPlan:
             rows = entries.clamp(max=float(self.graph.num_nodes))
         if self._batch is not None and self._members is not None:
             rows = self._members.sizes[self._batch[self.graph.destination[self._edges]]].to(rows.dtype)
+        if self._ends is not None:
+            rows = rows + 4.0 * self._first.diff()  # two rows and two queries for each target
         width = max(shape.width for shape in self.shapes)
         return entries * float(width * 8 * 6 + 128), rows * float(self.wiring.width * 8 * 3)
 
@@ -176,7 +182,10 @@ class ReductionPlan:
                 found, through = self._follow(rows, senders[-1])
                 records.append(found)
                 changes.append(through)
-        families = self._families(records, edges)
+        part = slice(int(self._first[begin]), int(self._first[end]))
+        target = self._target[part]
+        owner = torch.searchsorted(self._places[begin:end], self._place[part])
+        families = self._families(records, edges, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
             later = None
@@ -185,11 +194,18 @@ class ReductionPlan:
                 later = self._later(call, records[call], through_entries, senders[call], place, edges, keep)
             own_place = self._place_in(families[wiring.family[call + 1]], records[call])
             calls.append(CallPlan(records[call], own_place, later))
-        part = slice(int(self._first[begin]), int(self._first[end]))
-        target = self._target[part]
-        owner = torch.searchsorted(self._places[begin:end], self._place[part])
         row, is_found = self._rows_of(families, owner, target, reduced)
-        return ChunkPlan(edges, calls, families, self._flow[part][is_found], target[is_found], row[is_found], part.stop)
+        queries = self._queries(families, owner, target)
+        return ChunkPlan(
+            edges, calls, families, self._flow[part][is_found], target[is_found], row[is_found], queries, part.stop
+        )
+
+    def _queries(self, families: Sequence[Records], owner: Tensor, target: Tensor) -> Tensor | None:
+        """The two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
+        if self._ends is None or self.wiring.readout is None:
+            return None
+        rows = families[self.wiring.readout]
+        return torch.stack([rows.find(owner, end[target], self.graph.num_nodes)[0] for end in self._ends])
 
     def _rows_of(
         self, families: Sequence[Records], owner: Tensor, target: Tensor, reduced: Records
@@ -197,12 +213,18 @@ class ReductionPlan:
         """The row of the output that belongs to each pair of a reduced edge and a target, and whether there is one."""
         if self._batch is not None:
             return owner, self._batch[reduced.node[owner]] == target
+        if self._ends is not None:
+            return torch.arange(owner.numel(), device=owner.device), torch.ones_like(owner, dtype=torch.bool)
         if not self.wiring.outputs:
             return owner, torch.zeros_like(owner, dtype=torch.bool)
         return families[self.wiring.family[self.wiring.outputs[0]]].find(owner, target, self.graph.num_nodes)
 
-    def _families(self, records: Sequence[Records], edges: Tensor) -> list[Records]:
-        """The rows of each family of stages: all that change in one of its calls, or all nodes of the edge's graph."""
+    def _families(self, records: Sequence[Records], edges: Tensor, owner: Tensor, target: Tensor) -> list[Records]:
+        """The rows of each family of stages.
+
+        These are all that change in one of its calls. Where outputs are those of graphs, the family that they read has
+        all nodes of the edge's graph; where they are those of links, the ends of the targets too.
+        """
         wiring, destination = self.wiring, self.graph.destination[edges]
         families = []
         for family in range(wiring.num_families):
@@ -210,6 +232,9 @@ class ReductionPlan:
             if family == wiring.readout and self._batch is not None and self._members is not None:
                 edge, place = expand(self._members.ptr, self._batch[destination])
                 families.append(Records(edge, self._members.items[place]))
+            elif family == wiring.readout and self._ends is not None:
+                ends = [Records(owner, end[target]) for end in self._ends]
+                families.append(Records.union([*members, *ends], self.graph.num_nodes))
             elif members:
                 families.append(Records.union(members, self.graph.num_nodes))
             else:

@@ -63,8 +63,7 @@ class ExactReducer:
             shapes = [
                 LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers
             ]
-            batch = self.subject.outputs.batch
-            self._plan = ReductionPlan(self.subject.graph, pairs, shapes, wiring, batch, self.memory)
+            self._plan = ReductionPlan(self.subject.graph, pairs, shapes, wiring, self.subject.outputs, self.memory)
         return self._plan
 
 
@@ -125,8 +124,8 @@ class _RowRun:
         self._chunk, self._calls = chunk, 0
         wiring = self.plan.wiring
         rows, graph = chunk.rows[wiring.family[INPUT]], self.recording.graph
-        part = Part(rows.node, graph.original_edge_index)
-        if wiring.readout is not None and not wiring.one_graph:
+        part = Part(rows.node, graph.original_edge_index, queries=chunk.queries)
+        if wiring.reads == "graphs" and wiring.readout is not None:
             own = self.recording.call.batch
             graph_of = None if own is None else own[graph.destination[chunk.edges]]
             part = replace(part, graph=chunk.rows[wiring.readout].edge, graph_of=graph_of)

@@ -15,32 +15,37 @@ from attree.attention.provenance import Marks, Provenance, tensors_in
 INPUT = 0
 """The stage of features and other arguments with one row a node; call number c returns stage c, counted from 1."""
 
-BATCH = -1
-"""The stage of the argument that holds the graph of each node."""
+READOUT = -1
+"""The stage of the argument that says which rows an output reads: the graph of each node, or the ends of each link."""
 
 EDGES = -2
 """The stage of arguments about edges."""
 
 
+Reads = Literal["graphs", "one graph", "links"]
+"""What outputs read, if not single nodes: graphs that an argument tells apart, all nodes, or the two ends of links."""
+
+
 @dataclass(frozen=True)
 class Wiring:
-    """What feeds what in a model.
+    """Which call of a convolution feeds which.
 
     Attributes:
-        feeds: For each call, the calls that its input comes from, as numbers from 1; none if from the model's alone.
+        feeds: For each call, the calls that directly produced its input, as numbers from 1; none if the model's own
+            input did.
         family: For each stage from `INPUT` on, the number of its family: stages of one family share their rows.
-        outputs: The calls that the output comes from.
+        outputs: The calls that directly produced the output.
         width: Numbers that a row takes in the widest tensor.
-        readout: The family whose rows become a graph; None if outputs are those of nodes.
-        one_graph: Whether all its rows do, as no argument says which graph they are of.
+        reads: What outputs read; None if single nodes.
+        readout: The family whose rows outputs read; None with `reads`.
     """
 
     feeds: tuple[tuple[int, ...], ...]
     family: tuple[int, ...]
     outputs: tuple[int, ...]
     width: int
+    reads: Reads | None = None
     readout: int | None = None
-    one_graph: bool = False
 
     @property
     def num_families(self) -> int:
@@ -49,7 +54,7 @@ class Wiring:
 
     @property
     def depth(self) -> int:
-        """The most calls on a way from the input to the output."""
+        """Length of the longest path of calls from the input to the output."""
         depths: list[int] = []
         for feeds in self.feeds:
             depths.append(1 + max((depths[before - 1] for before in feeds), default=0))
@@ -91,33 +96,34 @@ class StageMode(Provenance):
             self.meetings.add(stages)
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if stages and EDGES not in stages:
-            if BATCH not in stages and any(tensor.shape[:1] != (self.rows,) for tensor in tensors_in(out)):
+            if READOUT not in stages and any(tensor.shape[:1] != (self.rows,) for tensor in tensors_in(out)):
                 self.reshaped |= {stage for stage in stages if stage > 0}
             self.width = max(self.width, *(tensor.numel() // self.rows for tensor in tensors_in(out)), 1)
         return out
 
-    def wiring(self, output: Any, readout: Literal["graphs", "one graph"] | None) -> Wiring:
-        """What was seen in a pass.
+    def wiring(self, output: Any, reads: Reads | None) -> Wiring:
+        """The wiring that one pass showed.
 
         Args:
-            output: What it returned.
-            readout: Whether the output is that of graphs, told apart by an argument, or that of one graph.
+            output: What the pass returned.
+            reads: What outputs read; None if single nodes.
         """
-        stages = [*range(len(self.feeds) + 1), *([BATCH] if readout == "graphs" else [])]
+        has_argument = reads in ("graphs", "links")
+        stages = [*range(len(self.feeds) + 1), *([READOUT] if has_argument else [])]
         family = {stage: number for number, stage in enumerate(stages)}
         meetings = set(self.meetings)
-        if readout == "graphs":
-            # What is not taken row by row may be taken graph by graph: then all rows of a graph must be there.
-            meetings |= {frozenset({stage, BATCH}) for stage in self.reshaped}
-        elif readout == "one graph":
+        if has_argument:
+            # What is not taken row by row may be taken output by output: then all rows of an output must be there.
+            meetings |= {frozenset({stage, READOUT}) for stage in self.reshaped}
+        elif reads == "one graph":
             meetings.add(frozenset(stages))
         for met in meetings:
             joined = {family[stage] for stage in met if stage in family}
             family = {stage: min(joined) if number in joined else number for stage, number in family.items()}
         numbers = {number: position for position, number in enumerate(dict.fromkeys(family.values()))}
         outputs = tuple(sorted(stage for stage in self.marks(output) if stage > 0))
-        become_graphs = None
-        if readout is not None:
-            become_graphs = numbers[family[BATCH if readout == "graphs" else outputs[0] if outputs else INPUT]]
-        families = tuple(numbers[family[stage]] for stage in stages if stage != BATCH)
-        return Wiring(tuple(self.feeds), families, outputs, self.width, become_graphs, readout == "one graph")
+        readout = None
+        if reads is not None:
+            readout = numbers[family[READOUT if has_argument else outputs[0] if outputs else INPUT]]
+        families = tuple(numbers[family[stage]] for stage in stages if stage != READOUT)
+        return Wiring(tuple(self.feeds), families, outputs, self.width, reads, readout)
