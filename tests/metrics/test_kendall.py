@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attree.metrics.functional import Ranking, kendall
-from attree.metrics.functional.kendall import _inversions
+from attree.metrics.functional.correlation import _inversions
 from helpers.statistics import half_a_million, kendall_by_definition, many_ties, same, scipy_value, some_values
 
 

@@ -355,12 +355,16 @@ class ExplainCallback(Callback):
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what this call of the trainer came to, then show it."""
-        folder, state = stage_folder(trainer), self._state  # this and the next ask all processes
+        folder, state = stage_folder(trainer), self._state  # this and the next two ask all processes
         metrics = self._reported(trainer)
+        if state.latest is not None and state.explained is not None:
+            state.latest = state.explained.evaluator.with_certainty(state.latest)
         if not trainer.is_global_zero or state.latest is None or state.explained is None:
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
-        report = FinalReport(state.explained.evaluator, state.latest, metrics, folder)
+        stage = trainer.state.fn
+        prefix = "" if stage is None or stage == TrainerFn.FITTING else f"{stage.value}/"
+        report = FinalReport(state.explained.evaluator, state.latest, metrics, folder, prefix)
         with torch.inference_mode(False), torch.no_grad():
             report.save(explanations=self.save)
         in_fit = trainer.state.fn == TrainerFn.FITTING

@@ -31,6 +31,7 @@ class FinalReport:
         evaluator: What explained the network.
         evaluation: What it said last.
         metrics: The last metrics, by name.
+        prefix: What the names of the evaluation's metrics start with among these.
         folder: Where to save; None saves nothing.
     """
 
@@ -38,15 +39,21 @@ class FinalReport:
     evaluation: Evaluation
     metrics: dict[str, float]
     folder: Path | None
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         self._written: list[str] = []
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % intervals of the metrics, by their names."""
+        return {f"{self.prefix}{name}": ends for name, ends in self.evaluation.intervals.items()}
 
     def save(self, explanations: bool) -> None:
         """Write `metrics.json` and, if asked for, GAtt of all targets."""
         if self.folder is None:
             return
-        write_metrics(self.folder / "metrics.json", self.metrics)
+        write_metrics(self.folder / "metrics.json", self.metrics, self.intervals)
         if explanations:
             scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
             ids = self.evaluator.labels.ids
@@ -93,7 +100,7 @@ class FinalReport:
         console = plain_console(soft_wrap=True)
         if table:
             count = self.evaluator.targets.numel()
-            console.print(metrics_table(self.metrics, num_targets=count), soft_wrap=False)
+            console.print(metrics_table(self.metrics, num_targets=count, intervals=self.intervals), soft_wrap=False)
         for line in self._written:
             console.print(line)
         if table and self.folder is None:

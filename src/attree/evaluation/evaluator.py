@@ -13,6 +13,7 @@ from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.effects import Effects
 from attree.errors import expect_bool, expect_instance
+from attree.evaluation.certainty import gathered, resample
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
@@ -68,6 +69,8 @@ class Evaluator:
         self.methods = make_methods(config.methods, seed=config.seed)
         self.protocols = resolve_protocols(config.protocols, subject.model)
         self.targets = subject.targets(targets)
+        self._shard = shard
+        self._positions = shard.of(torch.arange(self.targets.numel()))
         self.pairs = subject_pairs(subject, shard.of(self.targets))
         self._truth = None if truth is None else TruthEvaluator(subject, truth, shard)
         # Each method by the names of its columns: itself, or several seeded draws of a random one.
@@ -147,7 +150,29 @@ class Evaluator:
             self.subject.attention,
             self.truth,
             self.subject.roots(self.pairs.targets),
+            owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
+            truth_columns=None if self._truth is None else self._truth.columns(self._shown()),
+            averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
+            resamples=self.config.resamples,
+            seed=self.config.seed,
         )
+
+    def _shown(self) -> dict[str, AttributionMethod]:
+        """Each method, or the first draw of a random one."""
+        return {name: next(iter(columns.values())) for name, columns in self._columns.items()}
+
+    def with_certainty(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation with the intervals of its statistics over the targets of all processes.
+
+        To be called in all processes at once. In one process alone, an evaluation makes its intervals when asked.
+        """
+        if self._shard.world_size == 1:
+            return evaluation
+        columns = gathered(evaluation.columns())
+        truth = gathered(evaluation.truth_columns)
+        assert columns is not None
+        known = resample(evaluation.metrics, columns, truth, evaluation.averaged, evaluation.resamples, evaluation.seed)
+        return replace(evaluation, known=known)
 
     def _bypass(self) -> Bypass:
         """What goes around attention with the weights of now; measured again only if they are others."""

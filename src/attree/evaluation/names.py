@@ -7,6 +7,7 @@ explain/bypass, explain/seconds            of the evaluation as a whole
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 PREFIX = "explain"
@@ -52,3 +53,15 @@ class MetricName:
         if group != PREFIX or len(parts) not in (2, 3):
             return None
         return cls(parts[0], parts[-1], parts[1] if len(parts) == 3 else None)
+
+
+def number_and_interval(value: float, interval: tuple[float, float] = (math.nan, math.nan), digits: int = 4) -> str:
+    """A metric as tables show it: its value and half of its interval.
+
+    >>> number_and_interval(0.8514, (0.82, 0.88)), number_and_interval(0.5), number_and_interval(math.nan)
+    ('0.8514 \N{PLUS-MINUS SIGN}0.03', '0.5000', 'undefined')
+    """
+    if math.isnan(value):
+        return "undefined"
+    half = (interval[1] - interval[0]) / 2
+    return f"{value:.{digits}f}" + ("" if math.isnan(half) else f" \N{PLUS-MINUS SIGN}{half:.2f}")

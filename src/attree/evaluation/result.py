@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import AttentionPath, Attribution, Pairs
+from attree.attribution import METHODS, AttentionPath, Attribution, Pairs
 from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
+from attree.defaults import RESAMPLES, SEED
 from attree.errors import ArgumentError, expect, expect_int, expect_path
-from attree.evaluation.names import BYPASS, MetricName
+from attree.evaluation.certainty import Certainty, Difference, PairColumns, resample
+from attree.evaluation.names import BYPASS, FAITHFULNESS, TRUTH, MetricName, number_and_interval
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.faithfulness import Reduction
 from attree.io.files import write_text
-from attree.io.metrics_file import read_metrics, write_metrics
+from attree.io.metrics_file import read_intervals, read_metrics, write_metrics
+from attree.metrics.functional.bootstrap import Interval
 from attree.subject.roots import Roots
 
 if TYPE_CHECKING:
@@ -48,6 +53,13 @@ class Evaluation:
         attention: What the model attended to; not saved to files.
         truth: True edges of the nodes that have some; not saved to files.
         roots: Where the computation trees of the targets begin; not saved to files.
+        owner: For each pair the position of its target among those of all processes; None in one process.
+        truth_columns: Scores and labels of the pairs of targets with ground truth; not saved to files.
+        averaged: Methods whose metrics are means over several draws.
+        resamples: How often targets are resampled for intervals; 0 makes none.
+        seed: Seed of these draws.
+        known: What is certain, where it was made before, over the targets of all processes.
+        stored: Intervals that were read from a file.
     """
 
     metrics: dict[str, float]
@@ -63,6 +75,13 @@ class Evaluation:
     attention: Attention | None = None
     truth: GroundTruth | None = None
     roots: Roots | None = None
+    owner: Tensor | None = None
+    truth_columns: PairColumns | None = None
+    averaged: frozenset[str] = frozenset()
+    resamples: int = RESAMPLES
+    seed: int = SEED
+    known: Certainty | None = None
+    stored: dict[str, Interval] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -109,20 +128,70 @@ class Evaluation:
             for path in paths_from(self.attention, self.roots.slice(position, position + 1), k)
         ]
 
+    def columns(self) -> PairColumns:
+        """The pairs as plain columns: scores by method, effects by protocol."""
+        effects = {name: (one.delta_pc, one.delta_ne, one.changed) for name, one in self.reductions.items()}
+        return PairColumns(self.pairs.owner if self.owner is None else self.owner, self.pair_scores, effects)
+
+    @cached_property
+    def certainty(self) -> Certainty:
+        """Every metric in resamples of the targets; made when it is first asked for."""
+        if self.known is not None:
+            return self.known
+        truth = None if self.truth_columns is None else self.truth_columns.on_host()
+        return resample(self.metrics, self.columns().on_host(), truth, self.averaged, self.resamples, self.seed)
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % interval of every metric that has one, by its name: a bootstrap over the targets."""
+        return self.stored | self.certainty.intervals()
+
+    def interval(self, method: str, protocol: str, statistic: str = FAITHFULNESS) -> Interval:
+        """The 95 % interval of one statistic; NaN where it is undefined.
+
+        Args:
+            method: Name of a method.
+            protocol: Name of a protocol, or `truth` for the comparison with ground truth.
+            statistic: Name of a statistic, such as `pc_pearson`.
+        """
+        return self.intervals.get(str(self._name(method, protocol, statistic)), (math.nan, math.nan))
+
+    def difference(self, first: str, second: str, protocol: str, statistic: str = FAITHFULNESS) -> Difference:
+        """By how much a method's statistic exceeds another's on the same pairs, with the 95 % interval of that."""
+        names = [self._name(method, protocol, statistic) for method in (first, second)]
+        return self.certainty.difference(self.metrics, *names)
+
+    def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
+        name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
+        expect(str(name) in self.metrics, "method, protocol, statistic", "those of a metric", str(name))
+        return name
+
     def num_changed(self, protocol: str) -> int:
         """How many reductions change the predicted class: `p_auroc` rests on these."""
         return int(self.reductions[protocol].changed.sum())
 
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per statistic and protocol, one column per method."""
+    def to_pandas(self, intervals: bool = False) -> pd.DataFrame:
+        """One row per statistic and protocol, one column per method.
+
+        Args:
+            intervals: Also two columns per method, `<method> low` and `<method> high`: the ends of the 95 % interval.
+        """
+        return self._table(lambda value, interval: value, intervals)
+
+    def _table(self, cell: Callable[[float, Interval], Any], ends: bool = False) -> pd.DataFrame:
+        """One cell per metric, made of its value and interval."""
         import pandas as pd
 
         parsed = {name: MetricName.parse(name) for name in self.metrics}
-        rows: dict[tuple[str, str], dict[str, float]] = {}
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
         for name, metric in parsed.items():
             if metric is not None:
                 row = rows.setdefault((metric.protocol or "truth", metric.statistic), {})
-                row[self.labels.get(metric.method, metric.method)] = self.metrics[name]
+                label = self.labels.get(metric.method, metric.method)
+                interval = self.intervals.get(name, (math.nan, math.nan))
+                row[label] = cell(self.metrics[name], interval)
+                if ends:
+                    row[f"{label} low"], row[f"{label} high"] = interval
         index = pd.MultiIndex.from_tuples(list(rows), names=["protocol", "statistic"])
         return pd.DataFrame(list(rows.values()), index=index)
 
@@ -133,12 +202,14 @@ class Evaluation:
         about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
         if BYPASS in self.metrics:
             about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
-        table = self.to_pandas().to_string(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+        table = self._table(number_and_interval).to_string(na_rep="undefined")
         meanings = [f"{name}: {self.meanings[name]}" for name in self.reductions if name in self.meanings]
+        if self.intervals:
+            meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
         return "\n".join([about, table, *meanings])
 
     def _repr_html_(self) -> str:
-        return self.to_pandas().to_html(float_format=lambda value: f"{value:.4f}", na_rep="undefined")
+        return self._table(number_and_interval).to_html(na_rep="undefined")
 
     def plot(self) -> Figure:
         """All statistics as bars, a panel each protocol, a colour each method."""
@@ -152,7 +223,7 @@ class Evaluation:
         folder = expect_path(folder, "folder")
         write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
-        write_metrics(folder / METRICS_FILE, self.metrics)
+        write_metrics(folder / METRICS_FILE, self.metrics, self.intervals)
         return folder
 
     @classmethod
@@ -162,4 +233,12 @@ class Evaluation:
         arrays = read_arrays(folder / ARRAYS_FILE)
         methods = folder / METHODS_FILE
         settings = json.loads(methods.read_text(encoding="utf-8")) if methods.is_file() else {}
-        return cls(read_metrics(folder / METRICS_FILE), settings=settings, **arrays._asdict())
+        metrics = folder / METRICS_FILE
+        averaged = frozenset(name for name in arrays.pair_scores if name in METHODS and METHODS[name].is_random)
+        return cls(
+            read_metrics(metrics),
+            settings=settings,
+            averaged=averaged,
+            stored=read_intervals(metrics),
+            **arrays._asdict(),
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from attree.attribution import AttributionMethod, subject_pairs
 from attree.data import GroundTruth
 from attree.data.checks import check_truth
 from attree.errors import expect
+from attree.evaluation.certainty import PairColumns
 from attree.evaluation.targets import Shard
 from attree.metrics import TruthAUROC
 from attree.subject import Subject
@@ -32,14 +35,22 @@ class TruthEvaluator:
         self._labels = truth.labels(positions[self._pairs.owner], source, destination)
         self._metric = TruthAUROC(sync_on_compute=shard.world_size > 1).to(subject.device)
         self._kept: dict[AttributionMethod, Tensor] = {}
+        self._positions = positions
+        self._scores: dict[AttributionMethod, Tensor] = {}
 
     def auroc(self, subject: Subject, method: AttributionMethod) -> Tensor:
         """A method's AUROC, gathered from all processes; that of a random draw is computed once."""
         if method in self._kept:
             return self._kept[method]
-        self._metric.update(method.score_pairs(subject, self._pairs), self._labels)
+        self._scores[method] = method.score_pairs(subject, self._pairs)
+        self._metric.update(self._scores[method], self._labels)
         auroc = self._metric.compute()
         self._metric.reset()
         if method.is_random:
             self._kept[method] = auroc
         return auroc
+
+    def columns(self, methods: Mapping[str, AttributionMethod]) -> PairColumns:
+        """The pairs of this process with the last scores of some methods, by name."""
+        owner = self._positions[self._pairs.owner]
+        return PairColumns(owner, {name: self._scores[method] for name, method in methods.items()}, {}, self._labels)

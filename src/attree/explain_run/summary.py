@@ -64,8 +64,7 @@ class Summary:
     def show(self, console: Console, count: int) -> None:
         """Print the metrics, and the strongest edges of the first few targets."""
         if self.evaluation.metrics:
-            count_measured = self.evaluation.targets.numel()
-            console.print(metrics_table(self.evaluation.metrics, num_targets=count_measured), soft_wrap=False)
+            console.print(self._table(), soft_wrap=False)
         explained = self.explained
         tables = top_edges_table(
             self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names
@@ -73,6 +72,10 @@ class Summary:
         for position, table in enumerate(tables):
             print_whole(console, table)
             console.print(strongest_paths_text(self.evaluation, position, explained.first_nodes), soft_wrap=True)
+
+    def _table(self) -> Table:
+        result = self.evaluation
+        return metrics_table(result.metrics, num_targets=result.targets.numel(), intervals=result.intervals)
 
     def _write_page(self, path: Path) -> None:
         subject = self.explained.subject

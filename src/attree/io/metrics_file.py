@@ -4,23 +4,64 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attree.errors import ArgumentError
 from attree.io.files import write_text
 
+INTERVALS, VERDICT = "intervals", "verdict"
+"""Keys of a file that are no metrics: the interval of each metric, and sentences that sum them up."""
 
-def write_metrics(path: Path, metrics: Mapping[str, float]) -> Path:
-    """Write metrics by name. JSON knows no NaN and no infinity: what is undefined or infinite is `null`."""
-    known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    return write_text(path, json.dumps(known, indent=2, allow_nan=False) + "\n")
+
+def write_metrics(
+    path: Path,
+    metrics: Mapping[str, float],
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+    verdict: Sequence[str] | None = None,
+) -> Path:
+    """Write metrics by name. JSON knows no NaN and no infinity: what is undefined or infinite is `null`.
+
+    Args:
+        path: The file.
+        metrics: Numbers by name.
+        intervals: Low and high end of some of them, written under the key `intervals`.
+        verdict: What the metrics say in sentences, written under the key `verdict`.
+    """
+    content: dict[str, Any] = {name: _finite(value) for name, value in metrics.items()}
+    if intervals:
+        content[INTERVALS] = {name: [_finite(end) for end in ends] for name, ends in intervals.items()}
+    if verdict:
+        content[VERDICT] = list(verdict)
+    return write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def read_metrics(path: Path) -> dict[str, float]:
     """Read metrics that `write_metrics` wrote; `null` is NaN. A file of anything else is refused in a sentence."""
     try:
         content = json.loads(path.read_bytes())
-        return {name: math.nan if value is None else float(value) for name, value in content.items()}
+        return {name: _number(value) for name, value in content.items() if name not in (INTERVALS, VERDICT)}
     except (ValueError, TypeError, AttributeError) as error:
-        raise ArgumentError(f"Expected {path} to hold metrics as JSON, but it does not ({error}).") from error
+        raise _refusal(path, error) from error
+
+
+def read_intervals(path: Path) -> dict[str, tuple[float, float]]:
+    """Read the intervals that `write_metrics` wrote beside metrics; none where it wrote none."""
+    try:
+        content = json.loads(path.read_bytes())
+        return {name: (_number(low), _number(high)) for name, (low, high) in content.get(INTERVALS, {}).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _refusal(path, error) from error
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _refusal(path: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"Expected {path} to hold metrics as JSON, but it does not ({error}).")

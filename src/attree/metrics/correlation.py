@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from attree.metrics.base import PairMetric
-from attree.metrics.functional.correlation import pearson, spearman
-from attree.metrics.functional.kendall import kendall
+from attree.metrics.functional.correlation import kendall, pearson, spearman
 
 
 class Pearson(PairMetric):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
 from attree.attribution import method_label
-from attree.evaluation.names import MetricName
+from attree.evaluation.names import MetricName, number_and_interval
 from attree.faithfulness import PROTOCOLS
 
 METRIC_LABELS = {
@@ -43,6 +42,7 @@ def metrics_table(
     metrics: Mapping[str, Any],
     title: str = "How well attention explains the network",
     num_targets: int | None = None,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> Table:
     """One column per attribution method, one row per explanation metric.
 
@@ -52,12 +52,16 @@ def metrics_table(
         metrics: Scalars under the names they are logged with.
         title: Heading of the table.
         num_targets: How many targets had their edges reduced; None leaves it out.
+        intervals: The 95 % interval of some of the scalars, by the same names: half of it stands beside the number.
     """
     by_method, others = split_metrics(metrics)
     protocols = dict.fromkeys(metric.protocol for values in by_method.values() for metric in values)
     meanings = [f"{name}: {PROTOCOLS[name].meaning}" for name in protocols if name in PROTOCOLS]
     if num_targets is not None and meanings:
         meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}; others give other numbers")
+    known = {} if intervals is None else intervals
+    if known:
+        meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     table = Table(title=title, caption=caption, title_style="bold", caption_justify="left")
     table.add_column("metric")
@@ -67,13 +71,13 @@ def metrics_table(
     for protocol in dict.fromkeys(protocol for protocol, _ in rows):
         for statistic in (statistic for other, statistic in rows if other == protocol):
             label = METRIC_LABELS.get(statistic, statistic) + (f"  ({protocol})" if protocol else "")
-            cells = (values.get(MetricName(method, statistic, protocol)) for method, values in by_method.items())
-            table.add_row(label, *map(_cell, cells))
+            names = [MetricName(method, statistic, protocol) for method in by_method]
+            table.add_row(label, *(_cell(by_method[name.method].get(name), known.get(str(name))) for name in names))
         table.add_section()
     return table
 
 
-def _cell(value: float | None) -> str:
+def _cell(value: float | None, interval: tuple[float, float] | None) -> str:
     if value is None:
         return ""
-    return "undefined" if math.isnan(value) else f"{value:.4f}"
+    return number_and_interval(value) if interval is None else number_and_interval(value, interval, digits=2)

@@ -1,9 +1,12 @@
-"""Pearson's and Spearman's correlation."""
+"""Pearson's and Spearman's correlation, and Kendall's tau-b in O(n log n)."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attree.metrics.functional.ranking import (
@@ -12,9 +15,15 @@ from attree.metrics.functional.ranking import (
     as_ranking,
     check_columns,
     on_device_of,
+    run_lengths,
     scalar,
+    tied_pairs,
     unit_deviations,
 )
+
+# Measured: below blocks of 16 values, comparing all neighbours is cheaper than partitioning once more.
+_BLOCK_BITS = 4
+_CHUNK = 1 << 15
 
 
 def pearson(x: Values, y: Values) -> Tensor:
@@ -67,3 +76,115 @@ def spearman(x: Values, y: Values) -> Tensor:
     # A product and a sum rather than a dot product: BLAS would start threads, which costs more than it saves.
     rho = float((first.rank_deviations * second.rank_deviations).sum())
     return scalar(min(1.0, max(-1.0, rho)), x)
+
+
+def kendall(x: Values, y: Values) -> Tensor:
+    r"""Kendall's rank correlation with ties, tau-b (Kendall, "The treatment of ties in ranking problems", 1945).
+
+    .. math:: \tau_b = \frac{C - D}{\sqrt{(P - T_x)(P - T_y)}}
+
+    with :math:`P = n(n-1)/2` pairs of points, :math:`C` of them concordant, :math:`D` discordant and :math:`T_x`,
+    :math:`T_y` tied in x and in y. All counts are exact integers.
+
+    Most deltas are exactly 0, because most edges carry no flow to the target. So the largest tie group is settled
+    first, by counting: none of its inner pairs is concordant or discordant, and each point outside it is compared
+    with all of it at once. Only the other points are sorted by x, then y, and their discordant pairs counted as the
+    inversions of a permutation. Runs on the host (see `Ranking`).
+
+    SciPy's `kendalltau` gives the same number, but sorts both columns in every call, where the deltas are the same for
+    all methods and a random method's scores the same in all epochs, and it does not see the ties coming. Of 16,000
+    pairs with 90 % ties it takes 2.8 times as long as this, and 11 times as long as this takes once both are ranked;
+    without ties, 0.84 and 1.7 times (`benchmarks/kendall.py`).
+
+    Args:
+        x: a vector, or its ranking.
+        y: a vector of the same length, or its ranking.
+
+    Returns:
+        A 0-d float64 tensor on the device of `x`; NaN if either is constant, contains NaN or has fewer than 2 values.
+
+    >>> import torch
+    >>> kendall(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.0, 0.0, 0.0, 5.0]))
+    tensor(0.7071, dtype=torch.float64)
+    """
+    check_columns(x=x, y=y)
+    first, second = as_ranking(x), as_ranking(y)
+    if not (first.defined and second.defined):
+        return scalar(math.nan, x)
+    pairs = math.comb(len(first), 2)
+    untied = (pairs - first.num_tied_pairs) * (pairs - second.num_tied_pairs)
+    tau = _concordant_minus_discordant(first, second) / math.sqrt(untied)
+    return scalar(min(1.0, max(-1.0, tau)), x)
+
+
+def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
+    """Return C - D over all pairs of points."""
+    if x.counts.max() > y.counts.max():
+        x, y = y, x
+    group = int(y.counts.argmax())
+    size = int(y.counts[group])
+    rest = (y.dense != group).nonzero()[0]
+    a, b = x.dense[rest], y.dense[rest]
+    x_counts = np.bincount(a, minlength=len(x.counts))
+
+    # For every value of x: how many of the group lie below it, less how many lie above it.
+    members = x.counts - x_counts
+    lead = (2 * members.cumsum() - members - size)[a]
+    against_group = 2 * int(lead[b > group].sum()) - int(lead.sum())
+
+    ties = tied_pairs(x_counts) + y.num_tied_pairs - math.comb(size, 2)
+    both_tied, discordant = _tied_and_discordant(a, b, len(y.counts))
+    return against_group + math.comb(len(rest), 2) - ties + both_tied - 2 * discordant
+
+
+def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int) -> tuple[int, int]:
+    """Return how many pairs of points tie in both a and b, and how many order them oppositely."""
+    n, bits = len(a), num_b.bit_length()
+    points = (a << bits) + b
+    points.sort()
+    both_tied = tied_pairs(run_lengths(points)) if (points[1:] == points[:-1]).any() else 0
+    # Read in the order of (b, place), the places are a permutation whose inversions are the discordant pairs: equal
+    # a are ascending in b already, equal b ascending in place, so neither kind of tie is ever inverted.
+    bits_n = n.bit_length()
+    places = ((points & ((1 << bits) - 1)) << bits_n) + np.arange(n)
+    places.sort()
+    places &= (1 << bits_n) - 1
+    return both_tied, _inversions(places)
+
+
+def _inversions(permutation: NDArray[np.int64]) -> int:
+    """Count the pairs i < j with p[i] > p[j] of a permutation p of 0..n-1.
+
+    Radix-wise from the highest bit: while the values of a block agree in all higher bits, every inversion between
+    its halves is one step that a low value makes when the low values are moved, in order, before the high ones.
+    """
+    n, total = len(permutation), 0
+    values: NDArray[Any] = permutation.astype(np.int32 if n < 2**31 else np.int64)
+    for bit in range((n - 1).bit_length() - 1, _BLOCK_BITS - 1, -1):
+        half = 1 << bit
+        is_low = (values & half) == 0
+        places = is_low.nonzero()[0]
+        low, high = values.take(places), values.compress(~is_low)
+        # Every block but the last is complete: as many low values as high ones.
+        blocks = n // (2 * half)
+        body = blocks * half
+        tail = len(low) - body
+        total += int(places.sum()) - _places_of_low(blocks, half, tail)
+        halves = values[: 2 * body].reshape(blocks, 2, half)
+        halves[:, 0] = low[:body].reshape(blocks, half)
+        halves[:, 1] = high[:body].reshape(blocks, half)
+        values[2 * body : 2 * body + tail] = low[body:]
+        values[2 * body + tail :] = high[body:]
+    # Blocks of 2**_BLOCK_BITS values now follow each other in ascending order: only close neighbours can be inverted.
+    for start in range(0, n, _CHUNK):
+        window = values[start : start + _CHUNK + (1 << _BLOCK_BITS)]
+        for distance in range(1, min(1 << _BLOCK_BITS, len(window))):
+            left = window[: min(_CHUNK, len(window) - distance)]
+            total += int(np.count_nonzero(left > window[distance : distance + len(left)]))
+    return total
+
+
+def _places_of_low(blocks: int, half: int, tail: int) -> int:
+    """Sum the places of the low values once each block starts with them, `tail` of them in the incomplete block."""
+    starts = 2 * half * (half * math.comb(blocks, 2) + tail * blocks)
+    return starts + blocks * math.comb(half, 2) + math.comb(tail, 2)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from attree.metrics.functional.auroc import as_labels, auroc
-from attree.metrics.functional.correlation import pearson, spearman
-from attree.metrics.functional.kendall import kendall
+from attree.metrics.functional.correlation import kendall, pearson, spearman
 from attree.metrics.functional.ranking import Ranking, Values, as_ranking, check_columns
 
 STATISTICS: Final[dict[str, tuple[Callable[[Values, Values], Tensor], str]]] = {

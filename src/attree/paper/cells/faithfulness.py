@@ -16,8 +16,8 @@ from attree.evaluation import Evaluation, MetricName, evaluate
 from attree.faithfulness import reduce_attention, resolve_protocol
 from attree.faithfulness.protocol import AUTHORS
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
+from attree.metrics.functional.bootstrap import Interval, percentile_interval, resampled_faithfulness
 from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.bootstrap import intervals
 from attree.paper.cells.cell_context import CellContext
 from attree.paper.net import Net
 from attree.paper.supergat import AuthorsSuperGAT, reported_attention
@@ -101,7 +101,7 @@ class Faithfulness(Cell):
             "pairs": len(evaluation.pairs),
             "changed": {name: evaluation.num_changed(name) for name in evaluation.reductions},
             "metrics": metrics,
-            "intervals": _intervals(scores, evaluation, metrics),
+            "intervals": _intervals(scores, evaluation),
         }
 
 
@@ -152,20 +152,13 @@ def _statistics(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str
     }
 
 
-def _intervals(
-    scores: dict[str, Tensor], evaluation: Evaluation, metrics: dict[str, float]
-) -> dict[str, tuple[float, float]]:
-    """The interval of every metric, by its name."""
+def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, Interval]:
+    """The interval of every statistic, by its metric's name."""
     owner = evaluation.pairs.owner
-    found = {}
-    parsed = {name: MetricName.parse(name) for name in metrics}
-    for protocol, reduction in evaluation.reductions.items():
-        values = {
-            (one.method, one.statistic): metrics[name]
-            for name, one in parsed.items()
-            if one is not None and one.protocol == protocol
-        }
-        ends = intervals(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed, owner, values)
-        for (method, statistic), interval in ends.items():
-            found[str(MetricName(method, statistic, protocol))] = interval
-    return found
+    return {
+        str(MetricName(method, statistic, protocol)): percentile_interval(values)
+        for protocol, reduction in evaluation.reductions.items()
+        for (method, statistic), values in resampled_faithfulness(
+            scores, reduction.delta_pc, reduction.delta_ne, reduction.changed, owner
+        ).items()
+    }

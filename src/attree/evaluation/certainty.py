@@ -1,0 +1,170 @@
+"""How certain the statistics of an evaluation are: every one of them, when other targets are drawn.
+
+All methods see the same resampled targets, so the difference between two methods has an interval of its own, which is
+narrower than those of the methods suggest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from attree.evaluation.names import TRUTH, MetricName
+from attree.metrics.functional.bootstrap import (
+    Interval,
+    Resamples,
+    percentile_interval,
+    resample_targets,
+    resampled_auroc,
+    resampled_faithfulness,
+)
+from attree.metrics.functional.ranking import Ranking
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """Columns with one entry per (target, edge) pair, on the host.
+
+    Attributes:
+        owner: Position of every pair's target among all targets.
+        scores: Each method's score of every pair.
+        deltas: By protocol: dPC, dNE and whether the class changed. Empty where scores are held against labels.
+        labels: Whether the edge is true, where scores are held against ground truth.
+    """
+
+    owner: Tensor
+    scores: Mapping[str, Tensor]
+    deltas: Mapping[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    labels: Tensor | None = None
+
+    def at(self, order: Tensor) -> PairColumns:
+        """The same pairs in another order."""
+        return PairColumns(
+            self.owner[order],
+            {name: values[order] for name, values in self.scores.items()},
+            {name: (pc[order], ne[order], changed[order]) for name, (pc, ne, changed) in self.deltas.items()},
+            None if self.labels is None else self.labels[order],
+        )
+
+    def on_host(self) -> PairColumns:
+        """The same columns as tensors of the CPU."""
+        return PairColumns(
+            self.owner.cpu(),
+            {name: values.detach().cpu() for name, values in self.scores.items()},
+            {name: (pc.cpu(), ne.cpu(), changed.cpu()) for name, (pc, ne, changed) in self.deltas.items()},
+            None if self.labels is None else self.labels.cpu(),
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[PairColumns]) -> PairColumns:
+        """The pairs of several processes, target by target."""
+        parts = list(parts)
+        first = parts[0]
+        labels = [part.labels for part in parts if part.labels is not None]
+        whole = cls(
+            torch.cat([part.owner for part in parts]),
+            {name: torch.cat([part.scores[name] for part in parts]) for name in first.scores},
+            {
+                name: (*(torch.cat(columns) for columns in zip(*(part.deltas[name] for part in parts), strict=True)),)  # type: ignore[misc]
+                for name in first.deltas
+            },
+            torch.cat(labels) if labels else None,
+        )
+        return whole.at(whole.owner.argsort(stable=True))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much one method's statistic exceeds another's.
+
+    Attributes:
+        value: The difference.
+        low: Low end of its 95 % interval.
+        high: High end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval lies on one side of 0."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """The values of metrics in every resample of the targets.
+
+    Attributes:
+        resampled: By a metric's name.
+    """
+
+    resampled: Mapping[str, Resamples] = field(default_factory=dict)
+
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % interval of every metric."""
+        return {name: percentile_interval(values) for name, values in self.resampled.items()}
+
+    def difference(self, metrics: Mapping[str, float], first: MetricName, second: MetricName) -> Difference:
+        """The difference between two metrics, and its interval on the same resamples; NaN where either is unknown."""
+        one, other = (self.resampled.get(str(name), np.full(1, np.nan)) for name in (first, second))
+        value = metrics.get(str(first), float("nan")) - metrics.get(str(second), float("nan"))
+        return Difference(value, *percentile_interval(one - other))
+
+
+def resample(
+    metrics: Mapping[str, float],
+    pairs: PairColumns,
+    truth: PairColumns | None,
+    averaged: Iterable[str],
+    resamples: int,
+    seed: int,
+) -> Certainty:
+    """Resample the targets, and say what becomes of every metric.
+
+    Args:
+        metrics: The metrics of all targets by name.
+        pairs: The pairs whose edges were reduced.
+        truth: The pairs of the targets that have ground truth.
+        averaged: Methods whose metrics are means over several draws: their one draw here is moved to lie about them.
+        resamples: How often targets are drawn; 0 says nothing of any metric.
+        seed: Seed of the draws.
+    """
+    found: dict[str, Resamples] = {}
+    if resamples == 0:
+        return Certainty(found)
+    rankings = {name: Ranking(values) for name, values in pairs.scores.items()} if pairs.deltas else {}
+    for protocol, (delta_pc, delta_ne, changed) in pairs.deltas.items():
+        own = resampled_faithfulness(rankings, delta_pc, delta_ne, changed, pairs.owner, resamples, seed)
+        found |= {str(MetricName(method, statistic, protocol)): own[method, statistic] for method, statistic in own}
+    if truth is not None and truth.labels is not None and truth.owner.numel():
+        owner = truth.owner.numpy()
+        weights = resample_targets(int(owner.max()) + 1, resamples, seed)
+        for method, scores in truth.scores.items():
+            found[str(MetricName(method, TRUTH))] = resampled_auroc(scores, truth.labels, owner, weights)
+    moved = set(averaged)
+    for name, values in found.items():
+        metric = MetricName.parse(name)
+        if metric is not None and metric.method in moved and name in metrics and np.isfinite(values).any():
+            found[name] = values + (metrics[name] - np.nanmean(values))
+    return Certainty(found)
+
+
+def gathered(columns: PairColumns | None) -> PairColumns | None:
+    """The pairs of all processes, where several evaluate together; to be called in all of them."""
+    if columns is None:
+        return None
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, columns.on_host())
+    return PairColumns.joined(parts)

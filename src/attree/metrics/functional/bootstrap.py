@@ -1,0 +1,174 @@
+"""Bootstrap over targets: how far a statistic moves when other targets are drawn.
+
+Pairs of one target are not independent, so whole targets are resampled (Davison and Hinkley, "Bootstrap Methods and
+their Application", 1997, section 3.8). A resample weighs target k as often as it was drawn, w_k. Every statistic is a
+function of w through sums over targets that are made once, so that no resample sorts anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attree.errors import expect, expect_int, expect_seed
+from attree.metrics.functional.auroc import positives
+from attree.metrics.functional.faithfulness import STATISTICS
+from attree.metrics.functional.rank_bootstrap import RankedPairs, lead, sums_by_target
+from attree.metrics.functional.ranking import Ranking, Values, as_ranking, as_tensor, check_columns
+
+Interval = tuple[float, float]
+"""Low and high end."""
+
+Resamples = NDArray[np.float64]
+"""A statistic's value in each resample, [resamples]."""
+
+FAITHFULNESS = "faithfulness"
+
+COMPARED = 2_000_000
+"""Comparisons of a positive with a negative up to which the AUROC of every resample is exact."""
+
+
+def resample_targets(num_targets: int, resamples: int = 200, seed: int = 0) -> Resamples:
+    """How often each target is drawn in each resample, [resamples, targets].
+
+    >>> resample_targets(3, resamples=2).sum(axis=1).tolist()
+    [3.0, 3.0]
+    """
+    expect_int(num_targets, "num_targets", at_least=1)
+    expect_int(resamples, "resamples", at_least=1)
+    generator = torch.Generator().manual_seed(expect_seed(seed))
+    drawn = torch.randint(num_targets, (resamples, num_targets), generator=generator).numpy()
+    counts = np.zeros((resamples, num_targets))
+    np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)
+    return counts
+
+
+def percentile_interval(resampled: Resamples, level: float = 0.95) -> Interval:
+    """The interval that holds a share of the resamples; NaN where the statistic is undefined in all of them.
+
+    >>> percentile_interval(np.arange(101.0), level=0.9)
+    (5.0, 95.0)
+    """
+    known = resampled[np.isfinite(resampled)]
+    if len(known) == 0:
+        return math.nan, math.nan
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def resampled_faithfulness(
+    scores: Mapping[str, Values],
+    delta_pc: Values,
+    delta_ne: Values,
+    changed: Values,
+    owner: Values,
+    resamples: int = 200,
+    seed: int = 0,
+) -> dict[tuple[str, str], Resamples]:
+    """The faithfulness statistics of several methods in every resample; all see the same targets drawn.
+
+    So the difference of two methods' resamples is what the difference of the methods does.
+
+    Pearson's correlation is exact in every resample, and so are the others where there are few pairs. Elsewhere Kendall
+    and Spearman (see `RankedPairs`) and the AUROC follow the first order of the weights, numerators and denominators
+    each: with more than a few targets, that moves the end of an interval in its third digit.
+
+    Args:
+        scores: Each method's score of every pair, or its ranking.
+        delta_pc: Decline of the predicted class's probability.
+        delta_ne: Change of the negative entropy.
+        changed: Whether the predicted class changed.
+        owner: Position of every pair's target, ascending from 0.
+        resamples: How often targets are drawn.
+        seed: Seed of the draws.
+
+    Returns:
+        By method and statistic: its value in every resample. The statistics are those of `faithfulness_statistics`.
+    """
+    check_columns(owner=owner, delta_pc=delta_pc, delta_ne=delta_ne, changed=changed, **scores)
+    targets = as_tensor(owner).detach().cpu().numpy().astype(np.int64)
+    expect(bool((np.diff(targets) >= 0).all()), "owner", "positions of targets in ascending order", "others")
+    if len(targets) == 0:
+        return {}
+    weights = resample_targets(int(targets[-1]) + 1, resamples, seed)
+    ranked = RankedPairs(targets, weights, seed)
+    deltas = {"delta_pc": as_ranking(delta_pc), "delta_ne": as_ranking(delta_ne)}
+    found: dict[tuple[str, str], Resamples] = {}
+    for method, column in scores.items():
+        ranking = as_ranking(column)
+        own: dict[str, Resamples] = {}
+        for statistic, (_, against) in STATISTICS.items():
+            if against == "changed":
+                own[statistic] = resampled_auroc(ranking, changed, targets, weights)
+            elif statistic.endswith("pearson"):
+                own[statistic] = resampled_pearson(ranking, deltas[against], targets, weights)
+            elif statistic.endswith("kendall"):
+                own[statistic] = ranked.kendall(ranking, deltas[against])
+            else:
+                own[statistic] = ranked.spearman(ranking, deltas[against])
+        own[FAITHFULNESS] = np.mean(list(own.values()), axis=0)
+        found |= {(method, statistic): values for statistic, values in own.items()}
+    return found
+
+
+def resampled_pearson(x: Ranking, y: Ranking, owner: NDArray[np.int64], weights: Resamples) -> Resamples:
+    """Pearson's correlation in every resample, from moments about the overall means (which keeps digits)."""
+    if not (x.defined and y.defined):
+        return np.full(len(weights), math.nan)
+    a, b = (column.deviations.cpu().numpy() for column in (x, y))
+    targets = weights.shape[1]
+    columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
+    moments = np.stack([sums_by_target(values, owner, targets) for values in columns], axis=1)
+    n, sa, sb, saa, sbb, sab = (weights @ moments).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (sab - sa * sb / n) / np.sqrt(((saa - sa * sa / n) * (sbb - sb * sb / n)).clip(min=0))
+    return np.where(np.isfinite(found), found, math.nan)
+
+
+def resampled_auroc(scores: Values, labels: Values, owner: NDArray[np.int64], weights: Resamples) -> Resamples:
+    """The area under the ROC curve in every resample.
+
+    Exact where few pairs are positive: wins of a target's positives over another's negatives are counted once. With
+    many, the wins follow the first order of the weights (as in DeLong, DeLong and Clarke-Pearson, 1988).
+
+    Args:
+        scores: A vector, or its ranking.
+        labels: 1 (or True) for positives, 0 for negatives.
+        owner: Position of every pair's target, ascending.
+        weights: How often each target is drawn, [resamples, targets].
+    """
+    ranking, positive = as_ranking(scores), positives(labels)
+    count = 0 if positive is None else int(np.count_nonzero(positive))
+    if positive is None or count == 0 or count == len(positive) or ranking.has_nan:
+        return np.full(len(weights), math.nan)
+    targets, rank = weights.shape[1], ranking.dense
+    num_positive = weights @ sums_by_target(positive.astype(float), owner, targets)
+    num_negative = weights @ sums_by_target((~positive).astype(float), owner, targets)
+    if count * len(rank) <= COMPARED:
+        signs = np.sign(rank[positive][:, None] - rank[~positive][None, :])
+        wins = _by_target(signs, owner[positive], owner[~positive], targets)
+        total = ((weights @ wins) * weights).sum(axis=1)
+    else:
+        by_rank = np.bincount(rank[positive], minlength=len(ranking.counts)).astype(float)
+        others = ranking.counts - by_rank
+        gain = np.where(positive, lead(others)[rank], -lead(by_rank)[rank])
+        total = weights @ sums_by_target(gain, owner, targets) - float(gain[positive].sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = 0.5 + total / (2 * num_positive * num_negative)
+    return np.where(np.isfinite(found), found.clip(0.0, 1.0), math.nan)
+
+
+def _by_target(
+    matrix: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], targets: int
+) -> NDArray[np.float64]:
+    """Sums of a matrix over the blocks of every two targets, [targets, targets]."""
+    total = np.zeros((len(matrix), targets))
+    present, starts = np.unique(columns, return_index=True)
+    total[:, present] = np.add.reduceat(matrix, starts, axis=1)
+    found = np.zeros((targets, targets))
+    np.add.at(found, rows, total)
+    return found
