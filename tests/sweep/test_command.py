@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from attree.io.lock import FolderLock
-from attree.sweep.run import Processes, threads_per_job
+from attree.sweep import summary
+from attree.sweep.run import Processes, threads_per_worker
 from helpers.cli import command
 
 CONTENT: dict[str, Any] = {
@@ -39,7 +40,7 @@ class FakeFit:
         self.environments: list[Mapping[str, str]] = []
         self._lock = Lock()
 
-    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
         given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
         version = given["trainer.logger.init_args.version"]
         with self._lock:
@@ -60,20 +61,37 @@ class FakeFit:
         return sorted(given["trainer.logger.init_args.version"] for given in self.seen)
 
 
+DRAW = summary.draw_figures
+
+
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(summary, "draw_figures", lambda *_: {})  # they take seconds
     (tmp_path / "base.yaml").write_text("model: {}\n")
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(CONTENT))
     return path
 
 
-SUMMARY = ("results.csv", "means.csv", "results.png", "results.svg", "pareto.png", "pareto.svg", "results")
+SUMMARY = (
+    "journal.log",
+    "frontier.csv",
+    "results.csv",
+    "means.csv",
+    "results.png",
+    "results.svg",
+    "pareto.png",
+    "pareto.svg",
+    "results",
+)
 ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
 
 
-def test_sweep_runs_everything_and_sums_it_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_runs_everything_and_sums_it_up(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "draw_figures", DRAW)
     fit = FakeFit()
     assert command("sweep", str(file), "--jobs", "3", launch=fit) == 0
     assert fit.versions() == sorted(ALL)
@@ -159,7 +177,7 @@ class FailingFit(FakeFit):
         super().__init__()
         self.sentences = sentences
 
-    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
         super().__call__(arguments, log, environment)
         (log.parent / "metrics.json").unlink()
         sentence = self.sentences[(len(self.seen) - 1) % len(self.sentences)]
@@ -197,7 +215,7 @@ def test_runs_that_fail_after_one_went_well_stop_nothing(file: Path) -> None:
 
 
 def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def killed(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    def killed(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
         log.write_text("epoch 3\n")
         return -signal.SIGKILL
 
@@ -206,7 +224,7 @@ def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureF
 
 
 def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def silent(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    def silent(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
         return 0
 
     assert command("sweep", str(file), launch=silent) == 1
@@ -252,11 +270,11 @@ def test_threads_are_shared_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fit = FakeFit()
     command("sweep", str(file), "--jobs", "4", launch=fit)
     assert {environment["OMP_NUM_THREADS"] for environment in fit.environments} == {"1"}
-    assert (threads_per_job(1), threads_per_job(2), threads_per_job(3)) == (6, 3, 2)
+    assert (threads_per_worker(1), threads_per_worker(2), threads_per_worker(3)) == (6, 3, 2)
 
 
 def test_interrupt_says_how_to_go_on(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    def interrupted(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
         raise KeyboardInterrupt
 
     assert command("sweep", str(file), launch=interrupted) == 130
@@ -315,23 +333,13 @@ def test_metrics_that_are_null_are_undefined(file: Path) -> None:
     assert pd.read_csv("logs/sweeps/study/results.csv")["val/acc"].isna().tolist() == [True] + [False] * 5
 
 
-def test_one_sweep_at_a_time_and_no_run_of_someone_else_is_removed(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_run_of_someone_else_is_removed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path("logs/sweeps/study")
-    statuses: list[int] = []
-
-    def sweep_again(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
-        statuses.append(command("sweep", str(file), launch=FakeFit()))
-        return 1
-
-    assert command("sweep", str(file), launch=sweep_again) == 1
-    assert set(statuses) == {2}
-    assert f"{folder.absolute()} is in use by" in capsys.readouterr().err
-
+    (folder / ALL[0]).mkdir(parents=True)
     kept = folder / ALL[0] / "events"
     kept.touch()
-    with FolderLock(folder / ALL[0]):
+    with pytest.MonkeyPatch.context() as patch, FolderLock(folder / ALL[0]):
+        patch.setattr("attree.sweep.run.PATIENCE", 0.1)
         assert command("sweep", str(file), launch=FakeFit()) == 1
     assert f"failed: {ALL[0]}: {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
     assert kept.exists()

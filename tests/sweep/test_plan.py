@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
-from attree.sweep.plan import Plan, load_plan
+from attree.sweep.plan import Plan
+from attree.sweep.read_plan import load_plan
 from attree.sweep.run import fit_arguments
 
 REPOSITORY = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def test_values_are_written_as_the_command_line_reads_them(tmp_path: Path) -> No
         ({"runs": [{"grid": {"a": 1}}]}, "`grid.a` to be a list"),
         ({"runs": [{"grid": {}}]}, "at least one key"),
         ({"runs": [{"grid": {"a": [1]}, "list": [{"a": 1}]}]}, "either `grid` or `list`"),
-        ({"runs": [{"a": [1]}]}, r"only the keys grid, list, name, set, but got \['a'\]"),
+        ({"runs": [{"a": [1]}]}, r"only the keys grid, list, name, search, set, but got \['a'\]"),
         ({"runs": [{"grid": {"a": [1]}}], "seeds": [0, 0]}, "`seeds`"),
         ({"runs": [{"grid": {"a": [1]}}], "seeds": 3}, "`seeds`"),
         ({"runs": [{"grid": {"seed": [1]}}]}, "seeds to be given by `seeds`"),

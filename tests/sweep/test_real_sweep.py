@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.sweep.plan import DEFAULT_METRICS
+from attree.sweep.read_plan import DEFAULT_METRICS
 from helpers.cli import command
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,14 +14,15 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.io.console import plain_console, print_whole
-from attree.sweep.summary import Summary, summary_tables, traded_metrics
+from attree.sweep.results import traded_metrics
+from attree.sweep.summary import Summary, summary_tables
 from helpers.cli import command
 
 METHODS = ("gatt", "avgatt", "random")
 QUALITY = "explain/gatt/weight/faithfulness"
 
 
-def fit(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+def fit(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
     """A fit that diverges where the rate is high, and has no explanation metrics where it is negative."""
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
     rate = float(given["lr"])

@@ -112,22 +112,43 @@ def sweep_parser() -> CommandParser:
         "sweep",
         """Fit one config many times, with different settings and seeds, and sum up what came out.
 
-Each run is an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Runs that are
-finished are not done again when the command is repeated; runs whose config has changed are. At the end results.csv, a
-table with mean and standard deviation over the seeds (also as means.csv), and two figures are made: results.png
-(metrics against settings) and pareto.png (explanation quality against accuracy), also as SVG, and on TensorBoard's page
-of images. If runs failed, the exit status is 1, and their reasons and logs are named; if the first three fail for the
-same reason, the sweep stops there.""",
+A sweep file lists settings (`grid:`, `list:`) or has them searched for (`search:`, by Optuna's samplers). Each run is
+an ordinary `attree fit` with its own folder, so all runs stand side by side in TensorBoard. Any number of processes
+and machines work on one sweep by running the same command: they share an Optuna study, a journal file in the sweep's
+folder or a database (`--storage`), and none does what another has or had. What a worker that dies had begun waits
+again, and goes on from its last checkpoint. Runs that are finished are not done again when the command is repeated;
+runs whose config has changed are. If the first three runs fail for the same reason, the sweep stops there.
+
+At the end results.csv, a table with mean and standard deviation over the seeds (also as means.csv), and figures are
+made: results.png (metrics against settings), pareto.png (explanation quality against accuracy) and, of a search,
+frontier.png (all trials, and those that no other beats); also as SVG, and on TensorBoard's page of images. frontier.csv
+has the settings judged by the objectives, best/ a config for each of the best. If runs failed, the exit status is 1,
+and their reasons and logs are named.""",
         """Start with:    attree sweep regularization
+A search:      attree sweep frontier --workers 4
+More machines: the same command on each, with a --folder that they share, or --storage postgresql://user@host/name
+In Optuna:     optuna-dashboard logs/sweeps/frontier/journal.log
 On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
                attree sweep FILE --collect     (when the jobs are through)
 
-The comments of that file explain what a sweep file can say: attree configs regularization""",
+The comments of those files explain what a sweep file can say: attree configs frontier""",
     )
     parser.add_argument("file", type=Path, help="sweep file (YAML), or a name that `attree configs` lists")
-    parser.add_argument("--jobs", type=integer(1), default=1, metavar="N", help="runs at a time (default: 1)")
+    parser.add_argument(
+        "--workers", "--jobs", type=integer(1), default=1, metavar="N", help="runs at a time here (default: 1)"
+    )
     parser.add_argument(
         "--folder", type=Path, default=Path("logs/sweeps"), help="where <name>/<run id> go (default: logs/sweeps)"
+    )
+    parser.add_argument(
+        "--storage", metavar="URL", default=None, help="database of the study (default: journal.log in the folder)"
+    )
+    parser.add_argument(
+        "--grace",
+        type=integer(1),
+        default=60,
+        metavar="SECONDS",
+        help="how long a worker may give no sign of life before others take its run (default: 60)",
     )
     parser.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
     parser.add_argument("--run", metavar="ID", default=None, help="do one run alone, which is what those commands do")

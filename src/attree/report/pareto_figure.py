@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
 from attree.report.style import (
+    BLUE,
     FAINT,
     INK,
     MUTED,
@@ -76,11 +77,66 @@ def pareto_figure(
     return figure
 
 
-def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which points no other beats: none is as high in both columns and higher in one; by the first column, ascending.
+def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title: str = "") -> Figure:
+    """Draw what settings come to: every setting a point, crosses for the spread over seeds, the front joined by a line.
+
+    With several objectives there is a panel for each of them against the first; the front is that of all objectives
+    together, so that a point on it may look beaten in a panel of two. With a single objective, settings stand in the
+    order in which they were tried, and the line is the best so far.
 
     Args:
-        points: Where higher is better in both columns, [n, 2]; those with an undefined number are in no front.
+        settings: One row per setting: for each objective its mean (`<name> mean`) and standard deviation
+            (`<name> std`), and `front`, whether no other setting beats it.
+        objectives: Names of the objectives, and for each whether to `maximize` or `minimize` it.
+        title: Heading of the figure.
+    """
+    expect(len(objectives) > 0, "objectives", "at least one metric", dict(objectives))
+    first, *others = objectives
+    panels = max(len(others), 1)
+    figure = new_figure(max(4.8 * panels, 5.0), 4.2, title)
+    grid = figure.subplots(1, panels, squeeze=False)[0]
+    for axes, other in zip(grid, others or [first], strict=True):
+        if others:
+            x, y = _values(settings, first), _values(settings, other)
+            plain_axes(axes, _arrow(first, objectives), _arrow(other, objectives))
+        else:
+            x, y = np.stack([np.arange(len(settings)), np.zeros(len(settings))]), _values(settings, first)
+            plain_axes(axes, "setting, in the order of trials", _arrow(first, objectives))
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+        front = settings["front"].to_numpy(dtype=bool)
+        crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
+        axes.errorbar(x[0], y[0], y[1], x[1], **crosses)
+        axes.scatter(x[0][~front], y[0][~front], s=24, color=MUTED, alpha=0.7, linewidths=0, zorder=2)
+        if others:
+            order = np.flatnonzero(front)[np.argsort(x[0][front], kind="stable")]
+            axes.plot(x[0][order], y[0][order], color=BLUE, linewidth=1.4, zorder=2)
+        else:
+            best = np.fmax.accumulate if objectives[first] == "maximize" else np.fmin.accumulate
+            axes.step(x[0], best(y[0]), where="post", color=BLUE, linewidth=1.4, zorder=2)
+        axes.scatter(x[0][front], y[0][front], s=48, color=BLUE, edgecolors="white", linewidths=0.8, zorder=3)
+        known = np.isfinite(x[0]) & np.isfinite(y[0])
+        note_undefined(axes, int((~known).sum()), known.size)
+    handles = [Look(BLUE, "o").handle(line="-"), Look(MUTED, "o").handle()]
+    plain_legend(figure, handles, ["no other is better", "others"], loc="outside lower center", ncols=2)
+    return figure
+
+
+def _values(settings: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """Mean and spread of an objective, [2, n]; a spread of one run is none."""
+    table = settings[[f"{name} mean", f"{name} std"]].to_numpy(dtype=np.float64).T
+    return np.stack([table[0], np.nan_to_num(table[1])])
+
+
+def _arrow(name: str, objectives: Mapping[str, str]) -> str:
+    """What an axis says: the objective, and which way is better."""
+    return f"{name} ({'higher' if objectives[name] == 'maximize' else 'lower'} is better)"
+
+
+def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which points no other beats: none is as high in all columns and higher in one; by the first column, ascending.
+
+    Args:
+        points: Where higher is better in every column, [n, k]; those with an undefined number are in no front.
 
     >>> pareto_front(np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.4], [0.1, 0.9], [0.95, np.nan]])).tolist()
     [3, 1, 0]
@@ -89,7 +145,7 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
     own = points[known]
     beaten = [bool(((own >= one).all(axis=1) & (own > one).any(axis=1)).any()) for one in own]
     front = known[~np.array(beaten, dtype=bool)]
-    return front[np.lexsort((-points[front, 1], points[front, 0]))]
+    return front[np.lexsort((-points[front, -1], points[front, 0]))]
 
 
 def _quality(words: tuple[str, ...]) -> str:

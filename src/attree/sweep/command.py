@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -13,145 +12,189 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from attree.errors import ArgumentError, did_you_mean, expect
-from attree.io.console import plain_console, print_whole
+from attree.io.console import plain_console
 from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
-from attree.sweep.plan import Plan, Run, load_plan
-from attree.sweep.run import (
-    METRICS_FILE,
-    Launch,
-    Outcome,
-    Processes,
-    damaged_runs,
-    do_runs,
-    is_finished,
-    run_folder,
-)
-from attree.sweep.summary import MEANS, summarise, summary_tables
+from attree.sweep.plan import Plan
+from attree.sweep.read_plan import load_plan
+from attree.sweep.run import Launch, Outcome, Processes, is_finished, read_metrics, run_folder
+from attree.sweep.sampling import quiet_optuna
+from attree.sweep.storage import JOURNAL
+from attree.sweep.study import SweepStudy
+from attree.sweep.summary import show_summary
+from attree.sweep.work import Workers
+from attree.sweep.workers import Worker
 
 FAILURES_ALIKE = 3
 """After as many runs that all failed for the same reason, a sweep stops."""
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that lets the tasks of the same sweep wait."""
+
 
 def sweep(
-    file: Path, jobs: int, folder: Path, dry_run: bool, run: str | None, collect: bool, launch: Launch | None = None
+    file: Path,
+    workers: int,
+    folder: Path,
+    storage: str | None,
+    grace: float,
+    dry_run: bool,
+    run: str | None,
+    collect: bool,
+    launch: Launch | None = None,
 ) -> int:
-    """Do the runs of a sweep file, sum them up, and return the exit status.
+    """Work on a sweep until all of it is done, sum it up, and return the exit status.
 
     Args:
         file: The file, or the name of one that comes with attree.
-        jobs: Runs at a time.
+        workers: Runs at a time in this process.
         folder: Where the sweep's folder is.
-        dry_run: Print a shell command for each unfinished run instead.
-        run: Id of the only run to do; None does all.
+        storage: URL of the database that holds the study; None for a journal in the sweep's folder.
+        grace: Seconds without a sign of life after which a worker counts as dead.
+        dry_run: Print a shell command for each unfinished task instead.
+        run: Key of the only task to do; None does all.
         collect: Do no run, only sum up.
         launch: How to do one run; as a process of its own if None.
     """
     asked = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
     expect(len(asked) <= 1, "run", "given without --dry_run and --collect", " ".join(asked))
+    quiet_optuna()
     plan = load_plan(file)
+    own = folder / plan.name
     if dry_run:
-        _show_commands(plan, file, folder)
+        _show_commands(plan, file, folder, storage)
         return 0
     console = plain_console()
     outcomes: list[Outcome] = []
-    if not collect:
-        runs = plan.runs if run is None else [_chosen_run(plan, run)]
-        # Jobs of a scheduler do their runs side by side; a whole sweep is alone.
-        alone = FolderLock(folder / plan.name) if run is None else nullcontext()
-        processes = Processes()
-        try:
-            with alone, terminate_as_interrupt():
-                outcomes = _do_runs(plan, runs, folder, jobs, launch or processes.launch, console)
-        except KeyboardInterrupt:
-            console.print("Stopped. The same command goes on with the runs that are not finished.")
-            return 130
-        finally:
-            processes.stop()
+    if collect:
+        show_summary(plan, folder, SweepStudy.open(plan, own, storage, create=False), console)
+        return 0
+    if run is not None:
+        _check_key(plan, run)
+    processes = Processes()
+    worker = Worker(own)
+    try:
+        worker.begin()
+        with terminate_as_interrupt():
+            study = _joined(plan, folder, storage, worker, grace, console)
+            workshop = Workers(study, folder, workers, launch or processes.launch, run)
+            try:
+                outcomes = _follow(workshop, console)
+            finally:
+                workshop.stop()
+                processes.stop()
+                workshop.join()
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command goes on with the runs that are not finished.")
+        return 130
+    finally:
+        worker.end()
     if run is None:
-        _show_summary(plan, folder, console)
+        show_summary(plan, folder, study, console)
     return _show_failures(outcomes, console)
 
 
-def _chosen_run(plan: Plan, run_id: str) -> Run:
-    by_id = {run.id: run for run in plan.runs}
-    if run_id not in by_id:
+def _check_key(plan: Plan, key: str) -> None:
+    keys = [task.key for task in plan.tasks]
+    if key not in keys:
         raise ArgumentError(
-            f"Expected argument `run` to be a run of {plan.name}, but got {run_id!r}.{did_you_mean(run_id, by_id)}"
+            f"Expected argument `run` to be a run of {plan.name}, but got {key!r}.{did_you_mean(key, keys)}"
         )
-    return by_id[run_id]
 
 
-def _show_commands(plan: Plan, file: Path, folder: Path) -> None:
-    """Print what is still to run, for a shell or a scheduler to read; what is finished is counted on standard error."""
-    waiting = [run for run in plan.runs if not is_finished(run, run_folder(plan, run, folder))]
-    for run in waiting:
-        print(shlex.join(["attree", "sweep", str(file), "--folder", str(folder), "--run", run.id]))
-    finished = len(plan.runs) - len(waiting)
+def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) -> None:
+    """Print what is still to do, for a shell or a scheduler to read; what is finished is counted on standard error."""
+    study = SweepStudy.open(plan, folder / plan.name, storage, create=False)
+    done = set() if study is None else {key for key, one in study.records().items() if one.status == "done"}
+    runs = {run.id for run in plan.runs}
+    if storage is None:  # the folder knows better: a run's files may be gone, or be older than the study
+        done -= runs
+        done |= {run.id for run in plan.runs if is_finished(run, run_folder(plan, run, folder))}
+    waiting = [task for task in plan.tasks if task.key not in done]
+    where = ["--folder", str(folder), *([] if storage is None else ["--storage", storage])]
+    for task in waiting:
+        print(shlex.join(["attree", "sweep", str(file), *where, "--run", task.key]))
+    finished = len(plan.tasks) - len(waiting)
     if finished:
         print(f"{count(finished, 'run')} finished before, not printed", file=sys.stderr)
 
 
-def _do_runs(plan: Plan, runs: list[Run], folder: Path, jobs: int, launch: Launch, console: Console) -> list[Outcome]:
-    """Do what is not finished. If the first runs all fail alike, stop there: the others would too."""
+def _joined(
+    plan: Plan, folder: Path, storage: str | None, worker: Worker, grace: float, console: Console
+) -> SweepStudy:
+    """Open the study, and let every task wait that is not finished; those that failed too, if nobody is at work."""
+    own = folder / plan.name
+    with FolderLock(own, patience=PATIENCE):
+        is_new = storage is None and not (own / JOURNAL).exists()
+        study = SweepStudy.open(plan, own, storage, worker, grace=grace)
+        assert study is not None
+        study.give_back_abandoned()
+        records = study.records()
+        finished = {run.id for run in plan.runs if is_finished(run, run_folder(plan, run, folder))}
+        adopted = [task for task in plan.tasks if task.key in finished and records[task.key].status == "missing"]
+        for task in adopted:
+            assert task.point is not None
+            study.adopt(task, read_metrics(run_folder(plan, task.point.run, folder)) or {})
+        if adopted and is_new:
+            console.print(
+                f"{own} is of a version of attree without studies: {count(len(adopted), 'finished run')} of it "
+                "taken over, none of them done again."
+            )
+        alone = not any(record.status == "running" for record in records.values())
+        again = {key for key, record in records.items() if record.status == "failed"} if alone else set()
+        if storage is None:  # with a database, other machines may have the folders
+            again |= {run.id for run in plan.runs if records[run.id].status == "done"} - finished
+        study.enqueue(again)
+    return study
+
+
+def _follow(workers: Workers, console: Console) -> list[Outcome]:
+    """Show what the workers do. If the first runs all fail alike, stop there: the others would too."""
     outcomes: list[Outcome] = []
+    study = workers.study
+    before = _number_done(study)
     progress = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=False),
         console=console,
     )
     with progress:
-        task = progress.add_task("runs", total=len(runs))
-        for outcome in do_runs(plan, runs, folder, jobs, launch):
+        bar = progress.add_task("runs", total=len(study.plan.tasks), completed=before)
+        for news in workers.news():
+            progress.update(bar, completed=_number_done(study))
+            for key in news.given_back:
+                console.print(f"waiting {key}: its worker is gone", soft_wrap=True)
+            if news.outcome is None or news.outcome.status == "skipped":
+                continue
+            outcome = news.outcome
             outcomes.append(outcome)
-            progress.advance(task)
-            if outcome.status != "skipped":
-                line = f"{outcome.status:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
-                console.print(line, soft_wrap=True)
+            word = "pruned" if outcome.status == "stopped" else outcome.status
+            line = f"{word:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
+            console.print(line, soft_wrap=True)
             if _all_fail_alike(outcomes):
                 why = f": the first {FAILURES_ALIKE} runs failed for the same reason, so the others were not done. "
                 why += "The same command goes on when it is mended."
                 console.print(Text.assemble(("Stopped", "red"), why), soft_wrap=True)
                 break
-    skipped = sum(outcome.status == "skipped" for outcome in outcomes)
-    if skipped:
-        console.print(f"{count(skipped, 'run')} finished before, not done again")
+        progress.update(bar, completed=_number_done(study))
+    if before and workers.key is None:
+        console.print(f"{count(before, 'run')} finished before, not done again")
     return outcomes
+
+
+def _number_done(study: SweepStudy) -> int:
+    return sum(record.status == "done" for record in study.records().values())
 
 
 def _all_fail_alike(outcomes: Sequence[Outcome]) -> bool:
     """Whether no run of this call has succeeded, and the first few failed for the same reason."""
-    tried = [outcome for outcome in outcomes if outcome.status != "skipped"]
-    failed = [outcome for outcome in tried if outcome.status == "failed"]
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     alike = len({outcome.kind_of_failure for outcome in failed}) == 1
-    return len(failed) == len(tried) == FAILURES_ALIKE and alike
-
-
-def _show_summary(plan: Plan, folder: Path, console: Console) -> None:
-    for run in damaged_runs(plan, folder):
-        console.print(
-            f"left out: {run.id}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
-            soft_wrap=True,
-        )
-    summary = summarise(plan, folder)
-    if summary is None:
-        console.print("No run has finished: there is nothing to sum up.")
-        return
-    for table in summary_tables(summary, title=plan.name):
-        print_whole(console, table)
-    if not summary.metrics:
-        console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
-    console.print(f"All runs: {summary.csv}", soft_wrap=True)
-    console.print(f"Means:    {summary.csv.with_name(MEANS)}", soft_wrap=True)
-    for figure in summary.figures:
-        console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
-    for sentence in summary.shortcomings():
-        console.print(sentence, soft_wrap=True)
-    console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
+    return len(failed) == len(outcomes) == FAILURES_ALIKE and alike
 
 
 def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:

@@ -1,54 +1,29 @@
-"""Read a sweep file and expand it into runs.
+"""What a sweep does: runs with settings and seeds, in blocks, and tasks that workers claim.
 
-A sweep file says which config to start from, which settings to try and with which seeds:
-
-    name: regularization              # runs go to <folder>/<name>/<run id>
-    config: ../cora.yaml              # what every run starts from: relative to this file, or a name (`attree configs`)
-    set: {explain.every_n_epochs: 0}  # optional: what all runs change in it
-    keys:                             # optional: short names for config keys; one name may set several
-      dropout: [model.init_args.net.init_args.dropout, model.init_args.net.init_args.attention_dropout]
-      seed: [seed_everything, data.init_args.seed]
-    seeds: [0, 1, 2]                  # every setting runs once per seed; without `keys.seed` it sets seed_everything
-    runs:                             # one or more blocks, each a panel of the figure
-      - grid: {dropout: [0, 0.5]}     # all combinations of the listed values,
-        set: {model.init_args.lr: 0.01}
-      - list: [{dropout: 0.1, model.init_args.lr: 0.1}]  # or exactly these
-        name: tuned                   # optional: heads the panel and begins the run ids
-    metrics: [val/acc, explain/*/*/faithfulness]  # optional: what the table and the figure show
+`attree.sweep.read_plan` makes a plan of a sweep file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import yaml
+from attree.report.sweep_figure import SETTING
 
-from attree.errors import ArgumentError, MissingDataError, did_you_mean
-from attree.io.config_files import config_hint, find_config, find_sweep
-from attree.io.yaml_files import read_yaml
-from attree.sweep.names import COLUMNS, SEED, short_names, value_text
+SWEEP, SEED, RUN = "sweep", "seed", "run"
 
-DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
-"""What a fit logs by itself, the last where the data has ground truth; a sweep file may name any others."""
+COLUMNS = (SWEEP, SETTING, SEED, RUN)
+"""The results' own columns: no setting may be called like one of them."""
 
 Settings = dict[str, Any]
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, as the configs' own parser does; plain YAML 1.1 takes it for text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+Direction = Literal["maximize", "minimize"]
 
 
 @dataclass(frozen=True)
@@ -89,151 +64,186 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Range:
+    """Numbers that a search draws from: integers if both ends are, else any number between them.
+
+    Attributes:
+        low: The smallest one.
+        high: The largest one.
+        log: Whether 0.001 to 0.01 is as likely as 0.01 to 0.1.
+        step: Distance between neighbours; None if there is none.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether only integers are drawn."""
+        return all(isinstance(value, int) for value in (self.low, self.high, self.step or 1))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values that a search draws from, of any kind."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A block whose settings a sampler draws, one trial after the other.
+
+    Attributes:
+        name: What the block is called.
+        space: What is drawn, by key.
+        trials: How many settings are drawn; each is run with every seed.
+        sampler: `tpe`, `nsga2` or `random`.
+        seed: Seed of the sampler.
+        pruner: `median`, `halving` or `none`: when a trial that does badly is ended early.
+        fingerprint: Hash of all that a trial's runs have in common.
+        seeds: Seeds that each setting is run with.
+        make_run: Makes a run of a trial's number, its settings and a seed.
+    """
+
+    name: str
+    space: dict[str, Range | Choices]
+    trials: int
+    sampler: str
+    seed: int
+    pruner: str
+    fingerprint: str
+    seeds: tuple[int, ...]
+    make_run: Callable[[int, Settings, int], Run]
+
+    def points(self, number: int, settings: Settings) -> list[Point]:
+        """The points of a trial whose settings are known, one a seed."""
+        return [Point(settings, seed, self.make_run(number, settings, seed)) for seed in self.seeds]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one worker does at a time: a run of a grid or list, or a trial of a search with all its seeds.
+
+    Attributes:
+        key: Its name: the run's id, or the search's name and the trial's number.
+        block: Name of its block.
+        fingerprint: Hash of all that decides what comes out.
+        point: The point of a grid or list; None for a trial of a search.
+        search: The search; None for a run of a grid or list.
+        number: Which trial of the search.
+    """
+
+    key: str
+    block: str
+    fingerprint: str
+    point: Point | None = None
+    search: Search | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A sweep file, read, checked and expanded."""
+    """A sweep file, read, checked and expanded.
+
+    Attributes:
+        name: What the sweep is called; also its folder and its study.
+        config: The config that every run starts from.
+        blocks: The grids and lists.
+        searches: The searches.
+        metrics: Names or patterns of the metrics to show.
+        objectives: What a study's trials are judged by, and which way is better.
+        says_objectives: Whether the file names them.
+    """
 
     name: str
     config: Path
     blocks: list[Block]
+    searches: list[Search]
     metrics: tuple[str, ...]
+    objectives: dict[str, Direction]
+    says_objectives: bool = False
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Every run once, in order."""
+        """Every run of the grids and lists once, in order."""
         return list({point.run.id: point.run for block in self.blocks for point in block.points}.values())
 
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Everything that is to be done, in order."""
+        tasks = {
+            point.run.id: Task(point.run.id, block.name, point.run.fingerprint, point)
+            for block in reversed(self.blocks)
+            for point in reversed(block.points)
+        }
+        listed = [tasks[run.id] for run in self.runs]
+        for search in self.searches:
+            for number in range(search.trials):
+                mark = fingerprint(search.fingerprint, {"trial": number})
+                listed.append(Task(f"{search.name}-{number:03d}", search.name, mark, search=search, number=number))
+        return listed
 
-def load_plan(path: str | Path) -> Plan:
-    """Read a sweep file, or one of attree's own by name, and expand it; what is wrong with it is one sentence.
+    @cached_property
+    def parameter_names(self) -> dict[tuple[str, str], str]:
+        """What the study calls the keys of each block: their short names, with the block's where two blocks share one.
 
-    Settings that come to the same config (such as weight decay 0 and dropout 0 of two blocks that start from the same
-    network) share one run.
+        A study has one range for each name, so two blocks that vary the same key need two names.
+        """
+        spaces = {block.name: block.labels for block in self.blocks}
+        spaces |= {search.name: short_names(search.space) for search in self.searches}
+        times = Counter(label for labels in spaces.values() for label in set(labels.values()))
+        return {
+            (name, key): label if times[label] == 1 else f"{name}.{label}"
+            for name, labels in spaces.items()
+            for key, label in labels.items()
+        }
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """The last word of each config key, or the whole key where last words are the same or name one of `COLUMNS`.
+
+    >>> short_names(["model.init_args.lr", "x.dropout", "y.dropout", "data.seed"])
+    {'model.init_args.lr': 'lr', 'x.dropout': 'x.dropout', 'y.dropout': 'y.dropout', 'data.seed': 'data.seed'}
     """
-    path, given = Path(find_sweep(str(path))), str(path)
-    if not path.is_file():
-        raise MissingDataError(f"Expected a sweep file, but {given!r} does not exist.{config_hint(given, sweep=True)}")
-    return _Reader(path).plan(read_yaml(path, _Loader))
+    last = {key: key.rpartition(".")[2] for key in keys}
+    times = Counter([*last.values(), *COLUMNS])
+    return {key: word if times[word] == 1 else key for key, word in last.items()}
 
 
-class _Reader:
-    """Checks and expands the content of one sweep file."""
+def value_text(value: Any) -> str:
+    """A value as it is typed on the command line.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def plan(self, content: Any) -> Plan:
-        fields = self._mapping(content, "the file", {"name", "config", "set", "keys", "seeds", "runs", "metrics"})
-        for required in ("name", "config", "runs"):
-            self._expect(required in fields, f"to have the key `{required}`", sorted(fields))
-        name, runs = fields["name"], fields["runs"]
-        self._expect(_is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
-        given = str(fields["config"])
-        config = self.path.parent / find_config(given, self.path.parent)
-        if not config.is_file():
-            absent = f"but {config} does not exist.{config_hint(given)}"
-            raise MissingDataError(f"{self.path}: `config` is {given!r}, {absent}")
-        read_yaml(config)
-        self.text = config.read_text(encoding="utf-8")
-        self.keys = self._keys(fields.get("keys", {}))
-        self.seeds = fields.get("seeds", [0])
-        self._expect(_are_integers(self.seeds), "`seeds` to be a list of different integers", self.seeds)
-        self._expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
-        metrics = fields.get("metrics", list(DEFAULT_METRICS))
-        self._expect(_are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
-
-        common = self._resolve(self._mapping(fields.get("set", {}), "`set`"))
-        self.known: dict[str, Run] = {}
-        blocks = [self._block(block, common) for block in runs]
-        names = [block.name for block in blocks]
-        self._expect(len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names)
-        return Plan(name, config, blocks, tuple(metrics))
-
-    def _keys(self, content: Any) -> dict[str, list[str]]:
-        keys = {}
-        for name, targets in self._mapping(content, "`keys`").items():
-            listed = [targets] if isinstance(targets, str) else targets
-            self._expect(_are_strings(listed), f"`keys.{name}` to be a config key or a list of them", targets)
-            keys[name] = listed
-        return {SEED: ["seed_everything"], **keys}
-
-    def _block(self, content: Any, common: Settings) -> Block:
-        fields = self._mapping(content, "a block of `runs`", {"grid", "list", "set", "name"})
-        self._expect(("grid" in fields) != ("list" in fields), "each block to have either `grid` or `list`", fields)
-        name = fields.get("name", "")
-        self._expect(name == "" or _is_file_name(name), "a block's `name` to be a plain word", name)
-        fixed = {**common, **self._resolve(self._mapping(fields.get("set", {}), "`set` of a block"))}
-        points = []
-        for settings in self._grid(fields["grid"]) if "grid" in fields else self._list(fields["list"]):
-            self._expect(SEED not in settings, "seeds to be given by `seeds`", settings)
-            taken = sorted(set(settings) & set(COLUMNS))
-            self._expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
-            resolved = self._resolve(settings)
-            seeded = sorted(resolved.keys() & self._resolve({SEED: 0}).keys())
-            self._expect(not seeded, "settings to be others than those that `seeds` sets", seeded)
-            for seed in self.seeds:
-                overrides = {**fixed, **resolved, **self._resolve({SEED: seed})}
-                points.append(Point(settings, seed, self._run(name, settings, seed, overrides)))
-        block = Block(name, points)
-        return block if name else Block(", ".join(block.labels.values()), points)
-
-    def _grid(self, content: Any) -> Iterator[Settings]:
-        grid = self._mapping(content, "`grid`")
-        self._expect(len(grid) > 0, "`grid` to name at least one key", grid)
-        for key, values in grid.items():
-            self._expect(isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values)
-        for combination in itertools.product(*grid.values()):
-            yield dict(zip(grid, combination, strict=True))
-
-    def _list(self, content: Any) -> Iterator[Settings]:
-        self._expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
-        for settings in content:
-            yield self._mapping(settings, "an entry of `list`")
-
-    def _run(self, block: str, settings: Settings, seed: int, overrides: Settings) -> Run:
-        fingerprint = _fingerprint(self.text, overrides)
-        for run in self.known.values():
-            if run.fingerprint == fingerprint:
-                return run
-        labels = short_names(settings)
-        parts = [f"{labels[key]}={value_text(value)}" for key, value in settings.items()] + [f"{SEED}={seed}"]
-        run_id = re.sub(r"[^\w.,=+-]+", "_", "-".join([block, *parts] if block else parts))
-        self._expect(
-            run_id not in self.known, "run ids to differ (give the blocks a `name`, or the keys one in `keys`)", run_id
-        )
-        self.known[run_id] = Run(run_id, overrides, fingerprint)
-        return self.known[run_id]
-
-    def _resolve(self, settings: Mapping[str, Any]) -> Settings:
-        """Settings by config key instead of by short name."""
-        return {key: value for name, value in settings.items() for key in self.keys.get(name, [name])}
-
-    def _mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> Settings:
-        is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
-        self._expect(is_mapping, f"{what} to be a mapping of keys to values", content)
-        unknown = [] if allowed is None else sorted(set(content) - allowed)
-        hint = did_you_mean(unknown[0], allowed or ()) if unknown else ""
-        self._expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", unknown, hint)
-        return dict(content)
-
-    def _expect(self, condition: bool, expected: str, got: object, hint: str = "") -> None:
-        if not condition:
-            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.{hint}")
+    >>> value_text(0.0005), value_text("attree.models.GATv2"), value_text(["gatt", "random"]), value_text(True)
+    ('0.0005', 'attree.models.GATv2', '["gatt", "random"]', 'true')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-def _fingerprint(config: str, overrides: Settings) -> str:
+def run_id(parts: Iterable[str], settings: Settings, seed: int, digits: int | None = None) -> str:
+    """The id of a run: words that begin it, its settings and its seed.
+
+    Args:
+        parts: Words at the beginning.
+        settings: The settings by key.
+        seed: The seed.
+        digits: Significant digits of numbers that were drawn; None writes all.
+
+    >>> run_id(["tuned"], {"x.lr": 0.25, "net": "a b/c"}, 3), run_id(["007"], {"lr": 0.123456}, 0, digits=3)
+    ('tuned-lr=0.25-net=a_b_c-seed=3', '007-lr=0.123-seed=0')
+    """
+    labels = short_names(settings)
+    texts = {
+        key: f"{value:.{digits}g}" if digits and isinstance(value, float) else value_text(value)
+        for key, value in settings.items()
+    }
+    words = [*parts, *(f"{labels[key]}={text}" for key, text in texts.items()), f"{SEED}={seed}"]
+    return re.sub(r"[^\w.,=+-]+", "_", "-".join(words))
+
+
+def fingerprint(config: str, overrides: Settings) -> str:
+    """Hash of a config's text and what is set in it."""
     content = json.dumps({"config": config, "overrides": overrides}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _is_file_name(name: Any) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name) is not None
-
-
-def _are_strings(values: Any) -> bool:
-    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
-
-
-def _are_integers(values: Any) -> bool:
-    if not isinstance(values, list) or not values:
-        return False
-    return all(type(value) is int for value in values) and len(set(values)) == len(values)

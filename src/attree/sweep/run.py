@@ -1,4 +1,4 @@
-"""Do the runs of a plan: each a process of its own, several at a time, finished ones left alone."""
+"""Do one run of a sweep: a fit as a process of its own, that goes on where a killed one was."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -18,17 +17,22 @@ from typing import Literal
 
 from attree.errors import ArgumentError
 from attree.io import metrics_file
-from attree.io.files import write_text
+from attree.io.files import write_text, zip_damage
 from attree.io.lock import FolderLock
 from attree.io.processes import start_child
-from attree.sweep.names import value_text
-from attree.sweep.plan import Plan, Run
+from attree.sweep.plan import Plan, Run, value_text
 
 METRICS_FILE = "metrics.json"
 """What a fit leaves behind when it ends: its last metrics."""
 
 FINGERPRINT_FILE = "fingerprint.txt"
 """What the sweep adds when a fit ended well: which run this was."""
+
+BEGUN_FILE = "begun.txt"
+"""What the sweep adds before a fit begins: which run this is to be. A run that was killed goes on only as the same."""
+
+REPORT_FILE = "reported.csv"
+"""Epochs and values of the metric that a pruner judges a run by."""
 
 PREFIX = "attree: error: "
 """How the command line begins a sentence that says why it failed."""
@@ -39,8 +43,12 @@ LOG_FILE = "output.log"
 PATIENCE = 20.0
 """Seconds to wait for a folder that another process is using."""
 
-Launch = Callable[[Sequence[str], Path, Mapping[str, str]], int]
-"""Runs `attree` with arguments, a file for its output and its environment; returns the exit status."""
+POLL = 0.2
+"""Seconds between two looks at a process that may have to be ended early."""
+
+Launch = Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], bool]], int]
+"""Runs `attree` with arguments, a file for its output, its environment, and what says that it is to end early; returns
+the exit status."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +57,14 @@ class Outcome:
 
     Attributes:
         run: The run.
-        status: Whether it was done now, finished before, or failed.
+        status: Whether it was done now, finished before, was ended early, or failed.
         seconds: How long it took.
         reason: Why it failed, in a sentence.
         log: The file with all that it printed; None if it never began.
     """
 
     run: Run
-    status: Literal["done", "skipped", "failed"]
+    status: Literal["done", "skipped", "stopped", "failed"]
     seconds: float
     reason: str = ""
     log: Path | None = None
@@ -75,9 +83,15 @@ class Processes:
         self._lock = Lock()
         self._stopped = False
 
-    def launch(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
-        """Run `attree` to its end and return its exit status."""
-        with log.open("wb") as output:
+    def launch(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Run `attree` to its end, or until it is over, and return its exit status."""
+        with log.open("ab") as output:
             with self._lock:
                 if self._stopped:
                     return 1
@@ -90,7 +104,12 @@ class Processes:
                 )
                 self._running.add(process)
             try:
-                return process.wait()
+                while True:
+                    try:
+                        return process.wait(timeout=POLL)
+                    except subprocess.TimeoutExpired:
+                        if is_over():
+                            _kill(process)
             finally:
                 with self._lock:
                     self._running.discard(process)
@@ -100,8 +119,12 @@ class Processes:
         with self._lock:
             self._stopped = True
             for process in self._running:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_finished(run: Run, folder: Path) -> bool:
@@ -109,10 +132,10 @@ def is_finished(run: Run, folder: Path) -> bool:
     return is_marked(run, folder) and read_metrics(folder) is not None
 
 
-def is_marked(run: Run, folder: Path) -> bool:
-    """Whether this very run once ended well in `folder`."""
-    fingerprint = folder / FINGERPRINT_FILE
-    return fingerprint.is_file() and fingerprint.read_bytes().strip() == run.fingerprint.encode()
+def is_marked(run: Run, folder: Path, file: str = FINGERPRINT_FILE) -> bool:
+    """Whether this very run once ended well in `folder`, or has begun there."""
+    mark = folder / file
+    return mark.is_file() and mark.read_bytes().strip() == run.fingerprint.encode()
 
 
 def read_metrics(folder: Path) -> dict[str, float] | None:
@@ -134,10 +157,20 @@ def run_folder(plan: Plan, run: Run, folder: Path) -> Path:
     return folder / plan.name / run.id
 
 
-def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
-    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder."""
-    logger = "--trainer.logger"
-    return [
+def fit_arguments(
+    plan: Plan, run: Run, folder: Path, checkpoint: Path | None = None, reported: str | None = None
+) -> list[str]:
+    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder.
+
+    Args:
+        plan: The plan.
+        run: The run.
+        folder: Where the sweep's folder is.
+        checkpoint: What to go on from; None begins anew.
+        reported: The metric that is reported after each validation; None for none.
+    """
+    logger, callback = "--trainer.logger", "--trainer.callbacks"
+    arguments = [
         "fit",
         f"--config={os.path.relpath(plan.config)}",
         *(f"--{key}={value_text(value)}" for key, value in run.overrides.items()),
@@ -147,45 +180,74 @@ def fit_arguments(plan: Plan, run: Run, folder: Path) -> list[str]:
         f"{logger}.init_args.version={run.id}",
         f"{logger}.init_args.default_hp_metric=false",
     ]
+    if reported is not None:
+        file = run_folder(plan, run, folder) / REPORT_FILE
+        arguments += [f"{callback}+=attree.callbacks.report_metric.ReportMetric"]
+        arguments += [f"{callback}.metric={reported}", f"{callback}.file={file}"]
+    return arguments if checkpoint is None else [*arguments, f"--ckpt_path={checkpoint}"]
 
 
-def do_runs(plan: Plan, runs: Sequence[Run], folder: Path, jobs: int, launch: Launch) -> Iterator[Outcome]:
-    """Do those of a plan's runs that are not finished, `jobs` at a time, and yield each one's outcome as it is known.
+def do_run(
+    plan: Plan,
+    run: Run,
+    folder: Path,
+    environment: Mapping[str, str],
+    launch: Launch,
+    is_over: Callable[[], bool] = lambda: False,
+    reported: str | None = None,
+) -> Outcome:
+    """Do a run, unless it is finished.
 
-    What a former, unfinished or differently configured run left in a run's folder is removed before it starts. A run
-    that fails stops no other.
+    What a differently configured run left in its folder is removed first; the same run, if it was killed, goes on from
+    its last checkpoint.
+
+    Args:
+        plan: The plan.
+        run: The run.
+        folder: Where the sweep's folder is.
+        environment: The fit's environment.
+        launch: What runs `attree`.
+        is_over: Says whether the fit is to be ended early.
+        reported: The metric that is reported after each validation; None for none.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads_per_job(jobs))}
-    executor = ThreadPoolExecutor(max_workers=jobs)
-    waiting = [executor.submit(_do_run, plan, run, folder, environment, launch) for run in runs]
-    try:
-        for future in as_completed(waiting):
-            yield future.result()
-    finally:
-        # Without waiting: after an interrupt the caller must get to end the runs that are under way.
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _do_run(plan: Plan, run: Run, folder: Path, environment: Mapping[str, str], launch: Launch) -> Outcome:
     own = run_folder(plan, run, folder)
-    log = own / LOG_FILE
     if is_finished(run, own):
         return Outcome(run, "skipped", 0.0)
-    began = perf_counter()
+    log, began = own / LOG_FILE, perf_counter()
     try:
         # A fit of a sweep that was killed a moment ago may need that moment to end.
         with FolderLock(own, patience=PATIENCE):
-            if own.exists():
-                shutil.rmtree(own)
-            own.mkdir(parents=True)
+            checkpoint = _checkpoint(run, own)
+            if checkpoint is None:
+                _clear(run, own)
     except ArgumentError as error:  # someone else's fit is at work there
         return Outcome(run, "failed", perf_counter() - began, str(error))
-    status = launch(fit_arguments(plan, run, folder), log, environment)
-    succeeded = status == 0 and read_metrics(own) is not None
-    if succeeded:
+    status = launch(fit_arguments(plan, run, folder, checkpoint, reported), log, environment, is_over)
+    if checkpoint is not None and status >= 0 and read_metrics(own) is None and not is_over():
+        # The checkpoint is of the last epoch, after which the fit was killed, or cannot be gone on from: begin anew.
+        _clear(run, own)
+        status = launch(fit_arguments(plan, run, folder, None, reported), log, environment, is_over)
+    seconds = perf_counter() - began
+    if status == 0 and read_metrics(own) is not None:
         write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
-    reason = "" if succeeded else failure_reason(log, status)
-    return Outcome(run, "done" if succeeded else "failed", perf_counter() - began, reason, log)
+        return Outcome(run, "done", seconds, log=log)
+    if is_over():
+        return Outcome(run, "stopped", seconds, log=log)
+    return Outcome(run, "failed", seconds, failure_reason(log, status), log)
+
+
+def _clear(run: Run, own: Path) -> None:
+    if own.exists():
+        shutil.rmtree(own)
+    own.mkdir(parents=True)
+    write_text(own / BEGUN_FILE, run.fingerprint + "\n")
+
+
+def _checkpoint(run: Run, own: Path) -> Path | None:
+    """What a killed run can go on from; None if there is nothing, or it is another run's, damaged, or done with."""
+    checkpoint = own / "checkpoints" / "last.ckpt"
+    usable = is_marked(run, own, BEGUN_FILE) and not is_marked(run, own) and not (own / METRICS_FILE).exists()
+    return checkpoint if usable and checkpoint.is_file() and zip_damage(checkpoint) is None else None
 
 
 def failure_reason(log: Path, status: int) -> str:
@@ -206,8 +268,8 @@ def failure_reason(log: Path, status: int) -> str:
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
 
 
-def threads_per_job(jobs: int) -> int:
+def threads_per_worker(workers: int) -> int:
     """Threads that each of several simultaneous runs may use: an equal share of what one alone would."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     available = int(asked) if asked.isdigit() else os.cpu_count() or 1
-    return max(1, available // jobs)
+    return max(1, available // workers)

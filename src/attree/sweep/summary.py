@@ -1,34 +1,40 @@
-"""Sum up a sweep: one CSV of all runs, a table of means, figures as files and in TensorBoard."""
+"""Sum up a sweep: CSV files of runs, settings and the front, tables, and figures as files and in TensorBoard."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
-from attree.attribution import METHODS, method_label
-from attree.callbacks.tensorboard import accuracy_names, write_figures_run
-from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
+from attree.attribution import method_label
+from attree.callbacks.tensorboard import write_figures_run
+from attree.evaluation.names import PREFIX, MetricName
 from attree.faithfulness import PROTOCOLS
+from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
-from attree.report.pareto_figure import pareto_figure
+from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, method_of, sweep_figure
-from attree.sweep.names import RUN, SEED, SWEEP, value_text
-from attree.sweep.plan import Plan
-from attree.sweep.run import is_marked, read_metrics, run_folder
+from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.sweep.frontier import BEST, Frontier, find_frontier, importances, setting_text, write_best
+from attree.sweep.plan import RUN, SEED, SWEEP, Direction, Plan
+from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
+from attree.sweep.run import METRICS_FILE, damaged_runs
+from attree.sweep.study import SweepStudy
 
-LOSS, PARETO = "train/loss", "pareto"
-MEANS = "means.csv"
+LOSS, PARETO, FRONTIER = "train/loss", "pareto", "frontier"
+RESULTS, MEANS, TRIALS = "results.csv", "means.csv", "frontier.csv"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
+
+MOST_ROWS = 12
+"""Settings of a front that are printed; the file has all."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,20 @@ class Summary:
         metrics: Names of the metrics to show.
         csv: The file that holds `results`.
         figures: The figures' files, as PNG; none if no run has any of the metrics.
+        frontier: The settings judged by the objectives; None if no setting has all of these.
+        importance: By block, objective and parameter, how much the parameter matters.
+        best: Configs of the settings on the front.
+        grids: Names of the blocks that are grids or lists.
     """
 
     results: pd.DataFrame
     metrics: list[str]
     csv: Path
     figures: list[Path]
+    frontier: Frontier | None = None
+    importance: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    best: list[Path] = field(default_factory=list)
+    grids: tuple[str, ...] | None = None
 
     def shortcomings(self) -> list[str]:
         """What a reader of the table must know: runs that diverged, and a figure that could not be made."""
@@ -53,26 +67,32 @@ class Summary:
         if LOSS in self.results:
             lost = self.results[self.results[LOSS].isna()][RUN].drop_duplicates().tolist()
             said += [f"Diverged: {run} ended with a loss that is no number." for run in lost]
-        if not any(path.stem == PARETO for path in self.figures):
+        if self.grids != () and not any(path.stem == PARETO for path in self.figures):
             said.append("No pareto.png: no run has both an accuracy and an explanation metric that is defined.")
         return said
 
 
-def summarise(plan: Plan, folder: Path) -> Summary | None:
+def summarise(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summary | None:
     """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
 
-    `results.csv` holds all runs, `means.csv` the means over seeds. `results.png` shows metrics against settings,
-    `pareto.png` explanation quality against accuracy; both are there as SVG too, and in TensorBoard, under the
-    run `results`.
+    `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings judged by the
+    objectives, `best/` configs of those that no other beats. `results.png` shows metrics against settings, `pareto.png`
+    explanation quality against accuracy, `frontier.png` the objectives of all trials; they are there as SVG too, and in
+    TensorBoard, under the run `results`.
     """
-    results = collect(plan, folder)
+    results = collect(plan, folder, study)
     if results.empty:
         return None
     metrics = chosen_metrics(plan.metrics, results)
     own = folder / plan.name
-    csv = write_text(own / "results.csv", results.drop(columns=SETTING).to_csv(index=False))
+    csv = write_text(own / RESULTS, results.drop(columns=SETTING).to_csv(index=False))
     write_text(own / MEANS, means(results).to_csv(index=False))
-    figures = draw_figures(plan, results, metrics)
+    frontier = find_frontier(results, _objectives(plan, results, metrics))
+    best: list[Path] = []
+    if frontier is not None:
+        write_text(own / TRIALS, frontier.settings.to_csv(index=False))
+        best = write_best(plan, folder, frontier)
+    figures = draw_figures(plan, results, metrics, frontier)
     written = []
     for name, figure in figures.items():
         for suffix in ("svg", "png"):
@@ -82,69 +102,43 @@ def summarise(plan: Plan, folder: Path) -> Summary | None:
     if figures:
         named = {f"sweep/{name}": figure for name, figure in figures.items()}
         write_figures_run(own / BOARD_FOLDER, named, step=results[RUN].nunique())
-    return Summary(results, metrics, csv, written)
+    importance = {} if study is None else importances(plan, study)
+    grids = tuple(block.name for block in plan.blocks)
+    return Summary(results, metrics, csv, written, frontier, importance, best, grids)
 
 
-def draw_figures(plan: Plan, results: pd.DataFrame, metrics: list[str]) -> dict[str, Figure]:
-    """The figures of a sweep by name; those that would have nothing to show are left out."""
-    if not metrics:
-        return {}
-    blocks = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
-    seeds = count(results[SEED].nunique(), "seed")
-    figures = {"results": sweep_figure(blocks, metrics, f"{plan.name}: mean and spread over {seeds}")}
+def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Direction]:
+    """What settings are judged by: the file's objectives, or else accuracy and the first quality that it shows."""
+    if plan.says_objectives:
+        return plan.objectives
     accuracy, qualities = traded_metrics(results, metrics)
-    if accuracy is not None and qualities:
-        title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
-        figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
+    both = [accuracy, *qualities[:1]] if accuracy is not None else []
+    return dict.fromkeys(both, "maximize") if len(both) == 2 else plan.objectives
+
+
+def draw_figures(
+    plan: Plan, results: pd.DataFrame, metrics: list[str], frontier: Frontier | None = None
+) -> dict[str, Figure]:
+    """The figures of a sweep by name; those that would have nothing to show are left out."""
+    seeds = count(results[SEED].nunique(), "seed")
+    grids = {block.name for block in plan.blocks}
+    by_name = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
+    blocks = {name: block for name, block in by_name.items() if name in grids}
+    figures = {}
+    if metrics and blocks:
+        figures["results"] = sweep_figure(blocks, metrics, f"{plan.name}: mean and spread over {seeds}")
+        accuracy, qualities = traded_metrics(results, metrics)
+        if accuracy is not None and qualities:
+            title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
+            figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
+    if frontier is not None and plan.searches:
+        title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
+        figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
 
 
-def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The accuracy and the explanation metrics that a sweep trades for one another, of those that some run has.
-
-    Both are taken from what the sweep shows: an accuracy that it does not show still counts, and of the explanation
-    metrics faithfulness and ground truth come before single statistics.
-    """
-    known = [name for name in results.columns if "acc" in name and results[name].notna().any()]
-    found = accuracy_names([name for name in metrics if name in known]) or accuracy_names(known)
-    of_methods = [name for name in metrics if method_of(name) is not None and results[name].notna().any()]
-    headlines = [name for name in of_methods if name.rpartition("/")[2] in (FAITHFULNESS, TRUTH)]
-    return found[0] if found else None, headlines or of_methods
-
-
-def collect(plan: Plan, folder: Path) -> pd.DataFrame:
-    """One row per point of the plan whose run is finished, blocks one after the other."""
-    rows = []
-    for block in plan.blocks:
-        for point in block.points:
-            own = run_folder(plan, point.run, folder)
-            metrics = read_metrics(own)
-            if metrics is None or not is_marked(point.run, own):
-                continue
-            settings = {block.labels[key]: value for key, value in point.settings.items()}
-            named = {SWEEP: block.name, SETTING: _setting(settings), **settings, SEED: point.seed, RUN: point.run.id}
-            rows.append({**named, **metrics})
-    return pd.DataFrame(rows)
-
-
-def _setting(settings: dict[str, object]) -> object:
-    """What a point is called on its block's axis: its value, or all values with their names if there are several."""
-    if len(settings) == 1:
-        (value,) = settings.values()
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
-    return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
-
-
-def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
-    """The metrics that match a name or pattern (with `*`), in the order of the patterns, then of the methods."""
-    rank = {method: position for position, method in enumerate(METHODS)}
-    logged = [name for name in results.columns if "/" in name]
-    logged.sort(key=lambda name: rank.get(name.split("/")[1], len(rank)))
-    return list(dict.fromkeys(name for pattern in patterns for name in logged if fnmatchcase(name, pattern)))
-
-
 def summary_tables(summary: Summary, title: str) -> Iterator[Table]:
-    """Mean and standard deviation over the seeds, one row per setting.
+    """Mean and standard deviation over the seeds, one row per setting of the grids and lists.
 
     There is one table for each protocol, whose numbers must not be compared with another's; the caption says what it
     does. Metrics that have no protocol, such as the accuracy, are in all of them.
@@ -158,19 +152,61 @@ def summary_tables(summary: Summary, title: str) -> Iterator[Table]:
 
 
 def _summary_table(summary: Summary, metrics: Sequence[str], title: str, caption: str | None) -> Table:
-    table = Table(title=title, caption=caption, title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD)
-    table.padding = (0, 1, 0, 0)
+    table = _table(title, caption)
     table.add_column("setting")
     table.add_column("n", justify="right")
     for metric in metrics:
-        words = metric.removeprefix(f"{PREFIX}/").split("/")
-        table.add_column("\n".join(method_label(word) for word in words), justify="right")
+        table.add_column(_heading(metric), justify="right")
     for sweep, block in summary.results.groupby(SWEEP, sort=False):
+        if summary.grids is not None and sweep not in summary.grids:
+            continue
         for setting, runs in block.groupby(SETTING, sort=False):
-            cells = [_mean_and_spread(runs[metric]) for metric in metrics]
+            cells = [mean_and_spread(runs[metric]) for metric in metrics]
             table.add_row(_row_name(str(sweep), setting), str(len(runs)), *cells)
         table.add_section()
     return table
+
+
+def frontier_table(frontier: Frontier, title: str) -> Table:
+    """The settings that no other beats, with mean and standard deviation of each objective over the seeds."""
+    best = frontier.best
+    shown = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
+    words = "no other is as good in every objective and better in one" if len(frontier.objectives) > 1 else "the best"
+    table = _table(f"{title}: {shown}", f"{words}; configs that run them: {BEST}/01.yaml ...")
+    table.add_column("")
+    table.add_column("setting", overflow="fold")
+    for name, direction in frontier.objectives.items():
+        table.add_column(f"{_heading(name)}\n{direction}", justify="right")
+    for place, (_, row) in enumerate(best.head(MOST_ROWS).iterrows(), start=1):
+        cells = [_cell(row, name) for name in frontier.objectives]
+        table.add_row(f"{place:02d}", setting_text(row, frontier.parameters), *cells)
+    return table
+
+
+def importance_table(importance: dict[str, dict[str, float]], title: str) -> Table:
+    """How much each parameter of a block matters for each objective."""
+    table = _table(title, "share of an objective's variance that a parameter explains (fANOVA)")
+    table.add_column("parameter")
+    for name in importance:
+        table.add_column(_heading(name), justify="right")
+    for parameter in next(iter(importance.values())):
+        table.add_row(parameter, *(f"{own.get(parameter, math.nan):.2f}" for own in importance.values()))
+    return table
+
+
+def _table(title: str, caption: str | None) -> Table:
+    table = Table(title=title, caption=caption, title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)
+    return table
+
+
+def _heading(metric: str) -> str:
+    return "\n".join(method_label(word) for word in metric.removeprefix(f"{PREFIX}/").split("/"))
+
+
+def _cell(row: pd.Series, name: str) -> str:
+    mean, spread = row[f"{name} mean"], row[f"{name} std"]
+    return f"{mean:.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}")
 
 
 def _row_name(sweep: str, setting: object) -> str:
@@ -178,10 +214,10 @@ def _row_name(sweep: str, setting: object) -> str:
     return f"{sweep} {shown}" if "=" in shown else f"{sweep}={shown}"
 
 
-def _mean_and_spread(values: pd.Series) -> str:
+def mean_and_spread(values: pd.Series) -> str:
     """Mean and standard deviation; where a metric is undefined in some runs, of how many it is the mean.
 
-    >>> _mean_and_spread(pd.Series([0.5, float("nan"), 0.7])), _mean_and_spread(pd.Series([0.5, 0.5]))
+    >>> mean_and_spread(pd.Series([0.5, float("nan"), 0.7])), mean_and_spread(pd.Series([0.5, 0.5]))
     ('0.600±0.141 (2 of 3)', '0.500±0.000')
     """
     known = values.dropna()
@@ -192,13 +228,32 @@ def _mean_and_spread(values: pd.Series) -> str:
     return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}") + of
 
 
-def means(results: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting: `n` runs, and for each metric its mean, standard deviation and in how many it is defined."""
-    logged = [name for name in results.columns if "/" in name]
-    rows = []
-    for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
-        row: dict[str, object] = {SWEEP: sweep, SETTING: setting, "n": len(runs)}
-        for name in logged:
-            row |= {f"{name} mean": runs[name].mean(), f"{name} std": runs[name].std(), f"{name} n": runs[name].count()}
-        rows.append(row)
-    return pd.DataFrame(rows)
+def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Console) -> None:
+    """Sum a sweep up, print its tables, and say where everything is."""
+    for run in damaged_runs(plan, folder):
+        console.print(
+            f"left out: {run.id}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
+            soft_wrap=True,
+        )
+    summary = summarise(plan, folder, study)
+    if summary is None:
+        console.print("No run has finished: there is nothing to sum up.")
+        return
+    if plan.blocks:
+        for table in summary_tables(summary, title=plan.name):
+            print_whole(console, table)
+    if summary.frontier is not None and plan.says_objectives:
+        print_whole(console, frontier_table(summary.frontier, f"{plan.name}, best trade-offs"))
+    for block, own in summary.importance.items():
+        print_whole(console, importance_table(own, f"{block}: what matters"))
+    if not summary.metrics:
+        console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
+    console.print(f"All runs: {summary.csv}", soft_wrap=True)
+    console.print(f"Means:    {summary.csv.with_name(MEANS)}", soft_wrap=True)
+    if summary.best:
+        console.print(f"Best:     {summary.csv.with_name(BEST)} ({count(len(summary.best), 'config')})", soft_wrap=True)
+    for figure in summary.figures:
+        console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
+    for sentence in summary.shortcomings():
+        console.print(sentence, soft_wrap=True)
+    console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)

@@ -1,0 +1,85 @@
+"""Fits that a sweep only pretends to do: metrics computed from their arguments, in milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+import pytest
+import yaml
+
+from attree.sweep import summary
+
+QUALITY = "explain/gatt/removal/faithfulness"
+SEARCH = {
+    "name": "study",
+    "config": "base.yaml",
+    "seeds": [0, 1],
+    "runs": [
+        {
+            "search": {
+                "model.dropout": {"low": 0.0, "high": 0.6},
+                "model.heads": {"choices": [1, 2, 4]},
+                "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+            },
+            "trials": 8,
+            "sampler": "random",
+            "seed": 3,
+        }
+    ],
+    "objectives": {"val/acc": "maximize", QUALITY: "maximize"},
+}
+"""A search of eight trials with two seeds each."""
+
+
+def given(arguments: Sequence[str]) -> dict[str, str]:
+    """The options of a fit."""
+    return dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
+
+
+class SearchedFit:
+    """A fit whose accuracy falls and whose explanations gain with the dropout rate.
+
+    Args:
+        fails: Says of a run's id whether it fails.
+    """
+
+    def __init__(self, fails: Callable[[str], bool] = lambda run: False) -> None:
+        self.fails = fails
+        self.seen: list[dict[str, str]] = []
+        self._lock = Lock()
+
+    def __call__(
+        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], is_over: Callable[[], bool]
+    ) -> int:
+        options = given(arguments)
+        with self._lock:
+            self.seen.append(options)
+        if self.fails(log.parent.name):
+            log.write_text("attree: error: no luck.\n")
+            return 2
+        dropout, seed = float(options["model.dropout"]), int(options["seed_everything"])
+        metrics = {"val/acc": 0.9 - dropout + 0.01 * seed, QUALITY: dropout + 0.02 * seed}
+        (log.parent / "config.yaml").write_text(yaml.safe_dump({"model": {"dropout": dropout}, "trainer": {}}))
+        (log.parent / "metrics.json").write_text(json.dumps(metrics))
+        return 0
+
+    def runs(self) -> list[str]:
+        """Ids of the runs that were begun, in order."""
+        return [options["trainer.logger.init_args.version"] for options in self.seen]
+
+
+def write_sweep(folder: Path, content: Mapping[str, object]) -> Path:
+    """Write a sweep file and the config that it starts from."""
+    (folder / "base.yaml").write_text("model: {}\n")
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
+    return path
+
+
+def only_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figures and grow no trees for importances: they take longer than all the rest."""
+    monkeypatch.setattr(summary, "draw_figures", lambda *_: {})
+    monkeypatch.setattr(summary, "importances", lambda *_: {})
