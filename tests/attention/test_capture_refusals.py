@@ -157,10 +157,14 @@ class SparseTensor:
 
 def test_refuses_what_is_no_graph_of_one_kind() -> None:
     model = Stack(GATConv(4, 4))
-    with pytest.raises(TypeError, match="one kind of node and edge, but got a heterogeneous one"):
+    with pytest.raises(RuntimeError, match="to fit Stack, but its forward raised ValueError"):
         capture_attention(model, {"paper": X}, {("paper", "cites", "paper"): CLEAN})
-    with pytest.raises(TypeError, match="one kind of node and edge"):
+    with pytest.raises(ValueError, match="`x` to be a dict by node type, as `edge_index` is one"):
         capture_attention(model, X, {("paper", "cites", "paper"): CLEAN})
+    with pytest.raises(ValueError, match="`edge_index` to be a dict by edge type, as `x` is one"):
+        capture_attention(model, {"paper": X}, CLEAN)
+    with pytest.raises(ValueError, match=r"relation, destination\) among \['paper'\], but got \('a', 'to', 'paper'\)"):
+        capture_attention(model, {"paper": X}, {("a", "to", "paper"): CLEAN})
     with pytest.raises(ValueError, match="`x` to be a tensor with one row a node, but got 'tuple'"):
         capture_attention(model, (X, X), CLEAN)
     with pytest.raises(ValueError, match=r"`x` to be a tensor with one row a node, but got 'a tensor of shape \(\)'"):
@@ -189,12 +193,12 @@ def test_refuses_heterogeneous_layers(conv: nn.Module) -> None:
         capture_attention(Heterogeneous(conv), X, CLEAN)
 
 
-def test_refuses_to_hetero() -> None:
-    plain = Stack(GATConv(4, 4, add_self_loops=False))
+def test_one_type_of_nodes_is_a_graph_of_one_type() -> None:
+    torch.manual_seed(0)
     model = to_hetero(Plain(), METADATA)
-    with pytest.raises(TypeError, match="but got a heterogeneous one"):
-        capture_attention(model, {"node": X}, {("node", "to", "node"): CLEAN})
-    assert capture_attention(plain, X, CLEAN).num_layers == 1
+    attention = capture_attention(model, {"node": X}, {("node", "to", "node"): CLEAN})
+    plain = capture_attention(next(conv for conv in model.modules() if isinstance(conv, GATConv)), X, CLEAN)
+    assert torch.equal(attention.weights[0], plain.weights[0])
 
 
 class Plain(nn.Module):

@@ -1,60 +1,172 @@
-"""Bring the weights of one recorded layer onto the edges of a looped graph, or say why they do not belong there."""
+"""Bring the weights of one recorded call onto the edges of a graph, or say why they do not belong there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.nn import HANConv
 
-from attree.attention.chain import describe
+from attree.attention.edge_ids import edge_ids, find_type
 from attree.attention.graph import Graph, plain
 from attree.attention.message_weights import say_once
 from attree.attention.provenance import tensors_in
 from attree.attention.recording import LayerRecord
+from attree.attention.wiring import Wiring, describe
 from attree.errors import UnsupportedModelError
 
 
-def align_layer(
-    records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """One layer's weights on the graph's edges [num_edges, heads], and which of those it used (None: all).
+@dataclass(frozen=True)
+class Aligned:
+    """Weights of a call, or of several side by side, on the edges of a graph.
+
+    Attributes:
+        weights: [num_edges, heads]; 0 on edges that are not used.
+        present: Which edges are used, [num_edges]; None if all are.
+        even: What the weights would be if every softmax weighed its edges alike, [num_edges]; None where that is 1 by
+            the number of used edges that enter the same node.
+    """
+
+    weights: Tensor
+    present: Tensor | None
+    even: Tensor | None = None
+
+
+def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False) -> Aligned:
+    """One call's weights on the graph's edges.
 
     Args:
         records: What one forward pass recorded.
-        call: The index of the layer's record.
-        graph: The looped graph.
+        call: The index of the call's record.
+        graph: The graph that the model ran on.
         grad: Keep the gradients of the weights; they are detached otherwise.
     """
+    check_nodes(records, call, graph)
     layer, where = records[call], describe(records, call)
-    _check_nodes(layer, where, graph.num_nodes)
+    if isinstance(layer.conv, HANConv) and graph.types is not None:
+        return _align_relations(layer, where, graph, grad)
     edge_index, weights = _weights(layer, where, graph)
     weights = weights if grad else weights.detach()
-    if torch.equal(edge_index, graph.edge_index):
-        return weights, None
+    if graph.types is None and torch.equal(edge_index, graph.edge_index):
+        return Aligned(weights, None)
+    return _placed(weights, _ids(layer, where, graph, edge_index), graph)
 
-    proper = edge_index[0] != edge_index[1]
-    if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
+
+def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
+    ids = edge_ids(graph, layer.given, edge_index)
+    if ids is None:
         raise UnsupportedModelError(
             f"Expected {where} to run on the edges it was called with, in their order, but it ran on others."
         )
-    on_graph = weights.new_zeros(graph.num_edges, weights.shape[1])
-    on_graph[: graph.num_proper_edges] = weights[proper]
-    loops = graph.num_proper_edges + edge_index[0, ~proper]
-    on_graph.index_add_(0, loops, weights[~proper])
-    used = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
-    used[graph.num_proper_edges :] = False
-    used[loops] = True
-    return on_graph, None if bool(used.all()) else used
+    return ids
 
 
-def _check_nodes(layer: LayerRecord, where: str, num_nodes: int) -> None:
-    """Raise unless a layer maps all nodes of the graph to the same nodes."""
+def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
+    """Weights of edges with these ids; several of one edge add up."""
+    on_graph = weights.new_zeros(graph.num_edges, weights.shape[1]).index_add_(0, ids, weights)
+    used = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    used[ids] = True
+    return Aligned(on_graph, None if bool(used.all()) else used)
+
+
+def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -> Aligned:
+    """HAN: one softmax for each relation, and the sums of those that enter a type weighed by semantic attention."""
+    assert isinstance(layer.conv, HANConv)
+    if not len(layer.edges) == len(layer.weights) == len(layer.sums):
+        raise UnsupportedModelError(f"Expected {where} to call softmax once for each relation, but it did not.")
+    ids = [_ids(layer, where, graph, edges) for edges in layer.edges]
+    entered = [kind[2] for edges in layer.edges if (kind := find_type(graph, edges)) is not None]
+    factors = torch.ones(len(ids), dtype=torch.float64)
+    for node_type in set(entered):
+        own = [number for number, kind in enumerate(entered) if kind == node_type]
+        found = _semantic_weights(layer.conv, [layer.sums[number] for number in own])
+        expected = sum(weight * layer.sums[number].relu() for weight, number in zip(found, own, strict=True))
+        returned = layer.output[node_type]
+        scale = float(returned.abs().max()) if returned.numel() else 0.0
+        if len(entered) != len(ids) or not torch.allclose(expected, returned, rtol=1e-3, atol=1e-5 * max(scale, 1e-30)):
+            raise UnsupportedModelError(
+                f"Expected {where} to weigh its relations by semantic attention, but it returned something else."
+            )
+        factors[own] = found.double().cpu()
+    parts = []
+    for number, weights in enumerate(layer.weights):
+        part = _placed((weights if grad else weights.detach()).flatten(1), ids[number], graph)
+        parts.append((part, float(factors[number])))
+    return side_by_side(parts, graph)
+
+
+def _semantic_weights(conv: HANConv, sums: list[Tensor]) -> Tensor:
+    """The attention that HAN pays to each of the relations that enter a type of nodes."""
+    stacked = torch.stack([one.relu() for one in sums])
+    scores = (conv.q * torch.tanh(conv.k_lin(stacked)).mean(1)).sum(-1)
+    return F.softmax(scores, dim=0).detach()
+
+
+def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligned:
+    """Several calls as one layer: the sum of their weights, each times its factor."""
+    heads = {part.weights.shape[1] for part, _ in parts}
+    weights: Tensor | None = None
+    even = torch.zeros(graph.num_edges, dtype=parts[0][0].weights.dtype, device=graph.device)
+    present = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    for part, factor in parts:
+        own = part.weights if len(heads) == 1 else part.weights.mean(dim=1, keepdim=True)
+        own = own * factor
+        weights = own if weights is None else weights + own
+        even = even + even_weights(part, graph) * factor
+        present |= torch.ones_like(present) if part.present is None else part.present
+    assert weights is not None
+    return Aligned(weights, None if bool(present.all()) else present, even)
+
+
+def even_weights(part: Aligned, graph: Graph) -> Tensor:
+    """What weights would be if every softmax weighed its edges alike, [num_edges]."""
+    if part.even is not None:
+        return part.even
+    weight = part.weights[:, 0]
+    used = torch.ones_like(weight) if part.present is None else part.present.to(weight.dtype)
+    total = used.new_zeros(graph.num_nodes).index_add_(0, graph.destination, used)
+    return used / total[graph.destination].clamp(min=1)
+
+
+def as_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> list[Aligned]:
+    """The calls of one pass, all of those that `wiring` lists, as layers."""
+    of_call = dict(zip(wiring.calls, calls, strict=True))
+    return [
+        of_call[layer[0]]
+        if len(layer) == 1
+        else side_by_side([(of_call[call], factor) for call, factor in zip(layer, factors, strict=True)], graph)
+        for layer, factors in zip(wiring.layers, wiring.factors, strict=True)
+    ]
+
+
+def ends_of(calls: Sequence[Aligned], graph: Graph) -> list[tuple[set[str], set[str]]] | None:
+    """For each call, the types of nodes that its edges leave and enter; None for a graph of one type."""
+    types = graph.types
+    if types is None:
+        return None
+    found = []
+    for call in calls:
+        used = slice(None) if call.present is None else call.present
+        sides = [types.type_of_nodes(side[used]).unique().tolist() for side in (graph.source, graph.destination)]
+        found.append(tuple({types.node_types[number] for number in side} for side in sides))
+    return [(leaves, enters) for leaves, enters in found]
+
+
+def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None:
+    """Raise unless a call maps the nodes of the graph to the same nodes, or those of one type to those of another."""
+    layer, where = records[call], describe(records, call)
     if layer.conv.flow != "source_to_target":
         raise UnsupportedModelError(f"Expected flow 'source_to_target' in {where}, but got {layer.conv.flow!r}.")
+    if graph.types is not None:
+        _check_typed_nodes(layer, where, graph)
+        return
     if layer.bipartite:
         raise UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
+    num_nodes = graph.num_nodes
     for what, value in (("take", layer.features), ("return", layer.output)):
         for tensor in tensors_in(value):
             nodes = tensor.shape[layer.conv.node_dim if tensor.dim() >= abs(layer.conv.node_dim) else 0]
@@ -64,17 +176,39 @@ def _check_nodes(layer: LayerRecord, where: str, num_nodes: int) -> None:
                 )
 
 
+def _check_typed_nodes(layer: LayerRecord, where: str, graph: Graph) -> None:
+    """Raise unless features and outputs have a row for each node of their types."""
+    types = graph.types
+    assert types is not None
+    if isinstance(layer.given, dict):
+        sides = [(kind, rows) for value in (layer.features, layer.output) for kind, rows in value.items()]
+    else:
+        kind = find_type(graph, layer.given)
+        if kind is None:
+            raise UnsupportedModelError(
+                f"Expected {where} to be called with the edges of one type, as they were given, but got others."
+            )
+        features = layer.features if isinstance(layer.features, tuple | list) else (layer.features,)
+        sides = [*zip((kind[0], kind[2]), features, strict=False), (kind[2], layer.output)]
+    for node_type, rows in sides:
+        known = node_type in types.node_types
+        if isinstance(rows, Tensor) and not (known and rows.shape[0] == len(types.nodes(node_type))):
+            raise UnsupportedModelError(
+                f"Expected {where} to work on all nodes of type {node_type!r}, but got {rows.shape[0]} rows."
+            )
+
+
 def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tensor]:
     """The edges that a layer passed messages along, and its weights for them [edges, heads]."""
-    edge_index: Any = plain(layer.edge_index)
-    weights = layer.weights
+    edge_index: Any = plain(layer.edges[-1]) if layer.edges else None
+    weights = layer.weights[-1] if layer.weights else None
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         raise UnsupportedModelError(
             f"Expected {where} to use edge_index as a [2, E] tensor, but got {type(edge_index).__name__}."
         )
-    if layer.propagations > 1:
+    if len(layer.edges) > 1:
         raise UnsupportedModelError(
-            f"Expected {where} to pass messages once a call, but it did so {layer.propagations} times."
+            f"Expected {where} to pass messages once a call, but it did so {len(layer.edges)} times."
         )
     if edge_index.numel() == 0 and weights is None:
         # Without a single edge, GATConv does not even call softmax.

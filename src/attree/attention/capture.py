@@ -1,38 +1,29 @@
-"""Capture what a network attended to: the weights of every layer, aligned with one self-looped edge list."""
+"""Capture what a network attended to: the weights of every layer, aligned with one edge list, and what feeds what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attree.attention.alignment import align_layer
-from attree.attention.chain import check_chain, find_chain
+from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
 from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
 from attree.attention.recording import LayerRecord, Records, record_layers
 from attree.attention.softmax_hook import message_passing
-from attree.errors import (
-    AttreeError,
-    ModelRunError,
-    UnsupportedModelError,
-    expect,
-    expect_bool,
-    expect_instance,
-    expect_ints,
-)
+from attree.attention.wiring import CallGraph, Wiring, check_calls, find_calls, reaching
+from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 
 __all__ = [
     "Attention",
     "LayerRecord",
-    "align_layers",
     "capture_attention",
     "capture_run",
-    "check_features",
     "eval_mode",
     "record_layers",
 ]
@@ -42,16 +33,21 @@ __all__ = [
 class Attention:
     """Attention weights of every layer on one graph, first layer first.
 
+    A layer is one call of a convolution, or several side by side on other types of edges. Its weights are the entries
+    of the matrix that flows pass: where calls are averaged or weighed, times what they are weighed by.
+
     Attributes:
         graph: The edge list that the weights are aligned with.
-        weights: Per layer [num_edges, heads]; 0 on self-loops that the layer does not use.
+        weights: Per layer [num_edges, heads]; 0 on edges that the layer does not use.
         present: Per layer, which edges the layer uses [num_edges]; None if it uses all, as GAT-like layers do.
         output: What the model returned in the pass that was captured.
-        embedding: What the last of the layers returned, [num_nodes, channels].
-        calls: Which calls of attention convolutions, in their order in the pass, the layers are; a later pass of the
-            same model need not find out again.
+        embedding: What the last of the layers returned, [num_nodes, channels], if that is one tensor.
+        wiring: Which calls of convolutions, in their order in the pass, the layers are, and what feeds what; None if
+            the layers are all calls, and each feeds the next.
         activation: The function that the output is the outcome of (`sigmoid`, `softmax`, `log_softmax`,
             `log_sigmoid`), where this was seen.
+        even: Per layer, what the weights would be if every softmax weighed its edges alike, [num_edges]; None where
+            that is 1 by the number of used edges that enter the same node.
     """
 
     graph: Graph
@@ -59,8 +55,9 @@ class Attention:
     present: tuple[Tensor | None, ...]
     output: Any = None
     embedding: Tensor | None = None
-    calls: tuple[int, ...] | None = None
+    wiring: Wiring | None = None
     activation: str | None = None
+    even: tuple[Tensor | None, ...] | None = None
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
@@ -84,18 +81,26 @@ class Attention:
         columns = tuple(weight.unsqueeze(-1) if weight.dim() == 1 else weight for weight in weights)
         return cls(graph, columns, (None,) * len(columns))
 
-    def only(self, calls: Sequence[int]) -> Attention:
-        """The attention of some of the calls that this one lists all of."""
-        if list(calls) == list(range(len(self.weights))):
-            return replace(self, calls=tuple(calls))
-        embedding = self.embedding if calls[-1] == len(self.weights) - 1 else None
-        weights, present = tuple(self.weights[call] for call in calls), tuple(self.present[call] for call in calls)
-        return replace(self, weights=weights, present=present, embedding=embedding, calls=tuple(calls))
+    def wired(self, wiring: Wiring) -> Attention:
+        """The attention of the layers that `wiring` has, where this one lists all calls of a pass."""
+        calls = [Aligned(self.weights[call], self.present[call]) for call in wiring.calls]
+        embedding = self.embedding if wiring.calls[-1] == len(self.weights) - 1 else None
+        return replace(_of_layers(calls, wiring, self.graph), output=self.output, embedding=embedding)
+
+    @property
+    def calls(self) -> tuple[int, ...] | None:
+        """Which calls of convolutions, in their order in the pass, are layers or parts of one; None if all are."""
+        return None if self.wiring is None else self.wiring.calls
+
+    @cached_property
+    def layout(self) -> Wiring:
+        """What feeds what: `wiring`, or a chain of all layers."""
+        return Wiring.chain(range(len(self.weights))) if self.wiring is None else self.wiring
 
     @property
     def num_layers(self) -> int:
-        """Number of attention layers."""
-        return len(self.weights)
+        """The most layers on a way from the input to the output: the height of the computation tree."""
+        return self.layout.depth
 
     def per_edge(self, heads: Sequence[int] | None = None) -> list[Tensor]:
         """One weight per edge and layer: the mean over heads, or the chosen head of each layer.
@@ -105,7 +110,8 @@ class Attention:
         """
         if heads is None:
             return [weight.mean(dim=1) for weight in self.weights]
-        expect(len(heads) == self.num_layers, "heads", f"{self.num_layers} integers, one a layer", list(heads))
+        layers = len(self.weights)
+        expect(len(heads) == layers, "heads", f"{layers} integers, one a layer", list(heads))
         for head, weight in zip(heads, self.weights, strict=True):
             expect(0 <= head < weight.shape[1], "heads", f"head numbers in [0, {weight.shape[1]})", head)
         return [weight[:, head] for head, weight in zip(heads, self.weights, strict=True)]
@@ -113,29 +119,30 @@ class Attention:
 
 def capture_attention(
     model: nn.Module,
-    x: Tensor,
-    edge_index: Tensor,
+    x: Any,
+    edge_index: Any,
     *args: Any,
     graph: Graph | None = None,
-    calls: Sequence[int] | None = None,
+    wiring: Wiring | None = None,
     grad: bool = False,
     **kwargs: Any,
 ) -> Attention:
     """Run `model(x, edge_index, *args, **kwargs)` in eval mode and return its attention, by default without gradients.
 
     Works on any model whose message passing is done by PyG convolutions that use PyG's softmax (GATConv, GATv2Conv,
-    SuperGATConv, TransformerConv and others), one working on what the one before returned. Which call feeds which is
-    followed through the pass: skips are fine, calls that do not matter for the output are left out, and branches side
-    by side are refused. Compiled models run eagerly. The model is left as it was found: modes of all submodules,
+    SuperGATConv, TransformerConv, HGTConv, HANConv and others). Which call feeds which is followed through the pass:
+    calls that do not matter for the output are left out, and branches have the factors with which they are added,
+    averaged or weighted. Compiled models run eagerly. The model is left as it was found: modes of all submodules,
     hooks, gradients, also after an exception.
 
     Args:
         model: The model.
-        x: Node features, or ids of nodes; their number gives the number of nodes.
-        edge_index: The graph's edges [2, E].
+        x: Node features, or ids of nodes; their number gives the number of nodes. Of a heterogeneous graph, a dict by
+            node type.
+        edge_index: The graph's edges [2, E]; of a heterogeneous graph, a dict by edge type.
         *args: Further positional arguments of the model.
-        graph: The looped graph of `edge_index`, if at hand; saves building it again.
-        calls: `Attention.calls` of an earlier pass of the model, which saves finding them again.
+        graph: The graph of `edge_index`, if at hand; saves building it again.
+        wiring: `Attention.wiring` of an earlier pass of the model, which saves finding it again.
         grad: Keep the weights differentiable with respect to the model's parameters and inputs, so that they, or GAtt
             scores computed from them, can be part of a loss.
         **kwargs: Further keyword arguments of the model.
@@ -144,45 +151,74 @@ def capture_attention(
         UnsupportedModelError: If the model's attention is not that of one computation tree on this graph.
     """
     check_model(model)
-    check_features(x, edge_index)
     expect_instance(graph, "graph", Graph, optional=True)
+    expect_instance(wiring, "wiring", Wiring, optional=True)
     expect_bool(grad, "grad")
     expect(not (grad and torch.is_inference_mode_enabled()), "grad", "False in inference mode", grad)
-    if calls is not None:
-        calls = expect_ints(calls, "calls", "numbers of calls")
-    num_nodes = x.shape[0]
+    made = graph_of(x, edge_index)
     if graph is None:
-        graph = Graph(edge_index, num_nodes)
+        graph = made
     else:
-        expect(graph.matches(edge_index, num_nodes), "graph", "the looped graph of `edge_index`", "another graph")
-    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, calls, grad)
+        same = graph.matches(made.original_edge_index, made.num_nodes)
+        expect(same, "graph", "the looped graph of `edge_index`", "another graph")
+    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, wiring, grad)
 
 
 def capture_run(
-    model: nn.Module,
-    run: Callable[[], Any],
-    graph: Graph,
-    calls: Sequence[int] | None = None,
-    grad: bool = False,
+    model: nn.Module, run: Callable[[], Any], graph: Graph, wiring: Wiring | None = None, grad: bool = False
 ) -> Attention:
     """As `capture_attention`, for a call of any form.
 
     Args:
         model: The model.
         run: Calls it on `graph`.
-        graph: The looped graph.
-        calls: `Attention.calls` of an earlier pass of the model.
+        graph: The graph.
+        wiring: `Attention.wiring` of an earlier pass of the model.
         grad: Keep the weights differentiable.
     """
     message_passing(model)  # what has none may not even have an eval mode
+    known = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
+        with torch.set_grad_enabled(grad), record_layers(model, follow=not known) as records:
+            output = _run(model, run)
+        if not records:
+            raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
+        found: CallGraph | None = None
+        if not known:
+            for call in sorted(reaching(records, output)):
+                check_nodes(records, call, graph)
+            found = check_calls(model, run, records, find_calls(records, output), output)
         with torch.set_grad_enabled(grad):
-            with record_layers(model, follow=calls is None) as records:
-                output = _run(model, run)
-            attention = align_layers(records, graph, output, calls, grad)
-        if calls is None and attention.calls is not None:
-            check_chain(model, run, records, attention.calls, output)
-    return attention
+            return _aligned(records, graph, output, found, wiring, grad)
+
+
+def _aligned(
+    records: Records, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
+) -> Attention:
+    """The recorded calls on the edges of a graph, as the layers that were found, or are known."""
+    used = wiring.calls if wiring is not None and found is None else tuple(found.calls if found is not None else ())
+    expect(max(used) < len(records), "wiring", f"one of the {len(records)} calls made", f"one of call {max(used)}")
+    calls = [align_call(records, call, graph, grad) for call in used]
+    if found is not None:
+        wiring = found.wiring(ends_of(calls, graph))
+    assert wiring is not None
+    last = records[wiring.calls[-1]].output
+    attention = _of_layers(calls, wiring, graph)
+    activation = None if records.provenance is None else records.provenance.activation(output)
+    embedding = last if isinstance(last, Tensor) else None
+    return replace(attention, output=output, embedding=embedding, activation=activation)
+
+
+def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:
+    layers = as_layers(calls, wiring, graph)
+    even = tuple(layer.even for layer in layers)
+    return Attention(
+        graph,
+        tuple(layer.weights for layer in layers),
+        tuple(layer.present for layer in layers),
+        wiring=wiring,
+        even=None if all(one is None for one in even) else even,
+    )
 
 
 def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
@@ -198,45 +234,26 @@ def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
         ) from error
 
 
-def align_layers(
-    records: Records, graph: Graph, output: Any = None, calls: Sequence[int] | None = None, grad: bool = False
-) -> Attention:
-    """Bring the recorded layers of what the model returned onto the edges of `graph`.
-
-    Args:
-        records: What `record_layers` collected in one pass.
-        graph: The looped graph that the model ran on.
-        output: What the model returned.
-        calls: Which of the records are the layers, if known; they are found if the calls were followed, and all are
-            taken otherwise.
-        grad: Keep the gradients of the weights, if the pass recorded them.
-
-    Raises:
-        UnsupportedModelError: If the layers are no chain, or one did not run on exactly the graph's nodes and edges,
-            with one weight for each edge.
-    """
-    if not records:
-        raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
-    if calls is None:
-        calls = range(len(records)) if records.provenance is None else find_chain(records, output)
-    expect(len(calls) > 0 and max(calls) < len(records), "calls", f"among the {len(records)} calls made", list(calls))
-    aligned = [align_layer(records, call, graph, grad) for call in calls]
-    weights, present = zip(*aligned, strict=True)
-    activation = None if records.provenance is None else records.provenance.activation(output)
-    return Attention(graph, weights, present, output, records[calls[-1]].output, tuple(calls), activation)
-
-
 def check_model(model: Any) -> None:
     """Raise unless `model` is one: weights alone, as in a checkpoint, do not say what is computed with them."""
     hint = " (weights alone: build the model and call `model.load_state_dict`)" if isinstance(model, Mapping) else ""
     expect(isinstance(model, nn.Module), "model", f"a torch.nn.Module{hint}", type(model).__name__)
 
 
-def check_features(x: Any, edge_index: Any) -> None:
-    """Raise unless `x` and `edge_index` are those of a graph with one kind of node and edge."""
-    if isinstance(x, dict) or isinstance(edge_index, dict):
-        raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
+def graph_of(x: Any, edge_index: Any) -> Graph:
+    """The graph of a call: of one type, or the union of those that dicts hold."""
+    if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
+        expect(isinstance(edge_index, Mapping), "edge_index", "a dict by edge type, as `x` is one", _kind(edge_index))
+        expect(isinstance(x, Mapping), "x", "a dict by node type, as `edge_index` is one", _kind(x))
+        for node_type, rows in x.items():
+            expect(isinstance(rows, Tensor) and rows.dim() >= 1, f"x[{node_type!r}]", "one row a node", _kind(rows))
+        known = set(x)
+        for kind in edge_index:
+            fits = isinstance(kind, tuple) and len(kind) == 3 and kind[0] in known and kind[2] in known
+            expect(fits, "edge_index", f"a dict by (source, relation, destination) among {sorted(known)}", kind)
+        return Graph.of_types(edge_index, {node_type: rows.shape[0] for node_type, rows in x.items()})
     expect(isinstance(x, Tensor) and x.dim() >= 1, "x", "a tensor with one row a node", _kind(x))
+    return Graph(edge_index, x.shape[0])
 
 
 def _kind(value: Any) -> str:

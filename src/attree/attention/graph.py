@@ -2,28 +2,125 @@
 
 Every per-edge array in attree is aligned with `Graph.edge_index`. PyG's attention convolutions use the same
 order (they drop self-loops, then append one per node), so their weights need no re-ordering.
+
+A heterogeneous graph is one such graph too, the *union* of its types: nodes of all types are numbered one type after
+the other, and so are the edges. `Graph.types` knows which is which.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from attree.errors import expect
 from attree.tensors.edges import check_edge_index
 from attree.tensors.ragged import Rows, group
+
+EdgeType = tuple[str, str, str]
+"""Source type, relation and destination type, as PyG names edges."""
+
+
+@dataclass(frozen=True)
+class Types:
+    """Which nodes and edges of a union graph are of which type: those of a type have consecutive numbers.
+
+    Attributes:
+        node_types: Names of node types, in the order of their nodes.
+        node_ptr: Type k has the nodes `node_ptr[k]` to `node_ptr[k + 1]`.
+        edge_types: Names of edge types, in the order of their edges.
+        edge_ptr: Type k has the given edges `edge_ptr[k]` to `edge_ptr[k + 1]`.
+
+    >>> types = Types.of({"user": 3, "item": 2}, {("user", "buys", "item"): 4})
+    >>> types.nodes("item"), types.node_type(3), types.edges(("user", "buys", "item"))
+    (range(3, 5), 'item', range(0, 4))
+    """
+
+    node_types: tuple[str, ...]
+    node_ptr: tuple[int, ...]
+    edge_types: tuple[EdgeType, ...]
+    edge_ptr: tuple[int, ...]
+
+    @classmethod
+    def of(cls, num_nodes: Mapping[str, int], num_edges: Mapping[EdgeType, int]) -> Types:
+        """Number the nodes and edges of several types, given how many there are of each."""
+        node_ptr, edge_ptr = (tuple(accumulate(sizes.values(), initial=0)) for sizes in (num_nodes, num_edges))
+        return cls(tuple(num_nodes), node_ptr, tuple(num_edges), edge_ptr)
+
+    def nodes(self, node_type: str) -> range:
+        """The union's ids of the nodes of one type."""
+        expect(node_type in self.node_types, "node_type", f"one of {', '.join(self.node_types)}", node_type)
+        place = self.node_types.index(node_type)
+        return range(self.node_ptr[place], self.node_ptr[place + 1])
+
+    def edges(self, edge_type: EdgeType) -> range:
+        """Where the given edges of one type stand among all given edges."""
+        expect(edge_type in self.edge_types, "edge_type", f"one of {list(self.edge_types)}", edge_type)
+        place = self.edge_types.index(edge_type)
+        return range(self.edge_ptr[place], self.edge_ptr[place + 1])
+
+    def node_type(self, node: int) -> str:
+        """The type of one of the union's nodes."""
+        return next(kind for kind in self.node_types if node in self.nodes(kind))
+
+    def type_of_nodes(self, nodes: Tensor) -> Tensor:
+        """For each of the union's nodes, the place of its type in `node_types`."""
+        return _interval(self.node_ptr, nodes)
+
+    def type_of_edges(self, edges: Tensor) -> Tensor:
+        """For each given edge of the union, the place of its type in `edge_types`."""
+        return _interval(self.edge_ptr, edges)
+
+    def local(self, nodes: Tensor) -> Tensor:
+        """The numbers that the union's nodes have within their types."""
+        return nodes - torch.tensor(self.node_ptr, device=nodes.device)[self.type_of_nodes(nodes)]
+
+    def union(self, node_type: str, nodes: Tensor) -> Tensor:
+        """The union's ids of nodes that are numbered within one type."""
+        return nodes + self.nodes(node_type).start
+
+    def split_edges(self, values: Tensor) -> dict[EdgeType, Tensor]:
+        """Values of all given edges, [..., E], type by type."""
+        bounds = pairwise(self.edge_ptr)
+        return {kind: values[..., begin:end] for kind, (begin, end) in zip(self.edge_types, bounds, strict=True)}
+
+
+def _interval(ptr: tuple[int, ...], items: Tensor) -> Tensor:
+    return torch.searchsorted(torch.tensor(ptr[1:], device=items.device), items.contiguous(), right=True)
+
+
+def union_edges(edge_index: Mapping[EdgeType, Tensor], types: Types) -> Tensor:
+    """The edges of all types as one list between the union's nodes, [2, E]."""
+    parts = []
+    for kind in types.edge_types:
+        source, _, destination = kind
+        sides = types.nodes(source), types.nodes(destination)
+        given = plain(edge_index[kind])
+        check_edge_index(given, max(len(side) for side in sides), f"edge_index[{kind}]")
+        for side, ids in zip(sides, given, strict=True):
+            fits = ids.numel() == 0 or int(ids.max()) < len(side)
+            expect(fits, f"edge_index[{kind}]", f"ids in [0, {len(side)})", "larger ones")
+        parts.append(torch.stack([ids + side.start for side, ids in zip(sides, given, strict=True)]))
+    return torch.cat(parts, dim=1) if parts else torch.zeros(2, 0, dtype=torch.int64)
 
 
 class Graph:
     """A graph with exactly one self-loop per node, and the maps between its edges and those it was made from.
 
+    In a union of types, self-loops that were given stay edges of their type, apart from those at the end: these stand
+    for the loops that a convolution may add. Those that no layer uses are listed in no result.
+
     Args:
         edge_index: The graph's edges [2, E]; self-loops in it are merged into the one its node has anyway, duplicate
             edges are kept.
         num_nodes: Number of nodes.
+        types: Which nodes and edges are of which type; None if all are of one.
 
     >>> graph = Graph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
     >>> graph.edge_index.tolist()
@@ -32,17 +129,47 @@ class Graph:
     [0, 3, 1]
     """
 
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+    def __init__(self, edge_index: Tensor, num_nodes: int, types: Types | None = None) -> None:
         check_edge_index(edge_index, num_nodes)
         edge_index = plain(edge_index)
         self.num_nodes = num_nodes
+        self.types = types
         self.original_edge_index = edge_index
-        proper = edge_index[0] != edge_index[1]
+        proper = edge_index[0] != edge_index[1] if types is None else torch.ones_like(edge_index[0], dtype=torch.bool)
         self.num_proper_edges = int(proper.sum())
         nodes = torch.arange(num_nodes, device=edge_index.device)
         self.edge_index = torch.cat([edge_index[:, proper], nodes.expand(2, -1)], dim=1)
         # Proper edges keep their order; a self-loop of node i stands at num_proper_edges + i.
         self.position = torch.where(proper, proper.cumsum(0) - 1, self.num_proper_edges + edge_index[0])
+
+    @classmethod
+    def of_types(cls, edge_index: Mapping[EdgeType, Tensor], num_nodes: Mapping[str, int]) -> Graph:
+        """The union of a heterogeneous graph.
+
+        Args:
+            edge_index: The edges of each type, between nodes numbered within their types.
+            num_nodes: How many nodes there are of each type.
+
+        >>> buys = {("user", "buys", "item"): torch.tensor([[0, 2], [1, 1]])}
+        >>> Graph.of_types(buys, {"user": 3, "item": 2}).original_edge_index.tolist()
+        [[0, 2], [4, 4]]
+        """
+        types = Types.of(num_nodes, {kind: edges.shape[1] for kind, edges in edge_index.items()})
+        graph = cls(union_edges(edge_index, types), types.node_ptr[-1], types)
+        # The tensors themselves: a convolution that is called with one of them is known by it.
+        graph.__dict__["typed_edges"] = {kind: plain(edges) for kind, edges in edge_index.items()}
+        return graph
+
+    @cached_property
+    def typed_edges(self) -> dict[EdgeType, Tensor]:
+        """The given edges of each type between nodes numbered within their types; empty for a graph of one type."""
+        if self.types is None:
+            return {}
+        types, found = self.types, {}
+        for kind, edges in types.split_edges(self.original_edge_index).items():
+            first = torch.tensor([[types.nodes(kind[0]).start], [types.nodes(kind[2]).start]], device=self.device)
+            found[kind] = edges - first
+        return found
 
     @property
     def num_edges(self) -> int:

@@ -18,10 +18,18 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv, TransformerConv
+from torch_geometric.nn import (
+    GATConv,
+    GATv2Conv,
+    HANConv,
+    HGTConv,
+    MessagePassing,
+    SuperGATConv,
+    TransformerConv,
+)
 from torch_geometric.nn.aggr import SumAggregation
 
-KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv)
+KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv)
 """Convolutions whose messages are known to be weighed by what their softmax returned; subclasses are not."""
 
 _SAID: WeakSet[MessagePassing] = WeakSet()

@@ -86,11 +86,11 @@ class Provenance(TorchDispatchMode):
     def mark(self, value: Any, mark: int) -> None:
         """Give all tensors in `value` this mark alone."""
         for tensor in tensors_in(value):
-            self._marks[_storage(tensor)] = frozenset([mark])
+            self._marks[storage_of(tensor)] = frozenset([mark])
 
     def marks(self, value: Any) -> Marks:
         """The marks of all tensors in `value`."""
-        return NONE.union(*(self._marks.get(_storage(tensor), NONE) for tensor in tensors_in(value)))
+        return NONE.union(*(self._marks.get(storage_of(tensor), NONE) for tensor in tensors_in(value)))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -99,14 +99,14 @@ class Provenance(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._is_paused:
             return result
-        read = [_storage(tensor) for tensor in tensors_in((args, kwargs))]
+        read = [storage_of(tensor) for tensor in tensors_in((args, kwargs))]
         marks = NONE if _reads_shapes_only(func) else NONE.union(*(self._marks.get(key, NONE) for key in read))
         if marks:
             changed = list(tensors_in(_written(func, args, kwargs)))
             self.blurred |= any(_is_part(tensor) for tensor in changed)
             activation = _activation(func, args)
             for tensor in (*changed, *tensors_in(result)):
-                key = _storage(tensor)
+                key = storage_of(tensor)
                 self._marks[key] = self._marks.get(key, NONE) | marks
                 if activation is not None:
                     self._made_by[key] = activation
@@ -116,7 +116,7 @@ class Provenance(TorchDispatchMode):
 
     def activation(self, value: Any) -> str | None:
         """The function that a tensor is the outcome of, if it is one of `ACTIVATIONS`."""
-        return self._made_by.get(_storage(value)) if isinstance(value, Tensor) else None
+        return self._made_by.get(storage_of(value)) if isinstance(value, Tensor) else None
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -133,7 +133,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(value.to_dict())
 
 
-def _storage(tensor: Tensor) -> StorageWeakRef:
+def storage_of(tensor: Tensor) -> StorageWeakRef:
     """What holds a tensor's values; views of one tensor share it."""
     if tensor.layout == torch.sparse_coo:
         tensor = tensor._values()

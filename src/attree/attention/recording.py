@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.combination import Combination, Mix
 from attree.attention.message_weights import WeightReader, is_known, read_weights
-from attree.attention.provenance import NONE, Marks, Provenance
+from attree.attention.provenance import NONE, Marks
 from attree.attention.softmax_hook import SoftmaxHook, hook_softmax
 from attree.errors import UnsupportedModelError
+
+NOTHING = Mix({})
 
 
 @dataclass
@@ -24,40 +28,48 @@ class LayerRecord:
     Attributes:
         conv: The convolution.
         name: Its name in the model, such as `convs.0`.
-        features: The features of nodes it was called with: a tensor, or one for sources and one for destinations.
-        bipartite: Whether these are two node sets.
-        softmaxes: How often it called softmax.
-        scores: What the softmax was applied to.
-        weights: What the softmax returned.
+        features: The features of nodes it was called with: a tensor, one for sources and one for destinations, or a
+            dict by node type.
+        given: The edges it was called with: a tensor, or a dict by edge type.
+        bipartite: Whether the features are those of two node sets.
+        scores: What the last softmax was applied to.
+        weights: What the softmax returned, call by call.
         factors: The weights that reached the messages, [edges, heads]; None if they are `weights`, or `unclear`.
         unclear: Why the weights that reached the messages could not be read, if so.
-        propagations: How often it passed messages.
-        edge_index: The edges it passed them along.
+        edges: The edges it passed messages along, as often as it did.
+        sums: What it made of the messages each time.
         output: What it returned for the nodes.
-        fed_by: Indices of the calls that directly produced this call's features; None if this was not followed.
+        mix: The calls that directly produced the features of its sources, and how these were combined.
+        beside: Indices of the calls that directly produced the features of its destinations.
         uses: Indices of the calls that directly produced any of its arguments, and of the calls inside it.
     """
 
     conv: MessagePassing
     name: str = ""
     features: Any = None
+    given: Any = None
     bipartite: bool = False
-    softmaxes: int = 0
     scores: Tensor | None = None
-    weights: Tensor | None = None
+    weights: list[Tensor] = field(default_factory=list)
     factors: Tensor | None = None
     unclear: str | None = None
-    propagations: int = 0
-    edge_index: Tensor | None = None
+    edges: list[Any] = field(default_factory=list)
+    sums: list[Tensor] = field(default_factory=list)
     output: Any = None
-    fed_by: Marks | None = None
+    mix: Mix = NOTHING
+    beside: Marks = NONE
     uses: Marks = NONE
+
+    @property
+    def softmaxes(self) -> int:
+        """How often it called softmax."""
+        return len(self.weights)
 
 
 class Records(list[LayerRecord]):
     """One record per call of an attention convolution, in the order of calls, and the provenance of their outputs."""
 
-    def __init__(self, provenance: Provenance | None = None) -> None:
+    def __init__(self, provenance: Combination | None = None) -> None:
         super().__init__()
         self.provenance = provenance
 
@@ -72,13 +84,14 @@ def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | No
         alter: Called as `alter(conv, scores, softmax)`; the convolutions use the weights that it returns in place of
             the softmax's, which are recorded all the same. Only for convolutions that `is_known` knows.
     """
-    recorder = _Recorder(Provenance() if follow else None, alter)
+    recorder = _Recorder(Combination() if follow else None, alter)
     names = {conv: _path(name) for name, conv in model.named_modules()}
     with ExitStack() as stack:
         for conv in stack.enter_context(hook_softmax(model, recorder.see_weights)):
             for handle in (
                 conv.register_forward_pre_hook(recorder.begin(names[conv]), with_kwargs=True),
                 conv.register_propagate_forward_pre_hook(recorder.see_edges),
+                conv.register_propagate_forward_hook(recorder.see_sums),
                 conv.register_forward_hook(recorder.end),
             ):
                 stack.callback(handle.remove)
@@ -97,7 +110,7 @@ def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | No
 class _Recorder:
     """The hooks that fill records."""
 
-    def __init__(self, provenance: Provenance | None, alter: SoftmaxHook | None = None) -> None:
+    def __init__(self, provenance: Combination | None, alter: SoftmaxHook | None = None) -> None:
         self.provenance = provenance
         self.alter = alter
         self.records = Records(provenance)
@@ -107,12 +120,14 @@ class _Recorder:
     def begin(self, name: str) -> Callable[..., None]:
         def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             features = features_of(conv, args, kwargs)
-            record = LayerRecord(conv, name, features, bipartite=_two_node_sets(features))
+            record = LayerRecord(conv, name, features, edges_of(args, kwargs), _two_node_sets(features))
             number = len(self.records)
             if self._open:
                 self.records[self._open[-1]].uses |= {number}
             if self.provenance is not None:
-                record.fed_by = self.provenance.marks(features)
+                sources, destinations = sides_of(features)
+                record.mix = self.provenance.mix(sources)
+                record.beside = self.provenance.marks(destinations)
                 record.uses |= self.provenance.marks((args, kwargs))
                 self.provenance.pause()
             if conv in self.readers:
@@ -132,9 +147,10 @@ class _Recorder:
         return self.records[self._open[-1]]
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
-        record = self._now(conv)
-        record.edge_index = inputs[0]
-        record.propagations += 1
+        self._now(conv).edges.append(inputs[0])
+
+    def see_sums(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
+        self._now(conv).sums.append(output)
 
     def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         reader = self.readers.get(conv)
@@ -142,8 +158,8 @@ class _Recorder:
         if reader is not None and reader.is_probing:
             return weights
         record = self._now(conv)
-        record.scores, record.weights = scores, weights
-        record.softmaxes += 1
+        record.scores = scores
+        record.weights.append(weights)
         return weights if self.alter is None else self.alter(conv, scores, softmax)
 
     def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
@@ -162,6 +178,26 @@ class _Recorder:
 def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The node features among a convolution's arguments: the first."""
     return args[0] if args else kwargs.get(next(iter(signature(conv.forward).parameters), "x"))
+
+
+def edges_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The edges among a convolution's arguments: the first tensor of node ids [2, E], or dict of such; None if none."""
+    for value in (*args, *kwargs.values()):
+        if _are_edges(value) or (isinstance(value, dict) and any(_are_edges(one) for one in value.values())):
+            return value
+    return None
+
+
+def _are_edges(value: Any) -> bool:
+    fits = isinstance(value, Tensor) and value.layout == torch.strided and value.dim() == 2 and value.shape[0] == 2
+    return fits and value.dtype == torch.int64
+
+
+def sides_of(features: Any) -> tuple[Any, Any]:
+    """Features of the nodes that messages come from, and of those that they go to."""
+    if isinstance(features, tuple | list):
+        return features[:1], features[1:]
+    return features, ()
 
 
 def _path(name: str) -> str:

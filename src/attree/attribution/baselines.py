@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from attree.attention.alignment import Aligned, even_weights
 from attree.attention.capture import Attention
 from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
 from attree.attribution.flow_method import FlowMethod
@@ -55,13 +56,10 @@ class Uniform(GAtt):
     label = "Uniform"
 
     def table(self, attention: Attention) -> LayerTable:
-        graph = attention.graph
-        weights = []
-        for weight, present in zip(attention.weights, attention.present, strict=True):
-            used = torch.ones_like(weight[:, 0]) if present is None else present.to(weight.dtype)
-            total = used.new_zeros(graph.num_nodes).index_add_(0, graph.destination, used)
-            weights.append((used / total[graph.destination].clamp(min=1)).unsqueeze(1))
-        return LayerTable.of(replace(attention, weights=tuple(weights)), None)
+        even = attention.even or (None,) * len(attention.weights)
+        layers = zip(attention.weights, attention.present, even, strict=True)
+        weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)
+        return LayerTable.of(replace(attention, weights=weights), None)
 
 
 class Random(FlowMethod):

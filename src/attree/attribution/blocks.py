@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
+from attree.attention.wiring import Wiring
 from attree.attribution.flows import Frontier
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import expand
@@ -37,6 +38,7 @@ class LayerTable:
         used: 1 where the layer uses the edge, else 0, in the same order.
         alpha_rows: `alphas` in the order of `graph.entering.items`, [L, num_edges].
         used_rows: `used` in that order; None if every layer uses every edge.
+        wiring: What feeds what.
     """
 
     graph: Graph
@@ -44,6 +46,7 @@ class LayerTable:
     used: list[Tensor]
     alpha_rows: Tensor
     used_rows: Tensor | None
+    wiring: Wiring
 
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
@@ -58,7 +61,7 @@ class LayerTable:
         complete = all(present is None for present in attention.present)
         alpha_rows = torch.stack([alpha.index_select(0, order) for alpha in alphas])
         used_rows = None if complete else torch.stack([row.index_select(0, order) for row in used])
-        return cls(attention.graph, alphas, used, alpha_rows, used_rows)
+        return cls(attention.graph, alphas, used, alpha_rows, used_rows, attention.layout)
 
 
 @dataclass(frozen=True)

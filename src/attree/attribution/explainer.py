@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.explain import Explanation
+from torch_geometric.explain import Explanation, HeteroExplanation
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType
 
@@ -19,7 +19,7 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
 from attree.attribution.result import Attribution
-from attree.errors import UnsupportedModelError, expect_bool
+from attree.errors import expect, expect_bool
 from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
@@ -35,9 +35,11 @@ Edges = Tensor | dict[tuple[str, str, str], Tensor]
 class TreeExplainer(ExplainerAlgorithm):
     """Explains a model by what its attention convolutions attended to.
 
-    The model is any PyG model whose layers are attention convolutions applied one after the other (see
-    `attree.attention.capture_attention`). `edge_mask` holds the method's scores themselves, one for each edge of the
-    graph as it was given; self-loops that the convolutions add are left out.
+    The model is any PyG model whose layers are attention convolutions (see `attree.attention.capture_attention`), on a
+    graph of one type or of several, with outputs of nodes, of pairs of nodes (`task_level="edge"`) or of graphs.
+    `edge_mask` holds the method's scores themselves, one for each edge of the graph as it was given; self-loops that
+    the convolutions add are left out. A heterogeneous graph gets a `HeteroExplanation` with one mask for each edge
+    type.
 
     If several nodes or graphs are explained at once (`index` is a tensor, or None for all), `edge_mask` is the sum of
     their masks; graphs of a batch share no edges, so there each edge reads the score for its own graph. `attribute`
@@ -49,6 +51,7 @@ class TreeExplainer(ExplainerAlgorithm):
             from the model. For `max`, winners are read from the output of the last convolution.
         normalize: Divide the mask by its largest score, so that it lies in [0, 1], as soft-masking metrics of PyG
             (`fidelity`, `unfaithfulness`) and hard thresholds need.
+        node_type: Heterogeneous graphs: whose outputs are explained, where the model returns those of several types.
         method: The method that scores edges, where it is not the class's own.
     """
 
@@ -59,6 +62,7 @@ class TreeExplainer(ExplainerAlgorithm):
         heads: Sequence[int] | None = None,
         readout: Readout | None = None,
         normalize: bool = False,
+        node_type: str | None = None,
         *,
         method: AttributionMethod | None = None,
     ) -> None:
@@ -67,6 +71,8 @@ class TreeExplainer(ExplainerAlgorithm):
         self.method: AttributionMethod = self.method_class(heads) if method is None else method
         self.readout = readout
         self.normalize = expect_bool(normalize, "normalize")
+        expect(node_type is None or isinstance(node_type, str), "node_type", "the name of a type, or None", node_type)
+        self.node_type = node_type
         self._said: WeakSet[nn.Module] = WeakSet()
 
     def forward(
@@ -78,7 +84,7 @@ class TreeExplainer(ExplainerAlgorithm):
         target: Tensor,
         index: int | Tensor | None = None,
         **kwargs: Any,
-    ) -> Explanation:
+    ) -> Explanation | HeteroExplanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
         subject = self._subject(model, x, edge_index, kwargs)
         if model not in self._said and not self.method.reads_effects:  # effects see all that the model does
@@ -92,7 +98,11 @@ class TreeExplainer(ExplainerAlgorithm):
         mask = graph.to_original(scores).to(dtype)
         if self.normalize and mask.numel():
             mask = mask / mask.abs().max().clamp(min=torch.finfo(dtype).tiny)
-        return Explanation(edge_mask=mask)
+        if graph.types is None:
+            return Explanation(edge_mask=mask)
+        explanation = HeteroExplanation()
+        explanation.set_value_dict("edge_mask", graph.types.split_edges(mask))
+        return explanation
 
     def attribute(
         self, model: nn.Module, x: Features, edge_index: Edges, *, index: int | Tensor | None = None, **kwargs: Any
@@ -111,14 +121,14 @@ class TreeExplainer(ExplainerAlgorithm):
         return self.method.attribute(self._subject(model, x, edge_index, kwargs), "all" if index is None else index)
 
     def _subject(self, model: nn.Module, x: Features, edge_index: Edges, kwargs: dict[str, Any]) -> Subject:
-        if isinstance(x, dict) or isinstance(edge_index, dict):
-            raise UnsupportedModelError("Expected a graph with one kind of node and edge, but got a heterogeneous one.")
         level: Level | None = None
         head: Head | None = None
         if (config := getattr(self, "_model_config", None)) is not None:
             level = config.task_level.value
             head = Head(config.mode.value, config.return_type.value)
-        return Subject.of(model, x, edge_index, level=level, readout=self.readout, head=head, **kwargs)
+        return Subject.of(
+            model, x, edge_index, level=level, readout=self.readout, head=head, node_type=self.node_type, **kwargs
+        )
 
     def supports(self) -> bool:
         """Whether the settings can be served; the reason why not is logged."""

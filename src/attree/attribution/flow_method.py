@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
+from attree.attention.wiring import Wiring
 from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
 from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.method import AttributionMethod, as_subject
@@ -27,13 +29,15 @@ class FlowMethod(AttributionMethod):
     """Scores the edges that carry flows to a target, from attention.
 
     A method says how a walk is weighted (`walk_weights`) and what an edge that carries a flow scores (`score`); the
-    walk over all targets, the memory bound and the result are the same for all.
+    walk over all targets, the memory bound and the result are the same for all. `counts_flows` is whether it needs the
+    number of flows, `weighs_branches` whether flows through branches take the factors of these.
 
     Args:
         heads: The head to read in each layer; None averages all heads.
     """
 
     counts_flows: ClassVar[bool] = False
+    weighs_branches: ClassVar[bool] = True
 
     def __init__(self, heads: Sequence[int] | None = None) -> None:
         self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one a layer, or None")
@@ -84,20 +88,21 @@ class FlowMethod(AttributionMethod):
             return super().score_pairs(subject, pairs)
         table = self.table(attention)
         weights = self.walk_weights(table.alphas, table.used)
-        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None)
+        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None, self._wiring(table))
         score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
         return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
     def attribute_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Attribution:
         """As `attribute`, from any roots."""
         table = self.table(attention)
-        return self._score(table, roots.targets, list(self._walk(table, roots, memory)))
+        scored = self._score(table, roots.targets, list(self._walk(table, roots, memory)))
+        return replace(scored, node_type=roots.node_type)
 
     def stream_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
         """As `stream`, from any roots."""
         table = self.table(attention)
         for frontier in self._walk(table, roots, memory):
-            yield self._score(table, frontier.targets, [frontier])
+            yield replace(self._score(table, frontier.targets, [frontier]), node_type=roots.node_type)
 
     def hops(self, num_layers: int) -> int:
         """How far around a target the network must see the graph for scores to be those of the full graph."""
@@ -107,7 +112,11 @@ class FlowMethod(AttributionMethod):
         expect_memory(memory)
         counted = self.counts_flows or table.used_rows is not None
         weights = self.walk_weights(table.alphas, table.used)
-        return stream_frontiers(table.graph, roots, weights, table.used if counted else None, memory)
+        counts = table.used if counted else None
+        return stream_frontiers(table.graph, roots, weights, counts, memory, self._wiring(table))
+
+    def _wiring(self, table: LayerTable) -> Wiring:
+        return table.wiring if self.weighs_branches else table.wiring.without_factors()
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets into one result."""

@@ -5,8 +5,14 @@ For target v, r starts as the one-hot row of v and is pulled through the layers 
     r_L = onehot(v),    r_{m-1}[i] = sum over edges e = (i -> j) of r_m[j] * w_m[e],
 
 so that r_m[j] sums, over all flows from j to v through layers m+1 ... L, the product of their weights w: attention
-for GAtt, 1 to count flows. All targets share one frontier of (target, node) entries, expanded over the edges that
-enter each node and coalesced; nothing of size N x N exists, and memory is bounded by walking the targets in chunks.
+for GAtt, 1 to count flows. Where layers are no chain, r of layer c is what the later layers d pull that it feeds, and
+the start where the output reads it,
+
+    r_c = share_c * start + sum over d of factor_cd * pull_d(r_d),
+
+and layers are visited in the reverse order of the pass. All targets share one frontier of (target, node) entries,
+expanded over the edges that enter each node and coalesced; nothing of size N x N exists, and memory is bounded by
+walking the targets in chunks.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
+from attree.attention.wiring import Wiring
 from attree.errors import expect_memory
 from attree.subject.roots import Roots
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
@@ -41,8 +48,8 @@ class Frontier:
         targets: Ids of the targets, [T].
         owner: For each entry the position in `targets`, ascending.
         node: The node of each entry, ascending within a target.
-        weight: r_m at each entry, [L, entries], first layer first; 0 where no flow of that length exists.
-        count: Number of such flows, [L, entries]; None if they were not counted.
+        weight: r_m at each entry, [layers, entries], first layer first; 0 where no flow from there exists.
+        count: Number of such flows, [layers, entries]; None if they were not counted.
     """
 
     targets: Tensor
@@ -91,7 +98,7 @@ class Walk:
         roots: r_L.
         owner: As in `Frontier`.
         node: As in `Frontier`.
-        places: Per level, last layer first, where its entries stand among all entries.
+        places: Per level, roots first, where its entries stand among all entries.
         steps: What leads from each level to the next.
     """
 
@@ -118,33 +125,64 @@ class Walk:
         places = [torch.searchsorted(key, level) for level in keys]
         return cls(roots, key // num_nodes, key % num_nodes, places, steps)
 
-    def pull(self, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None) -> Frontier:
+    def pull(
+        self, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None, wiring: Wiring | None = None
+    ) -> Frontier:
         """Pull r through the layers.
 
         Args:
             weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
             counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
+            wiring: What feeds what; None for a chain.
         """
-        starts, factors = [self.roots.weight], [weights]
+        wiring = Wiring.chain(range(len(weights))) if wiring is None else wiring
+        pulled = self.roots.weight.new_zeros(1 if counts is None else 2, len(weights), self.node.numel())
+        self._pull(self.roots.weight, weights, wiring, pulled[0])
         if counts is not None:
-            starts.append((self.roots.weight != 0).to(self.roots.weight.dtype))
-            factors.append(counts)
-        pulled = self.roots.weight.new_zeros(len(starts), len(self.places), self.node.numel())
-        for kind, (value, layers) in enumerate(zip(starts, factors, strict=True)):
-            pulled[kind, -1].index_copy_(0, self.places[0], value)
-            for level, step in enumerate(self.steps, 1):
-                factor = layers[-level].index_select(0, step.edges).to(value.dtype)
-                moved = value.index_select(0, step.entry).mul_(factor)
-                value = value.new_zeros(self.places[level].numel()).index_add_(0, step.reached, moved)
-                pulled[kind, -1 - level].index_copy_(0, self.places[level], value)
+            start = (self.roots.weight != 0).to(self.roots.weight.dtype)
+            self._pull(start, counts, wiring.without_factors(), pulled[1])
         return Frontier(self.roots.targets, self.owner, self.node, pulled[0], pulled[1] if counts is not None else None)
+
+    def _pull(self, start: Tensor, weights: Sequence[Tensor], wiring: Wiring, pulled: Tensor) -> None:
+        """Pull one start through the layers into `pulled`, [layers, entries]."""
+        heights = wiring.heights
+        moved: dict[int, Tensor] = {}
+        for layer in reversed(range(len(weights))):
+            height = heights[layer]
+            terms = [(moved[later], heights[later] + 1, factor) for later, factor in wiring.feeds[layer]]
+            if wiring.shares[layer]:
+                terms.insert(0, (start, 0, wiring.shares[layer]))
+            value: Tensor | None = None
+            for term, level, factor in terms:
+                own = self._at_level(term if factor == 1 else term * factor, level, height)
+                value = own if value is None else value + own
+            assert value is not None
+            pulled[layer].index_copy_(0, self.places[height], value)
+            if height < len(self.steps):
+                step = self.steps[height]
+                factor_of_edge = weights[layer].index_select(0, step.edges).to(value.dtype)
+                flows = value.index_select(0, step.entry).mul_(factor_of_edge)
+                size = self.places[height + 1].numel()
+                moved[layer] = value.new_zeros(size).index_add_(0, step.reached, flows)
+
+    def _at_level(self, value: Tensor, level: int, wanted: int) -> Tensor:
+        """Values of one level's entries as those of a later level, whose entries include them."""
+        if level == wanted:
+            return value
+        everywhere = value.new_zeros(self.node.numel()).index_copy_(0, self.places[level], value)
+        return everywhere.index_select(0, self.places[wanted])
 
 
 def walk_back(
-    graph: Graph, roots: Roots, weights: Sequence[Tensor], counts: Sequence[Tensor] | None = None
+    graph: Graph,
+    roots: Roots,
+    weights: Sequence[Tensor],
+    counts: Sequence[Tensor] | None = None,
+    wiring: Wiring | None = None,
 ) -> Frontier:
     """Pull r through all layers but the first, once; the arguments are those of `Walk.of` and `Walk.pull`."""
-    return Walk.of(graph, roots, len(weights)).pull(weights, counts)
+    depth = len(weights) if wiring is None else wiring.depth
+    return Walk.of(graph, roots, depth).pull(weights, counts, wiring)
 
 
 def frontier_bound(graph: Graph, num_layers: int) -> Tensor:
@@ -169,16 +207,17 @@ def stream_frontiers(
     weights: Sequence[Tensor],
     counts: Sequence[Tensor] | None = None,
     memory: int = WALK_MEMORY,
+    wiring: Wiring | None = None,
 ) -> Iterator[Frontier]:
     """Frontiers of consecutive targets whose walks, and then whose scores, each fit into `memory` bytes.
 
     A single target is never cut, so the true bound is the larger of `memory` and the cost of one target.
     """
     expect_memory(memory)
-    bound = frontier_bound(graph, len(weights))
+    bound = frontier_bound(graph, len(weights) if wiring is None else wiring.depth)
     cost = bound.new_zeros(roots.targets.numel()).index_add_(0, roots.owner, bound[roots.node])
     for begin, end in chunk_bounds(cost, memory / BYTES_PER_ENTRY):
-        frontier = walk_back(graph, roots.slice(begin, end), weights, counts)
+        frontier = walk_back(graph, roots.slice(begin, end), weights, counts, wiring)
         scores = cost.new_zeros(end - begin)
         scores.index_add_(0, frontier.owner, graph.entering.sizes[frontier.node].to(cost.dtype))
         parts = chunk_bounds(scores, memory / BYTES_PER_SCORE)

@@ -48,6 +48,7 @@ class GAttSim(FlowMethod):
 
     name = "gatt_sim"
     label = "GAtt-sim"
+    weighs_branches = False
 
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         return used

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch_geometric.explain import Explanation
+from torch_geometric.explain import Explanation, HeteroExplanation
 
 from attree.attention.graph import Graph
-from attree.attribution.stored import FILE_FORMAT, read_attribution
+from attree.attribution.stored import FILE_FORMAT, read_attribution, typed_arrays
 from attree.errors import ArgumentError, expect, expect_int, expect_list, expect_path
 from attree.io.files import write_npz
 from attree.tensors.ragged import find, pointers, row_of
@@ -40,6 +40,8 @@ class Attribution:
         ptr: Target k's part of `edges` and `scores` is `ptr[k]:ptr[k + 1]`, [T + 1].
         edges: Edge ids, [M].
         scores: Scores, [M].
+        node_type: Where the targets are nodes of one type of a heterogeneous graph: that type, within which they are
+            numbered. Edges have the ids of the union of all types; `graph.types` tells their types.
     """
 
     method: str
@@ -48,6 +50,7 @@ class Attribution:
     ptr: Tensor
     edges: Tensor
     scores: Tensor
+    node_type: str | None = None
 
     def __len__(self) -> int:
         return self.targets.numel()
@@ -80,15 +83,28 @@ class Attribution:
         one = self[target]
         return one.scores.new_zeros(self.graph.num_edges).index_add_(0, one.edges, one.scores)
 
-    def edge_mask(self, target: int) -> Tensor:
+    def edge_mask(self, target: int) -> Any:
         """One target's score of every edge the graph was given with, [E], as PyG aligns edge masks.
 
-        Self-loops that the graph did not have are dropped; those it had read the score of their node's self-loop.
+        Self-loops that the graph did not have are dropped; those it had read the score of their node's self-loop. Of a
+        heterogeneous graph, a dict by edge type.
         """
-        return self.graph.to_original(self.dense(target))
+        mask = self.graph.to_original(self.dense(target))
+        return mask if self.graph.types is None else self.graph.types.split_edges(mask)
 
-    def to_explanation(self, target: int, **attributes: Any) -> Explanation:
-        """One target's scores as a PyG `Explanation`; further attributes (`x`, `target`, ...) are passed on."""
+    def to_explanation(self, target: int, **attributes: Any) -> Explanation | HeteroExplanation:
+        """One target's scores as a PyG `Explanation`; further attributes (`x`, `target`, ...) are passed on.
+
+        Of a heterogeneous graph, as a `HeteroExplanation` with a mask for each edge type.
+        """
+        if self.graph.types is not None:
+            explanation = HeteroExplanation()
+            for kind, mask in self.edge_mask(target).items():
+                explanation[kind].edge_index = self.graph.typed_edges[kind]
+                explanation[kind].edge_mask = mask
+            for name, value in {"index": torch.tensor([target]), **attributes}.items():
+                explanation[name] = value
+            return explanation
         return Explanation(
             edge_index=self.graph.original_edge_index,
             edge_mask=self.edge_mask(target),
@@ -97,12 +113,23 @@ class Attribution:
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """All scores as a table with the columns target, source, destination, score."""
-        ends = self.graph.edge_index[:, self.edges].cpu().numpy()
+        """All scores as a table with the columns target, source, destination, score.
+
+        Of a heterogeneous graph, nodes are numbered within their types, which the columns source_type, relation and
+        target_type name; the relation of a self-loop that a layer added is empty.
+        """
+        ends = self.graph.edge_index[:, self.edges]
         owners = self.targets[row_of(self.ptr.diff())].cpu().numpy()
-        return pd.DataFrame(
-            {"target": owners, "source": ends[0], "destination": ends[1], "score": self.scores.cpu().numpy()}
-        )
+        columns: dict[str, Any] = {"target": owners}
+        if (types := self.graph.types) is not None:
+            names, node_types = np.array([kind[1] for kind in types.edge_types] + [""]), np.array(types.node_types)
+            source, destination = (node_types[types.type_of_nodes(side).cpu().numpy()] for side in ends)
+            relation = names[types.type_of_edges(self.edges).cpu().numpy()]
+            columns |= {"source_type": source, "relation": relation, "target_type": destination}
+            ends = torch.stack([types.local(side) for side in ends])
+        source_ids, destination_ids = ends.cpu().numpy()
+        columns |= {"source": source_ids, "destination": destination_ids, "score": self.scores.cpu().numpy()}
+        return pd.DataFrame(columns)
 
     def lists(self, owner: Tensor, edges: Tensor) -> bool:
         """Whether this result lists exactly these (target position, edge) pairs, in their order."""
@@ -122,9 +149,11 @@ class Attribution:
         """The same result on another device; its graph stays where it is unless it must move along."""
         graph = self.graph
         if graph.device != torch.device(device):
-            graph = Graph(graph.original_edge_index.to(device), graph.num_nodes)
-        moved = (tensor.to(device) for tensor in (self.targets, self.ptr, self.edges, self.scores))
-        return Attribution(self.method, graph, *moved)
+            graph = Graph(graph.original_edge_index.to(device), graph.num_nodes, graph.types)
+        targets, ptr, edges, scores = (
+            tensor.to(device) for tensor in (self.targets, self.ptr, self.edges, self.scores)
+        )
+        return Attribution(self.method, graph, targets, ptr, edges, scores, self.node_type)
 
     @staticmethod
     def concat(parts: Sequence[Attribution]) -> Attribution:
@@ -146,6 +175,7 @@ class Attribution:
             ptr,
             torch.cat([part.edges for part in parts]),
             torch.cat([part.scores for part in parts]),
+            first.node_type,
         )
 
     def save(self, path: str | Path) -> Path:
@@ -153,7 +183,9 @@ class Attribution:
 
         Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (the graph as it was given), `targets` [T],
         `ptr` [T + 1], `edges` [M] (positions in the self-looped edge list: the graph's edges without self-loops in
-        their order, then one self-loop per node), `scores` [M] (bfloat16 becomes float32).
+        their order, then one self-loop per node), `scores` [M] (bfloat16 becomes float32). Of a heterogeneous graph,
+        whose edges are those of the union of its types, also `node_types` and `node_counts`, `edge_types` [K, 3] and
+        `edge_counts`, and `node_type` of the targets.
         """
         # NumPy has no bfloat16.
         scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
@@ -167,6 +199,7 @@ class Attribution:
             ptr=self.ptr.cpu().numpy(),
             edges=self.edges.cpu().numpy(),
             scores=scores.cpu().numpy(),
+            **({} if self.graph.types is None else typed_arrays(self.graph.types, self.node_type)),
         )
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attree.attention.graph import Graph
+from attree.attention.graph import Graph, Types
 from attree.errors import ArgumentError, MissingDataError
 from attree.io.files import read_npz
 from attree.tensors.ragged import are_pointers, row_of
@@ -32,6 +32,9 @@ DIMENSIONS = {
     "edges": (INTEGERS, 1),
     "scores": (NUMBERS, 1),
 }
+TYPED = {"node_types": ("U", 1), "node_counts": ("iu", 1), "edge_types": ("U", 2), "edge_counts": ("iu", 1)}
+TYPED |= {"node_type": ("U", 0)}
+"""Arrays that only files of heterogeneous graphs have: kinds of their dtypes, and dimensions."""
 
 
 class StoredAttribution(NamedTuple):
@@ -43,6 +46,44 @@ class StoredAttribution(NamedTuple):
     ptr: Tensor
     edges: Tensor
     scores: Tensor
+    node_type: str | None = None
+
+
+def typed_arrays(types: Types, node_type: str | None) -> dict[str, np.ndarray]:
+    """What a file says of the types of a heterogeneous graph."""
+    return {
+        "node_types": np.array(types.node_types),
+        "node_counts": np.diff(types.node_ptr),
+        "edge_types": np.array(types.edge_types).reshape(-1, 3),
+        "edge_counts": np.diff(types.edge_ptr),
+        "node_type": np.array(node_type or ""),
+    }
+
+
+def _read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | None, str | None]:
+    """The types that a file names, checked against its graph; None if it names none."""
+    if "node_types" not in arrays:
+        return None, None
+    absent = [name for name in TYPED if name not in arrays]
+    _require(not absent, f"it lacks the arrays {', '.join(absent)}")
+    for name, (kind, dimensions) in TYPED.items():
+        array = arrays[name]
+        fits = array.dtype.kind in kind and array.ndim == dimensions
+        _require(fits, f"its array `{name}` is of {array.dtype} and shape {array.shape}")
+    nodes, edges = arrays["node_types"].tolist(), [tuple(kind) for kind in arrays["edge_types"].tolist()]
+    counts, sizes = arrays["node_counts"].tolist(), arrays["edge_counts"].tolist()
+    whole = len(set(nodes)) == len(counts) and len(set(edges)) == len(sizes) and min([*counts, *sizes, 0]) == 0
+    whole = whole and all(len(kind) == 3 and {kind[0], kind[2]} <= set(nodes) for kind in edges)
+    whole = whole and sum(counts) == num_nodes and sum(sizes) == arrays["edge_index"].shape[1]
+    node_type = str(arrays["node_type"])
+    _require(whole and node_type in ("", *nodes), "its types do not fit its graph")
+    types = Types.of(dict(zip(nodes, counts, strict=True)), dict(zip(edges, sizes, strict=True)))
+    edge_index = torch.from_numpy(arrays["edge_index"])
+    for edge_type, own in types.split_edges(edge_index).items():
+        for node_kind, ids in ((edge_type[0], own[0]), (edge_type[2], own[1])):
+            side = types.nodes(node_kind)
+            _require(bool(((ids >= side.start) & (ids < side.stop)).all()), "its edges do not fit their types")
+    return types, node_type or None
 
 
 def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribution:
@@ -55,13 +96,14 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
         num_nodes = int(arrays["num_nodes"])
         limit = FREE_NODES + path.stat().st_size if max_nodes is None else max_nodes
         _require(num_nodes <= limit, f"it claims {num_nodes:,} nodes; pass `max_nodes` to read more than {limit:,}")
-        graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes)
+        types, node_type = _read_types(arrays, num_nodes)
+        graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes, types)
         targets, ptr, edges, scores = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
         _check_values(graph, targets, ptr, edges, scores)
     except ArgumentError as error:
         message = f"Expected argument `path` to be a file of format {FILE_FORMAT}, but got {str(path)!r}: {error}"
         raise ArgumentError(message) from error
-    return StoredAttribution(str(arrays["method"]), graph, targets, ptr, edges, scores)
+    return StoredAttribution(str(arrays["method"]), graph, targets, ptr, edges, scores, node_type)
 
 
 def _check_kinds(arrays: dict[str, np.ndarray]) -> None:

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import Attention, capture_run, check_features, check_model
+from attree.attention.capture import Attention, capture_run, check_model, graph_of
 from attree.attention.graph import Graph
+from attree.attention.wiring import Wiring
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
@@ -77,8 +78,8 @@ def attribute_subgraphs(
 def stream_subgraphs(
     method: FlowMethod,
     model: nn.Module,
-    x: Tensor,
-    edge_index: Tensor,
+    x: Any,
+    edge_index: Any,
     targets: Targets = "all",
     *,
     num_layers: int | None = None,
@@ -88,14 +89,17 @@ def stream_subgraphs(
 ) -> Iterator[Attribution]:
     """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
     check_model(model)
-    check_features(x, edge_index)
+    if isinstance(x, dict) or isinstance(edge_index, dict):
+        raise UnsupportedModelError(
+            "Expected a graph with one kind of node and edge, but got a heterogeneous one: explain it in one pass."
+        )
+    graph = graph_of(x, edge_index)
     expect_instance(method, "method", FlowMethod)
     expect_bool(progress, "progress")
     expect(not method.is_random, "method", "one that reads attention", method.name)
     expect_memory(memory)
     if num_layers is not None:
         expect_int(num_layers, "num_layers", 1)
-    graph = Graph(edge_index, x.shape[0])
     nodes = as_targets(targets, graph.num_nodes, graph.device)
     if nodes.numel() == 0:
         return iter(())
@@ -141,11 +145,11 @@ class SubgraphScorer:
         self._entering = group(graph.original_edge_index[1], graph.num_nodes)
         self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
-        self._calls: tuple[int, ...] | None = None
+        self._wiring: Wiring | None = None
         self._is_checked = False
         attention = self._attend(self._around(node))
         # All further passes take the model to have the same layers.
-        self._calls, self.num_layers = attention.calls, attention.num_layers
+        self._wiring, self.num_layers = attention.wiring, attention.num_layers
         self.hops = method.hops(attention.num_layers)
 
     def stream(self, targets: Tensor, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
@@ -229,4 +233,4 @@ class SubgraphScorer:
         part = self._call.on(Part(ball.nodes, edges, ball.edges))
         part = part.changed(lambda _, value: value.to(self._device) if isinstance(value, Tensor) else value)
         graph = Graph(part.edge_index, part.num_nodes)
-        return capture_run(self._model, part.run, graph, self._calls)
+        return capture_run(self._model, part.run, graph, self._wiring)

@@ -25,7 +25,7 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
     attention, call = subject.attention, subject.call
     if not call.has_features:  # what goes around can only be seen by changing features
         return Bypass(0.0)
-    calls = range(attention.num_layers) if attention.calls is None else attention.calls
+    calls = range(len(attention.weights)) if attention.calls is None else attention.calls
     return measure_bypass(
         subject.model,
         _run(subject),

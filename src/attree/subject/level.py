@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode
-from attree.attention.graph import plain
+from attree.attention.edge_ids import find_type
+from attree.attention.graph import Types, plain
+from attree.attention.recording import edges_of
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
@@ -45,12 +47,14 @@ class OutputLevel:
         batch: Graph level: the graph of each node.
         ends: Edge level: the two nodes of each row, [2, rows].
         nodes: Node level: the node of each row, if the model returns only some nodes; None if it returns all.
+        node_type: Node level, heterogeneous graphs: the type of the nodes, which are numbered within it.
     """
 
     level: Level
     batch: Tensor | None = None
     ends: Tensor | None = None
     nodes: Tensor | None = None
+    node_type: str | None = None
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:
@@ -65,6 +69,8 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
         ArgumentError: The output can be several things, or is not what the caller says.
     """
     rows = output.shape[0] if isinstance(output, Tensor) and output.dim() else call.num_nodes
+    if call.types is not None:
+        return _typed_level(call, call.types, rows, level)
     pairs = [value.long() for value in call.of_kind(Kind.IDS) if value.shape == (2, rows)]
     own = [plain(call.edge_index)] if call.edge_index.shape == (2, rows) else []
     if level == "edge":
@@ -84,6 +90,67 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     if not pairs and rows > 1 and len(numbering) == 1:
         return OutputLevel("graph", batch=numbering[0])
     return _by_reading(call, rows, pairs + own)
+
+
+def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) -> OutputLevel:
+    """What the rows are those of in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
+    pairs = _typed_pairs(call, types, rows)
+    if level == "edge" or (level is None and pairs and call.node_type is None):
+        reads = _nodes_read(call, _sampled(rows).tolist())
+        fitting = pairs
+        if reads is not None and bool(reads.any(dim=2).any()):
+            union, sample = reads.any(dim=0), _sampled(rows)
+            fitting = [ends for ends in pairs if not bool((union & ~_ends_of(ends, sample, union)).any())]
+        if len(fitting) == 1:
+            return OutputLevel("edge", ends=fitting[0])
+        if level == "edge":
+            raise _ask_typed(call, types, rows)
+    batch = call.batch
+    if level == "graph" or (level is None and call.node_type is None and batch is not None):
+        expect(batch is not None, "level", "'graph' where an argument `batch_dict` holds the graph of each node", level)
+        assert batch is not None
+        if rows == int(batch.max()) + 1:
+            return OutputLevel("graph", batch=batch)
+    own = [kind for kind in types.node_types if len(types.nodes(kind)) == rows]
+    chosen = own[0] if call.node_type is None and len(own) == 1 else call.node_type
+    if chosen is None:
+        reads = _nodes_read(call, _sampled(rows).tolist(), 1)
+        if reads is not None:
+            read = types.type_of_nodes(reads.any(dim=0).any(dim=0).nonzero().view(-1)).unique().tolist()
+            chosen = types.node_types[read[0]] if len(read) == 1 else None
+    if chosen is None:
+        raise _ask_typed(call, types, rows)
+    if rows == len(types.nodes(chosen)):
+        return OutputLevel("node", node_type=chosen)
+    found = _chosen_nodes(call, rows)
+    assert found.nodes is not None
+    return OutputLevel("node", nodes=types.local(found.nodes), node_type=chosen)
+
+
+def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
+    """Ends of pairs, by the union's ids, that the rows can be those of."""
+    found: list[Tensor] = []
+    for value in call.of_kind(Kind.IDS):
+        if isinstance(value, Tensor):
+            ends = [(one, other) for one in types.node_types for other in types.node_types]
+            held = [(value, one, other) for one, other in ends]
+        else:
+            held = [(ids, kind[0], kind[2]) for kind, ids in value.items()]
+        for ids, one, other in held:
+            if ids.shape != (2, rows) or rows == 0:
+                continue
+            if int(ids[0].max()) < len(types.nodes(one)) and int(ids[1].max()) < len(types.nodes(other)):
+                found.append(torch.stack([types.union(one, ids[0].long()), types.union(other, ids[1].long())]))
+    return found
+
+
+def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
+    sizes = ", ".join(f"{len(types.nodes(kind))} of {kind!r}" for kind in types.node_types)
+    return ArgumentError(
+        f"Expected argument `node_type` to say whose outputs {call.name} returns (or `level` that they are those of "
+        f"pairs of nodes, which one argument holds, or of graphs), as it returned {rows} rows, and there are {sizes} "
+        f"nodes, but got {call.node_type!r}."
+    )
 
 
 def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
@@ -197,7 +264,7 @@ def _nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor 
 
 def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
     with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, seed) as marks:
-        output = call.changed(lambda _, value: value.clone() if _is_inference(value) else value).run()
+        output = call.changed(lambda _, value: _differentiable(value)).run()
         if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
             return None
         columns = output.reshape(output.shape[0], -1)
@@ -216,6 +283,7 @@ class _Marks:
         self._generator = torch.Generator().manual_seed(seed)
         device = call.edge_index.device
         self.value = torch.randn(call.num_nodes, generator=self._generator).to(device).requires_grad_()
+        self._graph = call.graph
         self.used = False
         self._depth = 0
 
@@ -225,15 +293,28 @@ class _Marks:
     def begin(self, conv: nn.Module, inputs: Any) -> None:
         self._depth += 1
 
-    def end(self, conv: nn.Module, inputs: Any, returned: Any) -> Any:
+    def end(self, conv: nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
         self._depth -= 1
         if self._depth:
             return returned
+        types = self._graph.types
+        if types is None:
+            return self._marked(returned, self.value)
+        if isinstance(returned, dict):
+            return {kind: self._marked(rows, self._of_type(types, kind)) for kind, rows in returned.items()}
+        kind = find_type(self._graph, edges_of(args, kwargs))
+        return returned if kind is None else self._marked(returned, self._of_type(types, kind[2]))
+
+    def _of_type(self, types: Types, node_type: str) -> Tensor:
+        nodes = types.nodes(node_type)
+        return self.value[nodes.start : nodes.stop]
+
+    def _marked(self, returned: Any, value: Tensor) -> Any:
         first = returned[0] if isinstance(returned, tuple) else returned
-        if not isinstance(first, Tensor) or first.shape[:1] != self.value.shape or not first.is_floating_point():
+        if not isinstance(first, Tensor) or first.shape[:1] != value.shape or not first.is_floating_point():
             return returned
         self.used = True
-        marked = first.detach() + torch.tensordot(self.value.to(first.dtype), self.noise(*first.shape[1:]).to(first), 0)
+        marked = first.detach() + torch.tensordot(value.to(first.dtype), self.noise(*first.shape[1:]).to(first), 0)
         return (marked, *returned[1:]) if isinstance(returned, tuple) else marked
 
 
@@ -244,9 +325,12 @@ def _marked(call: ModelCall, seed: int) -> Iterator[_Marks]:
         for conv in call.model.modules():
             if isinstance(conv, MessagePassing):
                 stack.callback(conv.register_forward_pre_hook(marks.begin).remove)
-                stack.callback(conv.register_forward_hook(marks.end).remove)
+                stack.callback(conv.register_forward_hook(marks.end, with_kwargs=True).remove)
         yield marks
 
 
-def _is_inference(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_inference()
+def _differentiable(value: Any) -> Any:
+    """An argument that gradients can pass, also where it was made in inference mode."""
+    if isinstance(value, dict):
+        return {kind: _differentiable(one) for kind, one in value.items()}
+    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value

@@ -6,7 +6,7 @@ Every engine that runs a model again, on rows, on parts of its graph or with an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import check_model
-from attree.errors import UnsupportedModelError, expect
+from attree.attention.capture import check_model, graph_of
+from attree.attention.graph import Graph, Types, plain, union_edges
+from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds
+from attree.subject.typed_arguments import TypedCut, typed_kind
 
 
 class Convention(Protocol):
@@ -33,6 +35,8 @@ class Convention(Protocol):
 @dataclass(frozen=True)
 class Part:
     """A part of a graph, or several copies of parts side by side, that a model is called on.
+
+    Of a heterogeneous graph, all ids are those of the union of its types, and nodes may stand in any order.
 
     Attributes:
         node: The node id behind each node of the part.
@@ -72,10 +76,12 @@ class ModelCall:
         values: All arguments, those passed by position first.
         names: Their names, as far as they are known; empty strings elsewhere.
         num_positional: How many of them are passed by position; the others are passed by name.
-        edges_at: Which argument is the edge list [2, E].
+        edges_at: Which argument is the edge list [2, E], or the dict of those of each type.
         features_at: Which argument is the model's main input, with one row per node; None if it takes none.
-        num_nodes: Number of nodes.
+        num_nodes: Number of nodes, of all types together.
         convention: How the model is called; None calls it with the arguments.
+        types: Which nodes and edges of the union are of which type; None for a graph of one type.
+        node_type: Whose outputs are explained, where the model returns a dict by node type.
     """
 
     model: nn.Module
@@ -86,42 +92,70 @@ class ModelCall:
     features_at: int | None
     num_nodes: int
     convention: Convention | None = None
+    types: Types | None = None
+    node_type: str | None = None
 
     @classmethod
     def of(cls, model: nn.Module, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> ModelCall:
-        """The call `model(x, edge_index, *args, **kwargs)`."""
+        """The call `model(x, edge_index, *args, **kwargs)`; of a heterogeneous graph, both are dicts by type."""
         check_model(model)
-        for name, value in (("x", x), ("edge_index", edge_index)):
-            if not isinstance(value, Tensor):
-                kind = "heterogeneous graphs have several" if isinstance(value, dict) else type(value).__name__
-                raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got others: {kind}.")
-        expect(x.dim() >= 1, "x", "one row per node", f"a tensor of shape {tuple(x.shape)}")
+        types, num_nodes = None, 0
+        if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
+            graph = graph_of(x, edge_index)
+            types, num_nodes = graph.types, graph.num_nodes
+        else:
+            for name, value in (("x", x), ("edge_index", edge_index)):
+                if not isinstance(value, Tensor):
+                    kind = type(value).__name__
+                    raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got others: {kind}.")
+            expect(x.dim() >= 1, "x", "one row per node", f"a tensor of shape {tuple(x.shape)}")
+            num_nodes = x.shape[0]
         known = [one.name for one in parameters(model)][: 2 + len(args)]
         names = known + [""] * (2 + len(args) - len(known))
         values = (x, edge_index, *args, *kwargs.values())
-        return cls(model, values, (*names, *kwargs), 2 + len(args), 1, 0, x.shape[0])
+        return cls(model, values, (*names, *kwargs), 2 + len(args), 1, 0, num_nodes, types=types)
 
     @property
     def edge_index(self) -> Tensor:
-        """The edge list, [2, E]."""
-        edge_index: Tensor = self.values[self.edges_at]
+        """The edge list, [2, E]; of a heterogeneous graph, that of the union of its types."""
+        edge_index: Tensor = self.values[self.edges_at] if self.types is None else self._union
         return edge_index
+
+    @cached_property
+    def _union(self) -> Tensor:
+        assert self.types is not None
+        return union_edges(self.values[self.edges_at], self.types)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the model is called on."""
+        if self.types is None:
+            return Graph(plain(self.edge_index), self.num_nodes)
+        types = self.types
+        edges = {kind: self.values[self.edges_at][kind] for kind in types.edge_types}
+        return Graph.of_types(edges, {kind: len(types.nodes(kind)) for kind in types.node_types})
 
     @property
     def x(self) -> Tensor:
         """The main input, with one row per node."""
-        if self.features_at is None:
+        if self.features_at is None or self.types is not None:
+            got = "it takes none" if self.features_at is None else "it takes a dict by node type"
             raise UnsupportedModelError(
-                f"Expected {self.name} to take features of nodes, but it takes none: methods that change features do "
-                "not apply to it."
+                f"Expected {self.name} to take features of nodes as one tensor, but {got}: methods that change "
+                "features do not apply to it."
             )
         x: Tensor = self.values[self.features_at]
         return x
 
     @property
     def has_features(self) -> bool:
-        """Whether the model takes one row per node."""
-        return self.features_at is not None
+        """Whether the model takes one tensor with one row per node."""
+        return self.features_at is not None and self.types is None
+
+    @property
+    def features(self) -> Any:
+        """The main input as it is: a tensor, or a dict by node type; None if there is none."""
+        return None if self.features_at is None else self.values[self.features_at]
 
     @property
     def name(self) -> str:
@@ -131,6 +165,11 @@ class ModelCall:
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """What each argument belongs to, in the order of `values`."""
+        if (types := self.types) is not None:
+            return tuple(
+                Kind.EDGES if position == self.edges_at else typed_kind(name, value, types)
+                for position, (name, value) in enumerate(zip(self.names, self.values, strict=True))
+            )
         others = [position for position in range(len(self.values)) if position not in (self.edges_at, self.features_at)]
         found = argument_kinds(
             [self.names[position] for position in others],
@@ -150,16 +189,44 @@ class ModelCall:
 
     @property
     def batch(self) -> Tensor | None:
-        """The argument that holds the graph of each node; None if there is none."""
+        """The graph of each node, as an argument says it; None if none does, or not for all types of nodes."""
         found = self.of_kind(Kind.BATCH)
+        if found and self.types is not None:
+            complete = all(kind in found[0] for kind in self.types.node_types)
+            return torch.cat([found[0][kind] for kind in self.types.node_types]) if complete else None
         return found[0] if found else None
 
     def run(self) -> Any:
-        """Call the model."""
+        """Call the model; of outputs by node type, those of `node_type`."""
         if self.convention is not None:
-            return self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
-        first, rest = self.values[: self.num_positional], self.values[self.num_positional :]
-        return self.model(*first, **dict(zip(self.names[self.num_positional :], rest, strict=True)))
+            output = self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
+        else:
+            first, rest = self.values[: self.num_positional], self.values[self.num_positional :]
+            output = self.model(*first, **dict(zip(self.names[self.num_positional :], rest, strict=True)))
+        return output if self.types is None else self._explained(output)
+
+    def _explained(self, output: Any) -> Any:
+        """What is explained of what a model of a heterogeneous graph returned."""
+        if not isinstance(output, Mapping):
+            return output
+        returned = [kind for kind, rows in output.items() if isinstance(rows, Tensor)]
+        chosen = returned[0] if self.node_type is None and len(returned) == 1 else self.node_type
+        if chosen not in returned:
+            raise ArgumentError(
+                "Expected argument `node_type` to say whose outputs are explained, one of "
+                f"{', '.join(map(str, returned))}, but got {chosen!r}."
+            )
+        return output[chosen]
+
+    def with_node_type(self, node_type: str | None) -> ModelCall:
+        """The same call, whose outputs of one node type are explained."""
+        if node_type is not None:
+            expect(self.types is not None, "node_type", "None for a graph with one type of nodes", node_type)
+            assert self.types is not None
+            self.types.nodes(node_type)
+        call = replace(self, node_type=node_type)
+        call.__dict__["kinds"] = self.kinds
+        return call
 
     def changed(self, change: Callable[[Kind, Any], Any]) -> ModelCall:
         """The same call with other arguments: `change(kind, value)` gives each anew."""
@@ -205,6 +272,12 @@ class ModelCall:
             part: The part.
             take: Takes rows of arguments that belong to nodes, edges and graphs.
         """
+        if self.types is not None:
+            typed = TypedCut(self.types, part, take)
+            values = tuple(typed.cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
+            call = replace(self, values=values, num_nodes=part.node.numel(), types=typed.types)
+            call.__dict__["kinds"] = self.kinds
+            return call
 
         def cut(kind: Kind, value: Any) -> Any:
             match kind:
@@ -229,6 +302,13 @@ class ModelCall:
 
         values = tuple(cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, part.node.numel())
+
+    def rows_on(self, part: Part, positions: Tensor) -> Tensor:
+        """Which rows of the output on a part belong to nodes of the part, given as positions in `part.node`.
+
+        A model of a heterogeneous graph numbers nodes within their types.
+        """
+        return positions if self.types is None else TypedCut(self.types, part, take_index).number[positions]
 
     def _with(self, values: tuple[Any, ...], num_nodes: int) -> ModelCall:
         call = replace(self, values=values, num_nodes=num_nodes)

@@ -28,18 +28,26 @@ class Roots:
         owner: For each entry the position in `targets`, ascending.
         node: The node of each entry.
         weight: The weight of each entry.
+        node_type: Where the targets are nodes of one type of a heterogeneous graph: that type.
     """
 
     targets: Tensor
     owner: Tensor
     node: Tensor
     weight: Tensor
+    node_type: str | None = None
 
     @classmethod
-    def at_nodes(cls, targets: Tensor, dtype: torch.dtype | None = None) -> Roots:
-        """Each target is a node. Weights are as exact as the device allows by default."""
+    def at_nodes(cls, targets: Tensor, dtype: torch.dtype | None = None, nodes: Tensor | None = None) -> Roots:
+        """Each target is a node.
+
+        Args:
+            targets: Ids of the targets.
+            dtype: The type of the weights; by default the most exact of the device.
+            nodes: The node of each target in the graph, if that is not its id, as in a union of types.
+        """
         positions = torch.arange(targets.numel(), device=targets.device)
-        return cls(targets, positions, targets, _ones(targets, dtype))
+        return cls(targets, positions, targets if nodes is None else nodes, _ones(targets, dtype))
 
     @classmethod
     def at_pairs(cls, targets: Tensor, ends: Tensor, dtype: torch.dtype | None = None) -> Roots:
@@ -83,6 +91,7 @@ class Roots:
             self.owner[first:last] - begin,
             self.node[first:last],
             self.weight[first:last],
+            self.node_type,
         )
 
     def sums(self, values: Tensor) -> Tensor:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eager import eval_mode
-from attree.attention.graph import Graph
+from attree.attention.graph import Graph, Types
+from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind
 from attree.subject.binding import Call, bind_data
@@ -31,7 +33,8 @@ class Subject:
     """What is explained: a call of a model on a graph, with its attention captured once, when first asked for.
 
     A subject does not change: `seen` and `fresh` give another with the same call. Node-level subjects explain nodes,
-    edge-level ones pairs of nodes, graph-level ones the graphs of a batch.
+    edge-level ones pairs of nodes, graph-level ones the graphs of a batch. Nodes of a heterogeneous graph are named by
+    their numbers within the explained type; `roots` gives their numbers in the union of all types.
 
     Args:
         call: The model's call; None if only its attention is at hand, which serves the methods that read nothing else.
@@ -62,7 +65,7 @@ class Subject:
             assert attention is not None
             graph = attention.graph
         elif graph is None:
-            graph = Graph(call.edge_index, call.num_nodes)
+            graph = call.graph
         else:
             matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
@@ -73,7 +76,7 @@ class Subject:
         self._head = Head() if head is None else head
         self._asked_level = level
         self._attention = attention
-        self._layers = None if attention is None else attention.calls
+        self._wiring = None if attention is None else attention.wiring
         if call is None:
             self.__dict__["outputs"] = OutputLevel("node") if batch is None else OutputLevel("graph", batch=batch)
 
@@ -81,29 +84,44 @@ class Subject:
     def of(
         cls,
         model: nn.Module,
-        x: Tensor,
-        edge_index: Tensor,
+        x: Any,
+        edge_index: Any,
         *args: Any,
         graph: Graph | None = None,
         level: Level | None = None,
         readout: Readout | None = None,
         head: Head | None = None,
+        node_type: str | None = None,
         **kwargs: Any,
     ) -> Subject:
-        """A subject by the call `model(x, edge_index, *args, **kwargs)`."""
-        call = ModelCall.of(model, x, edge_index, *args, **kwargs)
+        """A subject by the call `model(x, edge_index, *args, **kwargs)`; of a heterogeneous graph, both are dicts.
+
+        Args:
+            model: The model.
+            x: Features of nodes, by node type if there are several.
+            edge_index: Edges, by edge type if there are several.
+            *args: Further arguments of the model by position.
+            graph: The graph of the call, if at hand.
+            level: What the outputs are those of; None tells it from the output.
+            readout: Graph level: how nodes become a graph.
+            head: What the outputs mean.
+            node_type: Whose outputs are explained, where the model returns those of several types.
+            **kwargs: Further arguments of the model by name.
+        """
+        call = ModelCall.of(model, x, edge_index, *args, **kwargs).with_node_type(node_type)
         return cls(call, graph=graph, level=level, readout=readout, head=head)
 
     @classmethod
     def of_data(
         cls,
         model: nn.Module,
-        data: Data,
+        data: Data | HeteroData,
         *,
         call: Call | None = None,
         level: Level | None = None,
         readout: Readout | None = None,
         head: Head | None = None,
+        node_type: str | None = None,
     ) -> Subject:
         """A subject by a PyG graph or batch; the model's arguments are found in it by name.
 
@@ -114,8 +132,11 @@ class Subject:
             level: What the outputs are those of; None tells it from the output.
             readout: Graph level: how nodes become a graph.
             head: What the outputs mean.
+            node_type: Of a heterogeneous graph: whose outputs are explained, where the model returns those of several
+                types.
         """
-        return cls(bind_data(model, data, call), level=level, readout=readout, head=head)
+        bound = bind_data(model, data, call).with_node_type(node_type)
+        return cls(bound, level=level, readout=readout, head=head)
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
@@ -138,22 +159,25 @@ class Subject:
     def attention(self) -> Attention:
         """What the model attended to; captured when first asked for."""
         if self._attention is None:
-            self._attention = capture_run(self.model, self.call.run, self.graph, self._layers)
-            self._layers = self._attention.calls
+            self._attention = capture_run(self.model, self.call.run, self.graph, self._wiring)
+            self._wiring = self._attention.wiring
         return self._attention
 
     @property
-    def layers(self) -> tuple[int, ...] | None:
-        """Which calls of convolutions are the layers, as far as it has been found out."""
-        return self._layers
+    def wiring(self) -> Wiring | None:
+        """Which calls of convolutions are the layers and what feeds what, as far as it has been found out."""
+        return self._wiring
 
     def seen(self, attention: Attention) -> Subject:
         """This subject with attention that was seen in another pass of the same call.
 
-        If it lists all calls of convolutions, those are taken that are layers.
+        If it lists all calls of convolutions, those are taken that are layers. Where their factors change with the
+        model's weights, the model is asked again when its attention is first needed.
         """
-        if attention.calls is None and self._layers is not None:
-            attention = attention.only(self._layers)
+        if attention.wiring is None and self._wiring is not None:
+            if not self._wiring.is_fixed:
+                return self._again(None)
+            attention = attention.wired(self._wiring)
         return self._again(attention)
 
     def fresh(self) -> Subject:
@@ -172,7 +196,8 @@ class Subject:
         for known in ("outputs", "head"):
             if known in self.__dict__:
                 subject.__dict__[known] = self.__dict__[known]
-        subject._layers = self._layers if attention is None or attention.calls is None else attention.calls
+        seen = None if attention is None else attention.wiring
+        subject._wiring = self._wiring if seen is None else seen
         return subject
 
     @property
@@ -272,7 +297,20 @@ class Subject:
         outputs = self.outputs
         if outputs.batch is not None:
             return int(outputs.batch.max()) + 1 if outputs.batch.numel() else 0
-        return self.graph.num_nodes if outputs.ends is None else outputs.ends.shape[1]
+        if outputs.ends is not None:
+            return outputs.ends.shape[1]
+        return self.graph.num_nodes if self.node_type is None else len(self._types.nodes(self.node_type))
+
+    @property
+    def node_type(self) -> str | None:
+        """The type of the nodes that are explained; None for a graph of one type, or where no nodes are."""
+        return self.outputs.node_type
+
+    @property
+    def _types(self) -> Types:
+        types = self.graph.types
+        assert types is not None
+        return types
 
     def targets(self, targets: Targets = "all") -> Tensor:
         """Ids of nodes, pairs or graphs as a tensor on the graph's device, checked."""
@@ -292,7 +330,7 @@ class Subject:
         nodes = self.outputs.nodes
         if nodes is None:
             return targets
-        place = torch.full((self.graph.num_nodes,), -1, device=nodes.device)
+        place = torch.full((self.num_targets,), -1, device=nodes.device)
         place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
         return place[targets]
 
@@ -302,7 +340,9 @@ class Subject:
         if outputs.ends is not None:
             return Roots.at_pairs(ids, outputs.ends, dtype)
         if outputs.batch is None:
-            return Roots.at_nodes(ids, dtype)
+            if (kind := self.node_type) is None:
+                return Roots.at_nodes(ids, dtype)
+            return replace(Roots.at_nodes(ids, dtype, self._types.union(kind, ids)), node_type=kind)
         batch = outputs.batch
         expect(
             batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64,

@@ -1,4 +1,4 @@
-"""Which calls are layers is found from what feeds what: chains with skips are served, all else is refused by name."""
+"""Which calls are layers is found from what feeds what: chains with skips and branches are served, others refused."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from torch_geometric.utils import softmax
 from attree.attention import capture_attention
 from attree.attention.capture import record_layers
 from attree.attention.provenance import Provenance
+from attree.attention.wiring import Wiring
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
@@ -120,7 +121,8 @@ def test_chains_with_skips_are_served(name: str) -> None:
     assert attention.num_layers == 2
     torch.testing.assert_close(attention.weights[0], weights_of(net.first, X).detach())
     torch.testing.assert_close(attention.weights[1], weights_of(net.second, hidden(net)).detach())
-    again = capture_attention(net, X, MESSY, calls=attention.calls)
+    assert attention.layout.is_chain
+    again = capture_attention(net, X, MESSY, wiring=attention.wiring)
     assert all(torch.equal(*pair) for pair in zip(again.weights, attention.weights, strict=True))
     assert again.calls == calls
 
@@ -216,17 +218,64 @@ def not_as_a_module(net: Net, x: Tensor, edges: Tensor) -> Tensor:
     return net.first.forward(x, edges)
 
 
+def averaged(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    return torch.stack([net.first(x, edges).relu(), net.second(x, edges), net.third(x, edges)]).mean(dim=0)
+
+
+def weighted(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    mixed = torch.tensor([0.25, 0.75]).view(-1, 1, 1) * torch.stack([net.first(x, edges), net.second(x, edges)])
+    return net.third(mixed.sum(0).relu(), edges)
+
+
+def concatenated(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    return torch.cat([net.first(x, edges), 0.5 * net.second(x, edges)], dim=-1)
+
+
+def largest(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    return torch.stack([net.first(x, edges), net.second(x, edges)]).max(dim=0).values
+
+
+def gated(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    return net.first(x, edges) * net.second(x, edges).sigmoid()
+
+
+def recurrent(net: Net, x: Tensor, edges: Tensor) -> Tensor:
+    return JumpingKnowledge("lstm", 4, 2)([net.first(x, edges), net.second(x, edges)])
+
+
+BRANCHES = {
+    "parallel": (parallel, ((), ()), (1.0, 1.0)),
+    "two stacks": (two_stacks, (((1, 1.0),), (), ()), (0.0, 1.0, 1.0)),
+    "branching": (branching, (((1, 1.0), (2, 1.0)), (), ()), (0.0, 1.0, 1.0)),
+    "variational": (variational, (((1, 1.0), (2, 1.0)), (), ()), (0.0, 1.0, 1.0)),
+    "contrastive": (contrastive, ((), ()), (1.0, 1.0)),
+    "averaged": (averaged, ((), (), ()), (1 / 3, 1 / 3, 1 / 3)),
+    "weighted": (weighted, (((2, 0.25),), ((2, 0.75),), ()), (0.0, 0.0, 1.0)),
+    "concatenated": (concatenated, ((), ()), (1.0, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_have_the_factors_of_their_combination(name: str) -> None:
+    run, feeds, shares = BRANCHES[name]
+    net = Net(run)
+    before = snapshot(net)
+    attention = capture_attention(net, X, MESSY)
+    assert snapshot(net) == before
+    assert attention.layout.feeds == feeds
+    assert attention.layout.shares == pytest.approx(shares)
+    assert attention.layout.is_fixed == (name != "weighted")
+    again = capture_attention(net, X, MESSY, wiring=attention.wiring)
+    assert again.wiring == attention.wiring
+    assert all(torch.equal(*pair) for pair in zip(again.weights, attention.weights, strict=True))
+
+
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (
-            parallel,
-            r"`second` \(GATConv\) does not work on what `first` \(GATConv\) returned, and .* depends on both\.$",
-        ),
-        (two_stacks, r"`third` \(GATConv\) does not work on what `second`"),
-        (branching, r"`third` \(GATConv\) does not work on what `second`"),
-        (variational, r"`third` .* what `second` .* on both \(all that the model returns counts\)"),
-        (contrastive, r"call 2 of `first` \(GATConv\) does not work on what call 1 of `first`"),
+        (largest, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `max`"),
+        (gated, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `product`"),
+        (recurrent, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `LSTM`"),
         (in_one_buffer, r"`second` \(GATConv\) does not work on what `first`"),
         (through_numpy, "computed outside torch"),
         (outside_torch, "depends on none of those it called"),
@@ -282,7 +331,7 @@ class Diffusing(MessagePassing):
     ("model", "reason"),
     [
         (EdgeUpdating(), r"`second` \(GATConv\) does not work on what `first`"),
-        (Stack(Nested()), r"`convs.0.inner` \(GATConv\) does not work on what `convs.0` \(Nested\)"),
+        (Stack(Nested()), r"`convs.0` \(Nested\) does not work on what `convs.0.inner` \(GATConv\)"),
         (Stack(Diffusing()), r"`convs.0` \(Diffusing\) to pass messages once a call, but it did so 2 times"),
     ],
     ids=["edge features", "nested", "diffusing"],
@@ -301,11 +350,11 @@ def test_edges_beyond_the_layers_of_the_output_score_nothing() -> None:
 
 def test_known_calls_are_checked() -> None:
     net = Net(residual)
-    with pytest.raises(ValueError, match="among the 2 calls made, but got"):
-        capture_attention(net, X, CLEAN, calls=(0, 2))
+    with pytest.raises(ValueError, match="one of the 2 calls made, but got"):
+        capture_attention(net, X, CLEAN, wiring=Wiring.chain((0, 2)))
     with record_layers(net, follow=False) as records:
         net(X, CLEAN)
-    assert [record.fed_by for record in records] == [None, None]
+    assert [dict(record.mix.factors) for record in records] == [{}, {}]
 
 
 def test_provenance_follows_values_not_shapes() -> None:

@@ -1,0 +1,94 @@
+"""Which edges of a graph a convolution runs on: the id of each of its edges in `Graph.edge_index`.
+
+A convolution may drop, add or move self-loops, run on the edges of one type alone, or on those of several types in one
+list of its own. Whoever reads or changes what happens on an edge inside a convolution asks here which edge it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attree.attention.graph import EdgeType, Graph, plain
+
+
+def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
+    """The position in `graph.edge_index` of each edge that a convolution passes messages along; None if they differ.
+
+    Args:
+        graph: The graph that the model runs on.
+        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        edge_index: The edges that it hands to `propagate` or `edge_updater`, [2, edges].
+    """
+    edge_index = plain(edge_index)
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        return None
+    if graph.types is None:
+        return _with_loops(edge_index, graph.edge_index[:, : graph.num_proper_edges])
+    if isinstance(given, Mapping):
+        kind = find_type(graph, edge_index)
+        return _several_types(graph, given, edge_index) if kind is None else _one_type(graph, kind, edge_index)
+    kind = find_type(graph, given)
+    return None if kind is None else _one_type(graph, kind, edge_index)
+
+
+def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
+    """The edge type whose edges these are: the same memory, or else the only type with such edges; None if none has."""
+    edge_index, types = plain(edge_index), graph.types
+    if types is None or not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
+        return None
+    for kind, own in graph.typed_edges.items():
+        if own.data_ptr() == edge_index.data_ptr() and own.shape == edge_index.shape and own.numel():
+            return kind
+    equal = [kind for kind, own in graph.typed_edges.items() if torch.equal(own, edge_index)]
+    return equal[0] if len(equal) == 1 else None
+
+
+def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:
+    """Ids of the edges of one type, with or without self-loops that the convolution dropped or added."""
+    types = graph.types
+    assert types is not None
+    own, first = graph.typed_edges[kind], types.edges(kind).start
+    if edge_index.shape == own.shape and torch.equal(edge_index, own):
+        return torch.arange(first, first + own.shape[1], device=graph.device)
+    if kind[0] != kind[2]:
+        return None
+    proper = own[0] != own[1]
+    start = types.nodes(kind[0]).start
+    loops = torch.arange(len(types.nodes(kind[0])), device=graph.device) + graph.num_proper_edges + start
+    # A loop that was given is an edge of its type, also where the convolution puts it elsewhere.
+    loops[own[0, ~proper]] = (~proper).nonzero().view(-1) + first
+    found = _with_loops(edge_index, own[:, proper])
+    return None if found is None else torch.cat([proper.nonzero().view(-1) + first, loops])[found]
+
+
+def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
+    """Numbers of edges: the proper ones are counted in their order, and behind them the loops, node by node."""
+    is_proper = edge_index[0] != edge_index[1]
+    if not torch.equal(edge_index[:, is_proper], proper):
+        return None
+    return torch.where(is_proper, is_proper.cumsum(0) - 1, proper.shape[1] + edge_index[0])
+
+
+def _several_types(graph: Graph, given: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
+    """Ids of edges of several types one after the other, each type's ends moved by numbers of its own, as in HGT."""
+    types = graph.types
+    assert types is not None
+    parts, begin = [], 0
+    for kind, edges in given.items():
+        edges = plain(edges)
+        if kind not in types.edge_types or not isinstance(edges, Tensor):
+            return None
+        moved = edge_index[:, begin : begin + edges.shape[1]]
+        own = graph.typed_edges[kind]
+        if moved.shape != own.shape or edges.shape != own.shape:
+            return None
+        offset = moved - own
+        if own.numel() and not (torch.equal(edges, own) and bool((offset == offset[:, :1]).all())):
+            return None
+        parts.append(torch.arange(types.edges(kind).start, types.edges(kind).stop, device=graph.device))
+        begin += edges.shape[1]
+    return torch.cat(parts) if parts and begin == edge_index.shape[1] else None
