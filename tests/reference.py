@@ -85,3 +85,42 @@ def hops_to(edges: Sequence[Edge], target: int) -> dict[int, int]:
                 distance[i] = distance[node] + 1
                 queue.append(i)
     return distance
+
+
+Node = tuple[str, int]
+"""A node of a heterogeneous graph: its type, and its number within the type."""
+
+TypedEdge = tuple[str, int]
+"""An edge of a heterogeneous graph: its relation, and its number within the relation."""
+
+Call = list[tuple[Node, Node, TypedEdge, float]]
+"""What one call of a convolution attends to: source, destination, edge and weight."""
+
+
+def gatt_by_calls(
+    calls: dict[str, Call],
+    fed_by: dict[str, list[tuple[str, float]]],
+    output: list[tuple[str, float]],
+    targets: Sequence[tuple[Node, float]],
+) -> dict[TypedEdge, float]:
+    """GAtt over calls of convolutions that feed each other in any way, by following every flow.
+
+    Args:
+        calls: The calls by name.
+        fed_by: For each call, the calls that its sources' features come from, and the factor of each.
+        output: The calls that the output comes from, and the factor of each.
+        targets: The nodes that the output reads, and the weight of each.
+    """
+    scores: dict[TypedEdge, float] = {}
+
+    def extend(call: str, node: Node, way: float) -> None:
+        for source, destination, edge, weight in calls[call]:
+            if destination == node:
+                scores[edge] = scores.get(edge, 0.0) + way * weight
+                for before, factor in fed_by.get(call, []):
+                    extend(before, source, way * weight * factor)
+
+    for target, start in targets:
+        for call, factor in output:
+            extend(call, target, start * factor)
+    return scores

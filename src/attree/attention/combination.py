@@ -210,11 +210,14 @@ class Combination(Provenance):
         return Mix(mix.factors, is_fixed=mix.is_fixed)
 
     def _note(self, name: str, parts: Iterable[Factors]) -> None:
-        """Note that these parts meet in an operation that is not linear in them."""
+        """Note that these parts meet in an operation that is not linear in them.
+
+        What both have was combined before: x * sigmoid(x) is a function of x, whatever x is a sum of.
+        """
         for one, other in combinations(parts, 2):
             for first in one:
                 for second in other:
-                    if first != second:
+                    if first != second and not (first in other and second in one):
                         self.nonlinear.setdefault(frozenset((first, second)), NAMES.get(name, name))
 
 
