@@ -160,5 +160,9 @@ def test_wrappers_that_hide_the_convolutions_are_refused_for_that() -> None:
     for hidden in (traced, nn.Sequential(traced), exported):
         with pytest.raises(AttreeError, match="is traced, scripted or exported"):
             capture_attention(hidden, X, MESSY)
-    with pytest.raises(AttreeError, match=r"`encoder.logstd` .* does not work on what `encoder.mu`"):
-        capture_attention(VGAE(MeanAndDeviation()), X, MESSY)
+
+
+def test_both_heads_of_a_variational_encoder_reach_what_it_returns() -> None:
+    layout = capture_attention(VGAE(MeanAndDeviation()), X, MESSY).layout
+    assert layout.feeds == (((1, 1.0), (2, 1.0)), (), ())
+    assert layout.shares == (0.0, 1.0, 1.0)

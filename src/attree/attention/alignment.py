@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -53,7 +53,9 @@ def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bo
     weights = weights if grad else weights.detach()
     if graph.types is None and torch.equal(edge_index, graph.edge_index):
         return Aligned(weights, None)
-    return _placed(weights, _ids(layer, where, graph, edge_index), graph)
+    ids = _ids(layer, where, graph, edge_index)
+    aligned = _placed(weights, ids, graph)
+    return aligned if layer.relation is None else replace(aligned, even=_even_by_relation(layer.relation, ids, graph))
 
 
 def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
@@ -71,6 +73,13 @@ def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
     used = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     used[ids] = True
     return Aligned(on_graph, None if bool(used.all()) else used)
+
+
+def _even_by_relation(relation: Tensor, ids: Tensor, graph: Graph) -> Tensor:
+    """Even weights of a convolution with one softmax for each relation; several edges that are one add up."""
+    row = graph.destination[ids] * (int(relation.max()) + 1 if relation.numel() else 1) + relation
+    size = row.bincount()[row].to(torch.get_default_dtype())
+    return torch.zeros(graph.num_edges, device=graph.device).index_add_(0, ids, 1 / size)
 
 
 def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -> Aligned:
@@ -218,7 +227,6 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
             f"Expected {where} to weigh its messages by torch_geometric.utils.softmax, but it did not call it."
         )
     if weights.shape[0] != edge_index.shape[1] or (layer.softmaxes > 1 and layer.factors is None):
-        # RGATConv "within-relation" does this: one softmax for each relation, over its edges alone.
         raise UnsupportedModelError(
             f"Expected {where} to call softmax once, with a score for each of its {edge_index.shape[1]} edges, but "
             f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."

@@ -22,14 +22,16 @@ from torch_geometric.nn import (
     GATConv,
     GATv2Conv,
     HANConv,
+    HEATConv,
     HGTConv,
     MessagePassing,
+    RGATConv,
     SuperGATConv,
     TransformerConv,
 )
 from torch_geometric.nn.aggr import SumAggregation
 
-KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv)
+KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
 """Convolutions whose messages are known to be weighed by what their softmax returned; subclasses are not."""
 
 _SAID: WeakSet[MessagePassing] = WeakSet()
@@ -37,6 +39,8 @@ _SAID: WeakSet[MessagePassing] = WeakSet()
 
 def is_known(conv: MessagePassing) -> bool:
     """Whether a convolution is known to add up messages that are weighed by what its softmax returned."""
+    if isinstance(conv, RGATConv) and conv.mod is not None:  # then it changes its weights after the softmax
+        return False
     return type(conv) in KNOWN and type(conv.aggr_module) is SumAggregation
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, RGATConv
 
 from attree.attention.combination import Combination, Mix
 from attree.attention.message_weights import WeightReader, is_known, read_weights
@@ -38,6 +38,7 @@ class LayerRecord:
         unclear: Why the weights that reached the messages could not be read, if so.
         edges: The edges it passed messages along, as often as it did.
         sums: What it made of the messages each time.
+        relation: The relation of each edge, where a softmax is one over the edges of one relation alone.
         output: What it returned for the nodes.
         mix: The calls that directly produced the features of its sources, and how these were combined.
         beside: Indices of the calls that directly produced the features of its destinations.
@@ -55,6 +56,7 @@ class LayerRecord:
     unclear: str | None = None
     edges: list[Any] = field(default_factory=list)
     sums: list[Tensor] = field(default_factory=list)
+    relation: Tensor | None = None
     output: Any = None
     mix: Mix = NOTHING
     beside: Marks = NONE
@@ -150,7 +152,11 @@ class _Recorder:
         self._now(conv).edges.append(inputs[0])
 
     def see_sums(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
-        self._now(conv).sums.append(output)
+        record = self._now(conv)
+        record.sums.append(output)
+        if isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation" and is_known(conv):
+            # One softmax for each relation: the convolution has put them together.
+            record.weights, record.relation = [conv._alpha], inputs[-1]["edge_type"]
 
     def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         reader = self.readers.get(conv)

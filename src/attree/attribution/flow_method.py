@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -17,12 +17,15 @@ from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.errors import expect_ints, expect_memory
+from attree.errors import expect, expect_ints, expect_memory
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets
 from attree.tensors.memory import WALK_MEMORY
 from attree.tensors.ragged import pointers
+
+Skips = Literal["ignore", "follow"]
+"""What a walk does with ways around layers."""
 
 
 class FlowMethod(AttributionMethod):
@@ -34,13 +37,18 @@ class FlowMethod(AttributionMethod):
 
     Args:
         heads: The head to read in each layer; None averages all heads.
+        skips: What goes around layers (residuals, jumping knowledge): `ignore` walks through the layers alone, `follow`
+            also takes the ways around them, each with the factor that it was combined with. Skips that are not
+            combined linearly (a maximum, an LSTM) are ignored.
     """
 
     counts_flows: ClassVar[bool] = False
     weighs_branches: ClassVar[bool] = True
 
-    def __init__(self, heads: Sequence[int] | None = None) -> None:
+    def __init__(self, heads: Sequence[int] | None = None, skips: Skips = "ignore") -> None:
         self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one a layer, or None")
+        expect(skips in ("ignore", "follow"), "skips", "'ignore' or 'follow'", skips)
+        self.skips: Skips = skips
 
     @classmethod
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
@@ -116,7 +124,8 @@ class FlowMethod(AttributionMethod):
         return stream_frontiers(table.graph, roots, weights, counts, memory, self._wiring(table))
 
     def _wiring(self, table: LayerTable) -> Wiring:
-        return table.wiring if self.weighs_branches else table.wiring.without_factors()
+        wiring = (table.wiring.followed if self.skips == "follow" else None) or table.wiring
+        return wiring if self.weighs_branches else wiring.without_factors()
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets into one result."""
