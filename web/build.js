@@ -1,4 +1,4 @@
-// Bundle the explorer into the Python package: `npm ci && npm run build`. The output is committed, so that people who
+// Bundle the explorer and TensorBoard's tab into the Python package: `npm ci && npm run build`. The output is committed, so that people who
 // install attree need no npm; a test compares it with what this script makes.
 import { build } from "esbuild";
 
@@ -11,13 +11,15 @@ const shared = {
   target: ["chrome109", "firefox115", "safari16"],
 };
 
-await build({
-  ...shared,
-  entryPoints: ["src/main.js"],
-  outfile: `${folder}/explorer.js`,
-  format: "esm",
-  banner: { js: `// ${about}` },
-});
+for (const [source, bundle] of [["main", "explorer"], ["tab", "tab"]]) {
+  await build({
+    ...shared,
+    entryPoints: [`src/${source}.js`],
+    outfile: `${folder}/${bundle}.js`,
+    format: "esm",
+    banner: { js: `// ${about}` },
+  });
+}
 await build({
   ...shared,
   entryPoints: ["src/style.css"],

@@ -131,7 +131,7 @@ class Panel {
 }
 
 /** Three or four round values within a range. */
-function ticks(low, high) {
+export function ticks(low, high) {
   const rough = (high - low) / 3 || Math.abs(high) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = power * ([1, 2, 5, 10].find((one) => one * power >= rough * 0.999) ?? 10);

@@ -25,10 +25,10 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from attree.attribution import ComputationTree
 from attree.evaluation import evaluate
+from attree.io.plain_json import plain
 from attree.models import GAT
 from attree.report.page import write_page
 from attree.report.page.content import page_content
-from attree.report.page.encode import plain
 from attree.report.page.write import asset
 from attree.report.style import LOOKS
 from browser import chromium, missing, set_screen

@@ -19,12 +19,12 @@ def test_the_bundle_is_built_from_its_source(tmp_path: Path) -> None:
     node = shutil.which("node")
     assert node is not None
     subprocess.run([node, "build.js", str(tmp_path)], cwd=WEB, check=True, timeout=60)
-    for name in ("explorer.js", "explorer.css"):
+    for name in ("explorer.js", "explorer.css", "tab.js"):
         assert (tmp_path / name).read_text(encoding="utf-8") == asset(name)
 
 
 def test_nothing_in_the_bundle_ends_its_element_or_makes_html() -> None:
-    script, style = asset("explorer.js"), asset("explorer.css")
+    script, style = asset("explorer.js") + asset("tab.js"), asset("explorer.css")
     assert "</script" not in script
     assert "<!--" not in script
     assert "</style" not in style

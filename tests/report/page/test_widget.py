@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from attree.io.plain_json import plain
 from attree.report.page import show
 from attree.report.page.content import page_content
-from attree.report.page.encode import plain
 from attree.report.page.write import asset
 from helpers.explained import explained_model
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from attree.io.plain_json import plain
 
 TYPES = {"f4": "<f4", "u1": "<u1", "u2": "<u2", "i4": "<i4"}
 """Kinds of numbers that the page reads, little-endian as browsers have them."""
@@ -34,14 +35,3 @@ def safe_json(content: Any) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def plain(content: Any) -> Any:
-    """The same with null for numbers that JSON does not know, as deep as it goes."""
-    if isinstance(content, dict):
-        return {name: plain(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content

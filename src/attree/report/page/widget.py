@@ -6,8 +6,8 @@ from typing import Any
 
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
+from attree.io.plain_json import plain
 from attree.report.page.content import page_content
-from attree.report.page.encode import plain
 from attree.report.page.write import asset
 
 

@@ -1,0 +1,113 @@
+"""The plugin that TensorBoard finds by its entry point: what it serves, and nothing else.
+
+TensorBoard imports this when it starts, so PyTorch stays out. The tab is drawn by the explorer's own bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from tensorboard import errors, plugin_util
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import Request, Response
+
+from attree.io.plain_json import plain
+from attree.tab.run_files import RunFiles
+from attree.tab.runs import curves_of, has_explanations, summarise
+
+STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}
+"""The files that the tab is made of, and what they are."""
+
+
+class AttreePlugin(base_plugin.TBPlugin):
+    """attree's tab.
+
+    Args:
+        context: What TensorBoard knows: the log folder and a provider of the data in it.
+    """
+
+    plugin_name = "attree"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self._provider = context.data_provider
+        self._files = RunFiles(context.logdir, context.multiplexer)
+        self._logdir = context.logdir
+        self._is_active = False
+        self._looking: threading.Thread | None = None
+
+    def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
+        """Routes below /data/plugin/attree: static files by name, and three questions about runs."""
+        routes = {"/runs": self._runs, "/curves": self._curves, "/page": self._page}
+        apps: dict[str, Callable[..., Any]] = {route: _json_route(answer) for route, answer in routes.items()}
+        return apps | {f"/static/{name}": _static_route(name, kind) for name, kind in STATIC.items()}
+
+    def is_active(self) -> bool:
+        """Whether some run has explanations. TensorBoard asks often, so the answer is looked for in the background."""
+        if not self._is_active and (self._looking is None or not self._looking.is_alive()):
+            self._looking = threading.Thread(target=self._look, daemon=True)
+            self._looking.start()
+        return self._is_active
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """What TensorBoard loads into the tab."""
+        return base_plugin.FrontendMetadata(es_module_path="/static/tab.js", tab_name="Explanations")
+
+    def _look(self) -> None:
+        try:
+            self._is_active = has_explanations(self._provider)
+        except Exception:  # the log folder may be read at this moment; the next question looks again
+            self._is_active = False
+
+    def _runs(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
+        runs = summarise(self._provider, context, experiment)
+        for run in runs["runs"]:
+            run["pages"] = self._files.pages(run["name"])
+        return runs | {"logdir": str(self._logdir or "")}
+
+    def _curves(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
+        return curves_of(self._provider, context, experiment, self._known(context, experiment, given))
+
+    def _page(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
+        run = self._known(context, experiment, given)
+        content = self._files.read(run, given.get("page", ""))
+        if content is None:
+            raise errors.NotFoundError("Expected `page` to be one that the run has saved, but it is not.")
+        return content
+
+    def _known(self, context: Any, experiment: str, given: Mapping[str, str]) -> str:
+        """The run that is asked for, which must be one of the log folder's."""
+        run = given.get("run", "")
+        found = self._provider.list_runs(context, experiment_id=experiment)
+        if run not in {one.run_name for one in found}:
+            raise errors.NotFoundError("Expected `run` to be a run of this log folder, but it is not.")
+        return run
+
+
+def _json_route(answer: Callable[[Any, str, Mapping[str, str]], Any]) -> Callable[..., Any]:
+    """A route that answers with JSON: what `answer` returns, or text that already is JSON."""
+
+    @Request.application
+    def serve(request: Request) -> Response:
+        environment = request.environ
+        found = answer(plugin_util.context(environment), plugin_util.experiment_id(environment), request.args)
+        text = found if isinstance(found, str) else json.dumps(plain(found), allow_nan=False)
+        return http_util.Respond(request, text, "application/json")
+
+    return serve
+
+
+def _static_route(name: str, kind: str) -> Callable[..., Any]:
+    """A route that answers with a file of the package."""
+
+    @Request.application
+    def serve(request: Request) -> Response:
+        # Not by `attree.report.page`: its import brings PyTorch.
+        text = files("attree").joinpath("report", "page", "static", name).read_text(encoding="utf-8")
+        return http_util.Respond(request, text, kind)
+
+    return serve

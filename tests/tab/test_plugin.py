@@ -1,0 +1,121 @@
+"""What the tab's routes answer, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from attree.report.page import write_page
+from helpers.explained import IMAGE, explained_model
+from helpers.logdirs import application, write_run
+
+PREFIX = "/data/plugin/attree"
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs with explanations and without, names that would be markup, a page, steps, and links that lead outside."""
+    root = tmp_path_factory.mktemp("logs")
+    for number, decay in enumerate((0.0, 0.001, 0.01)):
+        write_run(root / f"version_{number}", decay, seed=number)
+    write_run(root / "version_10", 0.01, seed=10, settings=False)
+    model = explained_model()
+    write_page(root / "version_0" / "page.html", model.evaluation, **model.options)
+    steps = root / "version_0" / "explanations" / "steps"
+    steps.mkdir(parents=True)
+    for step in (100, 20):
+        (steps / f"{step}.json").write_text(json.dumps({"step": step}))
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "secret.html").write_text('<script type="application/json" id="attree-data">{"secret": 1}</script>')
+    (root / "version_1" / "page.html").symlink_to(outside / "secret.html")
+    (root / "version_2" / "page.html").write_text("<p>a page of something else</p>")
+    return root
+
+
+@pytest.fixture(scope="module")
+def client(logdir: Path) -> Client:
+    return Client(application(logdir))
+
+
+def ask(client: Client, path: str, **query: str) -> Any:
+    answer = client.get(f"{PREFIX}/{path}", query_string=query)
+    assert answer.status_code == 200, answer.text
+    return json.loads(answer.text)
+
+
+def test_runs_are_told_with_their_last_numbers_settings_and_pages(client: Client, logdir: Path) -> None:
+    told = ask(client, "runs")
+    runs = {run["name"]: run for run in told["runs"]}
+    assert list(runs) == ["version_0", "version_1", "version_2", "version_10"]  # by number, not by letter
+    assert told["logdir"] == str(logdir)
+    assert [method["name"] for method in told["methods"]] == ["gatt", "avgatt"]
+    assert [method["label"] for method in told["methods"]] == ["GAtt", "AvgAtt"]
+    metrics = runs["version_2"]["metrics"]
+    assert metrics["val/acc"] == pytest.approx(0.9 - 0.1 + 0.02)
+    assert metrics["explain/gatt/truth_auroc"] == pytest.approx(1.0)
+    assert metrics["explain/avgatt/removal/faithfulness"] is None  # undefined, and still JSON
+    assert runs["version_1"]["settings"] == {"weight_decay": pytest.approx(0.001), "seed": 1.0, "conv": "GAT"}
+    assert runs["version_10"]["settings"] == {}
+    steps = ["explanations/steps/20.json", "explanations/steps/100.json"]
+    assert runs["version_0"]["pages"] == [*steps, "page.html"]
+    assert runs["version_1"]["pages"] == []  # a link that leads out of the log folder
+
+
+def test_curves_of_one_run(client: Client) -> None:
+    curves = {curve["name"]: curve["points"] for curve in ask(client, "curves", run="version_1")}
+    assert [step for step, _ in curves["val/acc"]] == [0, 10, 20]
+    assert curves["val/acc"][-1][1] == pytest.approx(0.9 - 0.01 + 0.01)
+
+
+def test_a_saved_page_is_the_explorers_content(client: Client) -> None:
+    content = ask(client, "page", run="version_0", page="page.html")
+    assert content["title"] == f"A page {IMAGE}"
+    assert ask(client, "page", run="version_0", page="explanations/steps/20.json") == {"step": 20}
+
+
+@pytest.mark.parametrize(
+    ("run", "page"),
+    [
+        ("version_1", "page.html"),  # a link to a file outside
+        ("version_2", "page.html"),  # not a page of ours
+        ("version_0", "../version_0/page.html"),
+        ("version_0", "explanations/steps/../../page.html"),
+        ("version_0", "/etc/passwd"),
+        ("version_0", "config.yaml"),
+        ("..", "page.html"),
+        ("version_0/../version_0", "page.html"),
+        ("nothing", "page.html"),
+    ],
+)
+def test_nothing_else_is_read(client: Client, run: str, page: str) -> None:
+    answer = client.get(f"{PREFIX}/page", query_string={"run": run, "page": page})
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["static/../plugin.py", "static/tab.html", "static/", "plugin.py"])
+def test_only_the_tabs_own_files_are_served(client: Client, path: str) -> None:
+    assert client.get(f"{PREFIX}/{path}").status_code == 404
+    for name in ("tab.js", "explorer.js", "explorer.css"):
+        assert client.get(f"{PREFIX}/static/{name}").status_code == 200
+
+
+def test_an_empty_log_folder_has_no_runs_and_the_tab_is_not_active(tmp_path: Path) -> None:
+    client = Client(application(tmp_path))
+    assert ask(client, "runs") == {"runs": [], "methods": [], "logdir": str(tmp_path)}
+    listing = json.loads(client.get("/data/plugins_listing").text)
+    assert listing["attree"]["enabled"] is False
+    assert listing["attree"]["tab_name"] == "Explanations"
+
+
+def test_tensorboard_need_not_wait_for_pytorch() -> None:
+    heavy = "{'torch', 'lightning', 'matplotlib', 'pandas'}"
+    code = f"import attree.tab.plugin, sys; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]"

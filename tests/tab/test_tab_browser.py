@@ -1,0 +1,191 @@
+"""The tab inside TensorBoard, in a browser: on fits, on a sweep, on old runs, on nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install 'attree[dev]'")
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from attree.report.page import write_page
+from browser import chromium, missing, set_screen
+from helpers.explained import IMAGE, SCRIPT, explained_model
+from helpers.logdirs import tensorboard, write_run
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+ENTRY = "data/plugin_entry.html?name=attree"
+DECAYS = (0.0, 0.001, 0.01)
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A sweep of three settings and two seeds, one run of it with a page, and an old run with other settings."""
+    root = tmp_path_factory.mktemp("logs")
+    for number, decay in enumerate(DECAYS):
+        for seed in range(2):
+            write_run(root / f"sweep/{number}_{seed}", decay, seed)
+    model = explained_model()
+    write_page(root / "sweep/2_1/page.html", model.evaluation, **model.options)
+    old = write_page(root / "old/page.html", model.evaluation, **model.options)
+    steps = root / "sweep/2_1/explanations/steps"
+    steps.mkdir(parents=True)
+    (data,) = re.findall(r'id="attree-data">(.*?)</script>', old.read_text(), re.DOTALL)
+    content = json.loads(data)
+    (steps / "10.json").write_text(json.dumps({**content, "title": "Early"}))
+    # A page of before: none of what came later is in it.
+    for name in ("groups", "verdict"):
+        content.pop(name, None)
+    for target in content["targets"]:
+        target.pop("group", None)
+    old.write_text(old.read_text().replace(data, json.dumps(content).replace("<", "\\u003c").replace(">", "\\u003e")))
+    write_run(root / "old", 0.5, 0, settings=False)
+    with tensorboard(root) as address:
+        yield address, root
+
+
+def wait(driver: Chrome, selector: str) -> WebElement:
+    found: WebElement = WebDriverWait(driver, 60).until(
+        lambda _: next(iter(driver.find_elements(By.CSS_SELECTOR, selector)), None)
+    )
+    return found
+
+
+def open_tab(driver: Chrome, address: str) -> None:
+    set_screen(driver, 1400, 1000)
+    driver.get("about:blank")
+    driver.get(f"{address}/{ENTRY}")
+
+
+def field(driver: Chrome, label: str) -> Select:
+    return Select(driver.find_element(By.XPATH, f"//label[span[text()='{label}']]/select"))
+
+
+def serious(driver: Chrome) -> list[Any]:
+    driver.execute_script(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = driver.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 15
+    bad = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    return [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in bad]
+
+
+def test_tensorboard_shows_the_tab_among_its_own(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    set_screen(driver, 1400, 1000)
+    driver.get(f"{sweep[0]}/#attree")
+    frame = wait(driver, "iframe")
+    WebDriverWait(driver, 60).until(lambda _: "name=attree" in (frame.get_attribute("src") or ""))
+    driver.switch_to.frame(frame)
+    assert wait(driver, "h1").text == "How well attention explains"
+    wait(driver, ".scatter")
+    driver.switch_to.default_content()
+
+
+def test_runs_are_compared_and_a_click_opens_one(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".scatter .point")
+    assert "7 runs with explanations" in driver.find_element(By.CSS_SELECTOR, "header .about").text
+    titles = [caption.text for caption in driver.find_elements(By.CSS_SELECTOR, ".scatter figcaption")]
+    assert titles[0].startswith("finds true edges (AUROC) against weight_decay")
+    assert titles[1].startswith("accuracy against weight_decay")
+    assert titles[2].startswith("Front of GAtt")
+    charts = driver.find_elements(By.CSS_SELECTOR, ".scatter")
+    points = charts[0].find_elements(By.CSS_SELECTOR, '.point[data-method="gatt"]')
+    assert len(points) == 6  # the old run knows no setting
+    colors = {
+        method: {
+            mark.get_attribute("fill")
+            for mark in charts[0].find_elements(By.CSS_SELECTOR, f'.point[data-method="{method}"] > :first-child')
+        }
+        for method in ("gatt", "avgatt")
+    }
+    assert all(len(own) == 1 for own in colors.values())
+    assert colors["gatt"] != colors["avgatt"]
+    # The front: no run is better in both. Accuracy falls and GAtt's quality rises with weight decay, the old run aside.
+    line = charts[2].find_element(By.TAG_NAME, "polyline").get_attribute("points").split()
+    xs, ys = zip(*(map(float, point.split(",")) for point in line), strict=True)
+    assert list(xs) == sorted(xs)
+    assert list(ys) == sorted(ys)  # lower on the screen is worse
+    point = charts[2].find_element(By.CSS_SELECTOR, '.point[data-run="sweep/2_1"]')
+    driver.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", point)
+    wait(driver, ".run .explorer")
+    assert driver.find_element(By.CSS_SELECTOR, ".run > h2").text == "sweep/2_1"
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".run .curve")) >= 2
+    assert driver.find_element(By.CSS_SELECTOR, ".run h1").text == f"A page {IMAGE}"
+    field(driver, "Explanations").select_by_visible_text("at step 10")
+    WebDriverWait(driver, 30).until(
+        lambda _: [h.text for h in driver.find_elements(By.CSS_SELECTOR, ".run h1")] == ["Early"]
+    )
+    assert driver.find_elements(By.TAG_NAME, "img") == []
+    said = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert [message for message in said if "favicon.ico" not in message] == []
+
+
+def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".runs tbody tr")
+    driver.find_element(By.XPATH, "//thead//button[text()='accuracy']").click()
+    column = [
+        row.find_elements(By.TAG_NAME, "td")[0].text for row in driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")
+    ]
+    values = [float(text.replace("−", "-")) for text in column]
+    assert values == sorted(values, reverse=True)
+    driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("2_")
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")) == 2
+    field(driver, "Quality").select_by_visible_text("faithfulness, reduced by removal")
+    cells = [cell.text for cell in driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr:first-child td")]
+    assert cells[1] == "0.4"
+    assert cells[2] == "undefined"
+
+
+def test_an_old_run_opens_and_one_without_a_page_says_how_to_get_one(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".runs tbody tr")
+    driver.find_element(By.XPATH, "//button[text()='old']").click()
+    wait(driver, ".run .explorer .stage")
+    assert SCRIPT in driver.find_element(By.CSS_SELECTOR, ".run .facts").text
+    driver.find_element(By.XPATH, "//button[text()='sweep/0_0']").click()
+    WebDriverWait(driver, 30).until(
+        lambda _: "attree explain sweep/0_0" in driver.find_element(By.CSS_SELECTOR, ".run").text
+    )
+
+
+def test_nothing_to_show_says_what_to_do(driver: Chrome, tmp_path: Path) -> None:
+    with tensorboard(tmp_path) as address:
+        open_tab(driver, address)
+        text = wait(driver, ".empty").text
+        assert "attree fit --config infection" in text
+        assert str(tmp_path) in text
+        assert serious(driver) == []
+        write_run(tmp_path / "first", 0.0, 0)
+
+
+@pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (390, "light")])
+def test_axe_finds_nothing_serious_in_the_tab(driver: Chrome, sweep: tuple[str, Path], width: int, theme: str) -> None:
+    open_tab(driver, sweep[0])
+    set_screen(driver, width, 900, theme)
+    wait(driver, ".runs tbody tr")
+    WebDriverWait(driver, 20).until(
+        lambda _: driver.find_element(By.CSS_SELECTOR, ".tab").get_attribute("data-theme") == theme
+    )
+    driver.find_element(By.XPATH, "//button[text()='sweep/2_1']").click()
+    wait(driver, ".run .explorer .stage")
+    assert serious(driver) == []
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
