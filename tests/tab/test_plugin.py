@@ -109,9 +109,18 @@ def test_only_the_tabs_own_files_are_served(client: Client, path: str) -> None:
 def test_an_empty_log_folder_has_no_runs_and_the_tab_is_not_active(tmp_path: Path) -> None:
     client = Client(application(tmp_path))
     assert ask(client, "runs") == {"runs": [], "methods": [], "logdir": str(tmp_path)}
-    listing = json.loads(client.get("/data/plugins_listing").text)
-    assert listing["attree"]["enabled"] is False
-    assert listing["attree"]["tab_name"] == "Explanations"
+    assert listed(client)["enabled"] is False
+    assert listed(client)["tab_name"] == "Explanations"
+
+
+def listed(client: Client) -> dict[str, Any]:
+    """What TensorBoard's front page is told of the tab."""
+    told: dict[str, Any] = json.loads(client.get("/data/plugins_listing").text)["attree"]
+    return told
+
+
+def test_the_tab_is_active_where_some_run_has_explanations(client: Client) -> None:
+    assert listed(client)["enabled"] is True
 
 
 def test_tensorboard_need_not_wait_for_pytorch() -> None:

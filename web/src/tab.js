@@ -182,7 +182,7 @@ export class Tab {
     const by = columns.find(({ key }) => key === state.sort) ?? columns[0];
     const order = by.key === "name" ? [...runs] : [...runs].sort((a, b) => compare(by.value(a), by.value(b)));
     if (state.down) order.reverse();
-    const head = columns.map((column) => h("th", { scope: "col", "aria-sort": column === by ? (state.down ? "descending" : "ascending") : null },
+    const head = columns.map((column) => h("th", { scope: "col", class: column.key === "name" ? null : "number", "aria-sort": column === by ? (state.down ? "descending" : "ascending") : null },
       h("button", { type: "button", click: () => this.#set({ sort: column.key, down: column === by ? !state.down : column.key !== "name" }) },
         column.title, column === by ? h("span", { class: "arrow", "aria-hidden": "true" }, state.down ? "▼" : "▲") : null)));
     const cell = (column, run) => {

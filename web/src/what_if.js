@@ -44,7 +44,7 @@ export class WhatIf {
       const key = `${position} ${protocol} ${cut.toSorted ? cut.toSorted((a, b) => a - b) : [...cut].sort((a, b) => a - b)}`;
       if (!this.#answers.has(key)) {
         this.body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
-        this.#answers.set(key, content.live(position, cut.map((edge) => target.edges[edge]), protocol));
+        this.#answers.set(key, content.live(target.position, cut.map((edge) => target.edges[edge]), protocol));
       }
       try {
         answer = await this.#answers.get(key);

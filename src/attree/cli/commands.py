@@ -106,6 +106,54 @@ metrics.json, evaluation.npz, figures and page.html, which opens in any browser;
     return parser
 
 
+def serve_parser() -> CommandParser:
+    """What `attree serve` takes."""
+    parser = CommandParser(
+        "serve",
+        """Open the page of a finished run with its model behind it: take edges out of the graph, as many as you like,
+and see what the network predicts then, computed by the network itself.
+
+The page is for the browser on this computer alone. Nothing is written, and nothing but the page can be asked for.""",
+        """Start with:  attree serve logs/infection/version_0
+             attree serve logs/cora/version_0 --targets 42,1372 --methods gatt,occlusion""",
+    )
+    parser.add_argument("run", type=Path, help="a run's folder (logs/infection/version_0) or its checkpoint")
+    parser.add_argument(
+        "--targets",
+        default="random:50",
+        help="ids and ranges (2,44,100-110), random:50, errors, truth, or all, as `attree explain` takes them; the "
+        "page has the 200 most telling (default: random:50)",
+    )
+    parser.add_argument(
+        "--methods",
+        type=word_list,
+        default=list(DEFAULT_METHODS),
+        metavar="NAME,...",
+        help=f"of {', '.join(METHODS)} (default: {','.join(DEFAULT_METHODS)})",
+    )
+    parser.add_argument(
+        "--protocols",
+        type=word_list,
+        default=list(DEFAULT_PROTOCOLS),
+        metavar="NAME,...",
+        help=f"what taking an edge out means, of {', '.join(PROTOCOLS)} (default: {','.join(DEFAULT_PROTOCOLS)})",
+    )
+    parser.add_argument(
+        "--allow",
+        type=word_list,
+        action="extend",
+        default=[],
+        metavar="CLASS,...",
+        help="classes beside attree's own that the run's config may use, by import path: their code is run",
+    )
+    parser.add_argument("--port", type=integer(0), default=0, help="port to listen on (default: a free one)")
+    parser.add_argument(
+        "--no_browser", dest="open_browser", action="store_false", help="do not open the page in the browser"
+    )
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of random targets and scores (default: 0)")
+    return parser
+
+
 def sweep_parser() -> CommandParser:
     """What `attree sweep` takes."""
     parser = CommandParser(
@@ -267,6 +315,11 @@ COMMANDS = {
         "look at the explanations of a finished run: scores, figures, a page",
         "attree.explain_run.command:explain",
         explain_parser,
+    ),
+    "serve": Command(
+        "open a finished run's page with its model behind it: what if edges were not there?",
+        "attree.serve.command:serve",
+        serve_parser,
     ),
     "sweep": Command(
         "fit one config many times, with different settings and seeds, and sum up",

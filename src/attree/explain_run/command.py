@@ -121,7 +121,7 @@ class _Call:
         few = _few(explained, self.seed) if summed_up else explained
         try:
             if summed_up:
-                summary = _evaluate(self.run, few, self.seed)
+                summary = evaluate_explained(self.run, few, self.seed)
                 rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
                 written = write_parts(parts, bounds, rows)
                 summary.write(self.out, figures)
@@ -149,7 +149,8 @@ def _few(explained: Explained, seed: int) -> Explained:
     return explained.only(drawn[: max(fitting, 1)])
 
 
-def _evaluate(run: FinishedRun, explained: Explained, seed: int) -> Summary:
+def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Summary:
+    """Evaluate what is explained of a run, with what people look at of it."""
     subject, graphs = explained.subject, list(explained.graphs)
     labels = TargetLabels.of(
         graphs[0] if explained.first_nodes is None else Batch.from_data_list(graphs),

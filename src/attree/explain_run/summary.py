@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,11 +17,11 @@ from attree.explain_run.explained import Explained
 from attree.explain_run.figures import draw_figures
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
-from attree.io.files import replacing
+from attree.io.files import replacing, write_text
 from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
-from attree.report.page import write_page
-from attree.report.page.content import MAX_TARGETS
+from attree.report.page.content import MAX_TARGETS, page_content
+from attree.report.page.write import page_html
 from attree.report.table import metrics_table
 from attree.runs.load_run import FinishedRun
 
@@ -59,7 +60,7 @@ class Summary:
             for suffix in FORMATS:
                 with replacing(out / "figures" / f"{name}{suffix}") as path:
                     figure.savefig(path, dpi=150)
-        self._write_page(out / "page.html")
+        write_text(out / "page.html", page_html(self.page()))
 
     def show(self, console: Console, count: int) -> None:
         """Print the metrics, and the strongest edges of the first few targets."""
@@ -77,7 +78,12 @@ class Summary:
         result = self.evaluation
         return metrics_table(result.metrics, num_targets=result.targets.numel(), intervals=result.intervals)
 
-    def _write_page(self, path: Path) -> None:
+    def page(self, is_live: bool = False) -> dict[str, Any]:
+        """What the page shows.
+
+        Args:
+            is_live: Whether the page can ask the model.
+        """
         subject = self.explained.subject
         recorded = Reducer(subject).record()
         reductions = {
@@ -87,11 +93,11 @@ class Summary:
         metrics_file = self.run.folder / "metrics.json"
         metrics = read_metrics(metrics_file) if metrics_file.is_file() else {}
         accuracy = {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
-        write_page(
-            path,
+        return page_content(
             replace(self.evaluation, reductions=reductions),
             curves=read_curves(self.run.folder),
             summary={"run": str(self.run.folder)} | accuracy,
+            is_live=is_live,
         )
 
 

@@ -6,7 +6,6 @@ TensorBoard imports this when it starts, so PyTorch stays out. The tab is drawn 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -38,7 +37,6 @@ class AttreePlugin(base_plugin.TBPlugin):
         self._files = RunFiles(context.logdir, context.multiplexer)
         self._logdir = context.logdir
         self._is_active = False
-        self._looking: threading.Thread | None = None
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Routes below /data/plugin/attree: static files by name, and three questions about runs."""
@@ -47,21 +45,13 @@ class AttreePlugin(base_plugin.TBPlugin):
         return apps | {f"/static/{name}": _static_route(name, kind) for name, kind in STATIC.items()}
 
     def is_active(self) -> bool:
-        """Whether some run has explanations. TensorBoard asks often, so the answer is looked for in the background."""
-        if not self._is_active and (self._looking is None or not self._looking.is_alive()):
-            self._looking = threading.Thread(target=self._look, daemon=True)
-            self._looking.start()
+        """Whether some run has explanations: a look at names in memory, and none once there were some."""
+        self._is_active = self._is_active or has_explanations(self._provider)
         return self._is_active
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """What TensorBoard loads into the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/static/tab.js", tab_name="Explanations")
-
-    def _look(self) -> None:
-        try:
-            self._is_active = has_explanations(self._provider)
-        except Exception:  # the log folder may be read at this moment; the next question looks again
-            self._is_active = False
 
     def _runs(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
         runs = summarise(self._provider, context, experiment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tensorboard.context import RequestContext
 from tensorboard.data import provider
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -17,9 +18,9 @@ EXPLAINED = re.compile(r"explain/[^/]+/.+")
 MOST_POINTS = 400
 
 
-def has_explanations(data: provider.DataProvider, context: Any = None, experiment: str = "") -> bool:
-    """Whether any run has a metric of an explanation."""
-    listed = data.list_scalars(context, experiment_id=experiment, plugin_name=SCALARS)
+def has_explanations(data: provider.DataProvider) -> bool:
+    """Whether any run of the log folder has a metric of an explanation."""
+    listed = data.list_scalars(RequestContext(), experiment_id="", plugin_name=SCALARS)
     return any(EXPLAINED.match(tag) for tags in listed.values() for tag in tags)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,12 +46,12 @@ def page_content(
     summary: Mapping[str, str] | None = None,
     max_targets: int = MAX_TARGETS,
     max_edges: int = MAX_EDGES,
-    with_edge_ids: bool = False,
+    is_live: bool = False,
 ) -> dict[str, Any]:
     """Gather what a page shows; `attree.report.page.write_page` says what the arguments are.
 
     The targets stand in the order of `telling_order`; of more than `max_targets` the most telling are kept. With
-    `with_edge_ids`, each edge has its id in the graph too: what a page needs that asks a live model.
+    `is_live`, the page is told that it can ask a model, and what targets and edges are called there.
     """
     expect_instance(evaluation, "evaluation", Evaluation)
     expect_instance(title, "title", str, optional=True)
@@ -97,7 +98,7 @@ def page_content(
         max_edges,
         node_names if is_graph else None,
         None if groups is None else groups.of_node,
-        with_edge_ids,
+        is_live,
     )
     order = telling_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
     order = order[:max_targets].cpu()
@@ -129,6 +130,7 @@ def page_content(
         "classNames": None if class_names is None else [str(name) for name in class_names],
         "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, order),
         "groups": None if groups is None else groups.content(),
+        "serves": is_live,
         "numTargets": count,
         "numPairs": len(pairs),
         "targets": targets,
@@ -137,10 +139,13 @@ def page_content(
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Every metric by what it is of: method, protocol and statistic; others have a name alone."""
-    content = []
+    content, intervals = [], evaluation.intervals
     for name, value in evaluation.metrics.items():
         metric = MetricName.parse(name)
-        parts = {} if metric is None else {"method": metric.method, "protocol": metric.protocol}
+        parts: dict[str, Any] = {} if metric is None else {"method": metric.method, "protocol": metric.protocol}
+        low, high = intervals.get(name, (math.nan, math.nan))
+        if all(map(math.isfinite, (value, low, high))):
+            parts["interval"] = [float(low), float(high)]
         content.append({"name": name if metric is None else metric.statistic, "value": float(value), **parts})
     return content
 

@@ -33,7 +33,7 @@ class Explained:
         max_edges: Most edges to draw.
         node_names: Names of the nodes, where each graph of a batch numbers its own from 0.
         groups: The group of each node of the graph, which colours show, [N]; None if there are none.
-        with_edge_ids: Also give each edge's id in the graph.
+        is_live: Also give the target's position, and each edge's id in the graph: what a model is asked by.
     """
 
     evaluation: Evaluation
@@ -42,7 +42,7 @@ class Explained:
     max_edges: int
     node_names: Sequence[str] | None = None
     groups: Tensor | None = None
-    with_edge_ids: bool = False
+    is_live: bool = False
 
     def target(self, position: int) -> dict[str, Any]:
         """The target at a position of `evaluation.targets`."""
@@ -60,7 +60,9 @@ class Explained:
         positions = place(part)
         about = self.evaluation.about
         first = 0 if is_node or about.first_nodes is None else int(about.first_nodes[position])
-        more: dict[str, Any] = {"edges": packed(part.edges, "i4")} if self.with_edge_ids else {}
+        more: dict[str, Any] = {}
+        if self.is_live:
+            more |= {"position": position, "edges": packed(part.edges, "i4")}
         if self.groups is not None:
             more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
         return {

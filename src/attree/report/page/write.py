@@ -19,14 +19,15 @@ from attree.io.files import write_text
 from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
 from attree.report.page.encode import safe_json
 
-# Nothing is loaded from anywhere, and no script runs but the explorer itself: the policy names it by its checksum.
+# Nothing is loaded from anywhere, and no script runs but the explorer itself: the policy names it by its checksum. A
+# live page may ask the server that it came from.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
-script-src 'sha256-{checksum}'">
+script-src 'sha256-{checksum}'; connect-src {connect}">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <style>body {{ margin: 0; }}
@@ -108,6 +109,7 @@ def page_html(content: dict[str, Any]) -> str:
         style=asset("explorer.css"),
         content=safe_json(content),
         script=script,
+        connect="'self'" if content.get("serves") else "'none'",
         checksum=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 

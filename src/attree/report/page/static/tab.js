@@ -506,7 +506,7 @@ var Tab = class {
     if (state.down) order.reverse();
     const head = columns.map((column) => h(
       "th",
-      { scope: "col", "aria-sort": column === by ? state.down ? "descending" : "ascending" : null },
+      { scope: "col", class: column.key === "name" ? null : "number", "aria-sort": column === by ? state.down ? "descending" : "ascending" : null },
       h(
         "button",
         { type: "button", click: () => this.#set({ sort: column.key, down: column === by ? !state.down : column.key !== "name" }) },
