@@ -3,8 +3,11 @@
 The module imports nothing, so that the command line can show the defaults in its help without loading torch.
 """
 
-METHODS = ("gatt", "avgatt", "random")
+METHODS = ("gatt", "avgatt", "uniform", "random")
 """The attribution methods that are compared where the user names none."""
+
+CHEAP_METHODS = ("occlusion",)
+"""Those that are compared too where edges are reduced by exact updates, which makes them cheap."""
 
 PROTOCOLS = ("weight", "removal")
 """The reduction protocols that are measured where the user names none."""

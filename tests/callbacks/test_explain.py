@@ -25,7 +25,7 @@ from attree.models import GAT, GATv2
 from helpers.reducers import any_pass
 from helpers.small_fits import classifier, curves, infection, trainer
 
-METHODS = ("gatt", "avgatt", "random")
+METHODS = ("gatt", "avgatt", "uniform", "occlusion", "random")
 
 
 def test_event_file_has_one_point_per_epoch_asked_for(tmp_path: Path) -> None:

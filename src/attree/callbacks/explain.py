@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.attribution import DEFAULT_METHODS, AttributionMethod
+from attree.attribution import AttributionMethod
 from attree.callbacks._private import log_after_training, validate_again
 from attree.callbacks.explained_data import Drawn, Subset, find_data
 from attree.callbacks.final_report import FinalReport
@@ -56,6 +56,7 @@ class _CallState:
         latest: The last evaluation.
         names: What was logged: the name it is logged under, and the one that it is reported under.
         writer: TensorBoard's, in the process that has one.
+        is_final: Whether the last evaluation measured all that is reported at the end.
         evaluated: The weights of the last evaluation.
         validated: The weights of the last validation.
         has_layout: Whether TensorBoard's charts are laid out.
@@ -69,6 +70,7 @@ class _CallState:
     latest: Evaluation | None = None
     names: dict[str, str] = field(default_factory=dict)
     writer: TensorBoardWriter | None = None
+    is_final: bool = False
     evaluated: Weights | None = None
     validated: Weights | None = None
     has_layout: bool = False
@@ -108,8 +110,9 @@ class ExplainCallback(Callback):
     is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
 
     Args:
-        methods: Attribution methods to compare: `gatt`, `gatt_sim`, `gatt_avg`, `avgatt`, `random`, or methods of one's
-            own.
+        methods: Attribution methods to compare, by name or of one's own. None compares `gatt`, `avgatt`, `uniform` and
+            `random`, and `occlusion` where edges are reduced by exact updates, which makes it cheap. (Against ground
+            truth, occlusion is measured at the end alone.)
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
             `coefficient` otherwise (what the paper's tables compare). Empty: no faithfulness, ground truth only.
         num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
@@ -138,7 +141,7 @@ class ExplainCallback(Callback):
 
     def __init__(
         self,
-        methods: Sequence[str | AttributionMethod] = DEFAULT_METHODS,
+        methods: Sequence[str | AttributionMethod] | None = None,
         protocols: Sequence[str | ReductionProtocol] = DEFAULT_PROTOCOLS,
         num_targets: int = NUM_TARGETS,
         every_n_epochs: int = 1,
@@ -250,7 +253,7 @@ class ExplainCallback(Callback):
         """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
         state, weights = self._state, pl_module.state_dict()
         state.has_ended = True
-        if any_process(trainer, not is_same(state.evaluated, weights)):
+        if any_process(trainer, not (state.is_final and is_same(state.evaluated, weights))):
             if trainer.enable_validation and any_process(trainer, not is_same(state.validated, weights)):
                 validate_again(trainer, self)
             else:
@@ -281,20 +284,21 @@ class ExplainCallback(Callback):
             )
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        began, state = perf_counter(), self._state
+        began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
         # `validate` and `test` run in inference mode, whose tensors no gradient can pass: how a model weighs its nodes,
         # and methods that follow gradients, could not be told there.
         with torch.inference_mode(False), torch.no_grad():
             explained = self._explained(trainer, pl_module)
-            state.latest = latest = explained.evaluator.evaluate()
+            state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
+            state.latest = latest = explained.evaluator.evaluate(final=state.is_final)
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
         state.evaluated = copy_weights(pl_module.state_dict())
         state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if state.has_diverged:
             self._say_diverged()
         self._log(trainer, pl_module, metrics)
-        in_fit = trainer.state.fn == TrainerFn.FITTING and not state.has_ended and not state.has_diverged
-        if in_fit and state.pictures.are_due(trainer) and self._is_shown(trainer):
+        goes_on = in_fit and not state.has_ended and not state.has_diverged
+        if goes_on and state.pictures.are_due(trainer) and self._is_shown(trainer):
             figures = state.pictures.draw(explained.evaluator, latest)
             state.pictures.show(figures, trainer, state.writer, latest)
 

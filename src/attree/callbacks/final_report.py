@@ -53,7 +53,7 @@ class FinalReport:
         """Write `metrics.json` and, if asked for, GAtt of all targets."""
         if self.folder is None:
             return
-        write_metrics(self.folder / "metrics.json", self.metrics, self.intervals)
+        write_metrics(self.folder / "metrics.json", self.metrics, self.intervals, self.evaluation.verdict.sentences)
         if explanations:
             scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
             ids = self.evaluator.labels.ids
@@ -101,6 +101,7 @@ class FinalReport:
         if table:
             count = self.evaluator.targets.numel()
             console.print(metrics_table(self.metrics, num_targets=count, intervals=self.intervals), soft_wrap=False)
+            console.print(str(self.evaluation.verdict), markup=False)
         for line in self._written:
             console.print(line)
         if table and self.folder is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attree.cli.command_parser import CommandParser, integer, word_list
+from attree.defaults import CHEAP_METHODS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 
@@ -68,9 +69,10 @@ metrics.json, evaluation.npz, figures and page.html, which opens in any browser;
     parser.add_argument(
         "--methods",
         type=word_list,
-        default=list(DEFAULT_METHODS),
+        default=None,
         metavar="NAME,...",
-        help=f"of {named} (default: {','.join(DEFAULT_METHODS)})",
+        help=f"of {named} (default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} where exact updates of "
+        "attention serve the network)",
     )
     parser.add_argument(
         "--protocols",

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.capture import check_model
-from attree.attribution import DEFAULT_METHODS, Methods
+from attree.attribution import Methods
 from attree.data import GroundTruth
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import expect
@@ -31,7 +31,7 @@ def evaluate(
     model: nn.Module,
     data: Data | Subject,
     targets: Targets | None = None,
-    methods: Methods = DEFAULT_METHODS,
+    methods: Methods | None = None,
     protocols: Protocols = DEFAULT_PROTOCOLS,
     truth: GroundTruth | None = None,
     *,
@@ -58,7 +58,8 @@ def evaluate(
             takes, found by name; or a `Subject` of the model.
         targets: Which nodes (or graphs of a batch) are explained: an id, several, a mask of nodes, or 'all'. None
             draws `num_targets` of them.
-        methods: Names (`gatt`, `avgatt`, `random`, ...), or methods of one's own.
+        methods: Names (`gatt`, `avgatt`, ...), or methods of one's own. None compares `gatt`, `avgatt`, `uniform` and
+            `random`, and `occlusion` where edges are reduced by exact updates, which makes it cheap.
         protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
         truth: True edges of the nodes that have some.
         num_targets: How many nodes or graphs are drawn at random, 100 by default; all where there are fewer.

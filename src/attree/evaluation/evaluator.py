@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from attree.data import GroundTruth
 from attree.effects import Effects
 from attree.errors import expect_bool, expect_instance
 from attree.evaluation.certainty import gathered, resample
-from attree.evaluation.config import EvaluationConfig
+from attree.evaluation.config import EvaluationConfig, default_methods
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels
@@ -66,8 +67,10 @@ class Evaluator:
         self.subject = subject
         self.truth = truth
         self.labels = TargetLabels() if labels is None else labels
-        self.methods = make_methods(config.methods, seed=config.seed)
         self.protocols = resolve_protocols(config.protocols, subject.model)
+        self._reducer = Reducer(subject) if self.protocols else None
+        chosen = default_methods(self._reducer) if config.methods is None else config.methods
+        self.methods = make_methods(chosen, seed=config.seed)
         self.targets = subject.targets(targets)
         self._shard = shard
         self._positions = shard.of(torch.arange(self.targets.numel()))
@@ -81,8 +84,8 @@ class Evaluator:
         together = shard.world_size > 1
         self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
-        reduces = self.protocols or any(method.reads_effects for method in self.methods.values())
-        self._reducer = Reducer(subject) if reduces else None
+        if self._reducer is None and any(method.reads_effects for method in self.methods.values()):
+            self._reducer = Reducer(subject)
         bypass = bypass_of(subject, self.targets)
         self._measured = bypass, _versions(subject.model)
         if warn and shard.rank == 0:
@@ -94,7 +97,7 @@ class Evaluator:
         """What is worth saving explanations of: the targets that have ground truth, or the chosen ones."""
         return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
 
-    def evaluate(self, progress: Progress | None = None) -> Evaluation:
+    def evaluate(self, progress: Progress | None = None, *, final: bool = True) -> Evaluation:
         """Measure with the model's weights of now; metrics are the same in every process.
 
         The evaluator's subject is that of this evaluation until the next, so that what is drawn or saved afterwards is
@@ -102,27 +105,33 @@ class Evaluator:
 
         Args:
             progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+            final: Also hold methods that read effects against ground truth: every edge around every target that has
+                some is reduced for that, which takes several times as long as all else in an epoch.
         """
         recorded = None if self._reducer is None else self._reducer.record()
         self.subject = self.subject.fresh() if recorded is None else self.subject.seen(recorded.attention)
         effects = None if recorded is None else Effects.of(self.subject, recorded)
-        return self._evaluate(effects, progress)
+        return self._evaluate(effects, progress, final)
 
-    def _evaluate(self, effects: Effects | None, progress: Progress | None) -> Evaluation:
+    def _evaluate(self, effects: Effects | None, progress: Progress | None, final: bool) -> Evaluation:
         metrics: dict[str, Tensor] = {}
         reductions: dict[str, Reduction] = {}
         for protocol in self.protocols:  # before methods are asked, some of which read them
             assert effects is not None
             reductions[protocol.name] = effects.reduce(self.pairs, protocol, progress)
+        compared = self._shown(final)
         if self._truth is not None:
-            for name, columns in self._columns.items():
+            for name in compared:
+                columns = self._columns[name]
                 aurocs = [self._truth.auroc(self.subject, method) for method in columns.values()]
                 metrics[str(MetricName(name, TRUTH))] = _mean(aurocs)
-        scores = {
-            column: self._scores(column, method)
-            for columns in self._columns.values()
-            for column, method in columns.items()
-        }
+        scores: dict[str, Tensor] = {}
+        seconds: dict[str, float] = {}
+        for name, columns in self._columns.items():
+            for column, method in columns.items():
+                began = perf_counter()
+                scores[column] = self._scores(column, method)
+                seconds.setdefault(name, perf_counter() - began)
         for protocol in self.protocols:
             reduction = reductions[protocol.name]
             self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
@@ -151,15 +160,18 @@ class Evaluator:
             self.truth,
             self.subject.roots(self.pairs.targets),
             owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
-            truth_columns=None if self._truth is None else self._truth.columns(self._shown()),
+            truth_columns=None if self._truth is None else self._truth.columns(compared),
             averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
             resamples=self.config.resamples,
             seed=self.config.seed,
+            seconds=seconds,
+            all_targets=self.targets.numel(),
         )
 
-    def _shown(self) -> dict[str, AttributionMethod]:
-        """Each method, or the first draw of a random one."""
-        return {name: next(iter(columns.values())) for name, columns in self._columns.items()}
+    def _shown(self, final: bool) -> dict[str, AttributionMethod]:
+        """The methods that are held against ground truth; of a random one, the first draw."""
+        first = {name: next(iter(columns.values())) for name, columns in self._columns.items()}
+        return {name: method for name, method in first.items() if final or not method.reads_effects}
 
     def with_certainty(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation with the intervals of its statistics over the targets of all processes.

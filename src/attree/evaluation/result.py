@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from attree.evaluation.certainty import Certainty, Difference, PairColumns, resa
 from attree.evaluation.names import BYPASS, FAITHFULNESS, TRUTH, MetricName, number_and_interval
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
+from attree.evaluation.verdict import Verdict, judge
 from attree.faithfulness import Reduction
 from attree.io.files import write_text
 from attree.io.metrics_file import read_intervals, read_metrics, write_metrics
@@ -60,6 +62,8 @@ class Evaluation:
         seed: Seed of these draws.
         known: What is certain, where it was made before, over the targets of all processes.
         stored: Intervals that were read from a file.
+        seconds: What each method took to score the pairs.
+        all_targets: Number of targets of all processes; None in one process.
     """
 
     metrics: dict[str, float]
@@ -82,6 +86,8 @@ class Evaluation:
     seed: int = SEED
     known: Certainty | None = None
     stored: dict[str, Interval] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    all_targets: int | None = None
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -96,6 +102,11 @@ class Evaluation:
     def targets(self) -> Tensor:
         """Ids of the explained nodes or graphs."""
         return self.pairs.targets
+
+    @property
+    def num_targets(self) -> int:
+        """How many nodes or graphs are explained, in all processes."""
+        return self.targets.numel() if self.all_targets is None else self.all_targets
 
     @property
     def title(self) -> str:
@@ -161,6 +172,11 @@ class Evaluation:
         names = [self._name(method, protocol, statistic) for method in (first, second)]
         return self.certainty.difference(self.metrics, *names)
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the numbers say in plain words: what to trust, and what is too uncertain to say."""
+        return judge(self)
+
     def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
         name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
         expect(str(name) in self.metrics, "method, protocol, statistic", "those of a metric", str(name))
@@ -206,10 +222,12 @@ class Evaluation:
         meanings = [f"{name}: {self.meanings[name]}" for name in self.reductions if name in self.meanings]
         if self.intervals:
             meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
-        return "\n".join([about, table, *meanings])
+        return "\n".join([about, table, *meanings, *(("", str(self.verdict)) if self.verdict else ())])
 
     def _repr_html_(self) -> str:
-        return self._table(number_and_interval).to_html(na_rep="undefined")
+        table = self._table(number_and_interval).to_html(na_rep="undefined")
+        said = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.verdict.sentences)
+        return table + (f"<ul>{said}</ul>" if said else "")
 
     def plot(self) -> Figure:
         """All statistics as bars, a panel each protocol, a colour each method."""
@@ -223,7 +241,7 @@ class Evaluation:
         folder = expect_path(folder, "folder")
         write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
-        write_metrics(folder / METRICS_FILE, self.metrics, self.intervals)
+        write_metrics(folder / METRICS_FILE, self.metrics, self.intervals, self.verdict.sentences)
         return folder
 
     @classmethod

@@ -13,16 +13,17 @@ import pyarrow as pa
 from rich.console import Console
 from torch_geometric.data import Batch
 
-from attree.attribution import make_methods
+from attree.attribution import DEFAULT_METHODS, make_methods
 from attree.errors import expect
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
+from attree.evaluation.config import default_methods
 from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call_fingerprint import call_fingerprint
 from attree.explain_run.explained import Explained, explained_of
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.shard import process_shard, write_parts
 from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
-from attree.faithfulness import resolve_protocols
+from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
@@ -38,7 +39,7 @@ JUDGED_PART_ROWS = 1_000_000
 def explain(
     run: Path,
     targets: str,
-    methods: Sequence[str],
+    methods: Sequence[str] | None,
     protocols: Sequence[str],
     allow: Sequence[str],
     out: Path | None,
@@ -54,7 +55,7 @@ def explain(
     Args:
         run: The run's folder, or a checkpoint in it.
         targets: Which ones, as `parse_targets` reads them.
-        methods: Names of attribution methods.
+        methods: Names of attribution methods; None takes the defaults of every evaluation.
         protocols: Names of reduction protocols; `none` alone stands for none.
         allow: Classes beside attree's own that the run's config may use.
         out: Folder to write to; None is `explain` in the run's.
@@ -70,9 +71,12 @@ def explain(
         search_working_folder()
     try:
         with terminate_as_interrupt():
-            made, loaded = make_methods(methods, seed=seed), load_run(run, allow=allow)
+            made = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
+            loaded = load_run(run, allow=allow)
             resolved = resolve_protocols([] if list(protocols) == NO_PROTOCOLS else protocols, loaded.net)
             chosen = explained_of(loaded, targets, seed, made, resolved, by_neighbourhood=by_neighbourhood)
+            if methods is None and resolved and not by_neighbourhood:
+                chosen.methods = make_methods(default_methods(Reducer(chosen.sample())), seed=seed)
             call = _Call(loaded, chosen, out or loaded.folder / "explain", by_neighbourhood, seed)
             call.write(part_rows, overwrite, figures, show)
             return 0

@@ -66,6 +66,7 @@ class Summary:
         """Print the metrics, and the strongest edges of the first few targets."""
         if self.evaluation.metrics:
             console.print(self._table(), soft_wrap=False)
+            console.print(str(self.evaluation.verdict), markup=False)
         explained = self.explained
         tables = top_edges_table(
             self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names

@@ -122,6 +122,7 @@ def page_content(
         "protocols": [{"name": name, "meaning": _meaning(evaluation, name)} for name in evaluation.reductions],
         "statistics": METRIC_LABELS,
         "metrics": _metrics(evaluation),
+        "verdict": evaluation.verdict.sentences,
         "summary": [list(entry) for entry in (summary or {}).items()],
         "curves": [
             {"name": name, "points": [[int(step), float(value)] for step, value in points]}
