@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
     from attree.effects import AttentionGradient, Occlusion, OcclusionExplainer
-    from attree.evaluation import evaluate
+    from attree.evaluation import attention_tests, evaluate
     from attree.faithfulness import reduce_attention
     from attree.runs import load_run
 
@@ -26,6 +26,7 @@ __all__ = [
     "GAttSimExplainer",
     "Occlusion",
     "OcclusionExplainer",
+    "attention_tests",
     "capture_attention",
     "evaluate",
     "load_run",
@@ -37,6 +38,7 @@ _HOMES = {
     "ExplainCallback": "callbacks",
     "Occlusion": "effects",
     "OcclusionExplainer": "effects",
+    "attention_tests": "evaluation",
     "capture_attention": "attention",
     "evaluate": "evaluation",
     "load_run": "runs",

@@ -35,7 +35,10 @@ def test_event_file_has_one_point_per_epoch_asked_for(tmp_path: Path) -> None:
     logged = curves(Path(run.log_dir))
     assert [step for step, _ in logged["val/acc"]] == [0, 1, 2, 3]
     for method in METHODS:
-        assert [step for step, _ in logged[f"explain/{method}/truth_auroc"]] == [1, 3]
+        # Occlusion is held against ground truth at the end alone.
+        assert [step for step, _ in logged[f"explain/{method}/truth_auroc"]] == (
+            [3] if method == "occlusion" else [1, 3]
+        )
         assert [step for step, _ in logged[f"explain/{method}/weight/faithfulness"]] == [1, 3]
     assert all(value > 0 for _, value in logged["explain/seconds"])
 
@@ -66,7 +69,7 @@ def test_logged_metrics_are_those_of_the_final_network(tmp_path: Path, net: type
     ]
     pairs = subgraph_pairs(attention.graph, targets, 2)
     authors = "weight" if net is GAT else "coefficient"
-    for name, method in make_methods(METHODS, seed=5).items():
+    for name, method in make_methods([name for name in METHODS if name != "occlusion"], seed=5).items():
         auroc = roc_auc_score(labels, method.score_pairs(attention, truth_pairs))
         assert logged[f"explain/{name}/truth_auroc"] == pytest.approx(auroc, abs=1e-6)
         for protocol in ("removal", authors):

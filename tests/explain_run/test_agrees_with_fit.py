@@ -129,6 +129,6 @@ def test_ground_truth_of_all_targets_that_have_some(nodes: Path, tmp_path: Path)
         explain(nodes, tmp_path, "--targets=truth"),
     )
     named = {name: value for name, value in fitted.items() if name.endswith("/truth_auroc")}
-    assert len(named) == 3
+    assert len(named) == 5
     for name, value in named.items():
         assert found[name] == pytest.approx(value, abs=DIGITS), name

@@ -34,7 +34,7 @@ from attree.callbacks.training_end import (
 )
 from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
-from attree.errors import expect, expect_int
+from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig
 from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
 from attree.evaluation.targets import Shard
@@ -137,6 +137,8 @@ class ExplainCallback(Callback):
             `readout`, or else reads it from the model.
         name: Tells several of these callbacks apart: metrics are logged as `<name>/...` instead of `explain/...`, files
             go to a folder of that name.
+        tests: When training ends, also ask whether attention is an explanation of this network, see
+            `attree.attention_tests`; saved to `attention_tests.json` in the run's folder.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class ExplainCallback(Callback):
         return_type: ReturnType | None = None,
         readout: Readout | None = None,
         name: str = PREFIX,
+        tests: bool = False,
     ) -> None:
         config = EvaluationConfig(methods, protocols, num_targets, ground_truth, random_draws, seed)
         expect_int(every_n_epochs, "every_n_epochs", 0)
@@ -177,6 +180,7 @@ class ExplainCallback(Callback):
             readout,
         )
         self.every_n_epochs = every_n_epochs
+        self.tests = expect_bool(tests, "tests")
         self.figures = figures
         self.save = save
         self.name = name
@@ -371,6 +375,8 @@ class ExplainCallback(Callback):
         report = FinalReport(state.explained.evaluator, state.latest, metrics, folder, prefix)
         with torch.inference_mode(False), torch.no_grad():
             report.save(explanations=self.save)
+            if self.tests:
+                report.test_attention()
         in_fit = trainer.state.fn == TrainerFn.FITTING
         is_saved = self.save and folder is not None
         if self.figures > 0 and not state.has_diverged and (is_saved or (in_fit and self._is_shown(trainer))):

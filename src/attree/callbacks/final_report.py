@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from attree.attribution import GAtt
 from attree.callbacks.pictures import warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
 from attree.io.console import plain_console
 from attree.io.files import replacing
 from attree.io.metrics_file import write_metrics
@@ -43,6 +43,7 @@ class FinalReport:
 
     def __post_init__(self) -> None:
         self._written: list[str] = []
+        self.tests: AttentionTests | None = None
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -61,6 +62,19 @@ class FinalReport:
                 scores = replace(scores, targets=ids.to(scores.targets))
             saved = scores.save(self.folder / "explanations" / "gatt.npz")
             self._written.append(f"GAtt of all targets: {saved}")
+
+    def test_attention(self) -> None:
+        """Ask whether attention is an explanation of the network; tests that it does not allow are a warning."""
+        with warn_only("The tests of attention"):
+            subject = self.evaluator.subject
+            self.tests = attention_tests(
+                subject.model, subject, self.evaluator.targets, seed=self.evaluator.config.seed
+            )
+            if self.folder is not None:
+                path = write_metrics(
+                    self.folder / "attention_tests.json", self.tests.to_dict(), verdict=self.tests.sentences
+                )
+                self._written.append(f"Tests of attention: {path}")
 
     def write_figures(self, figures: Mapping[str, Figure]) -> None:
         """Write figures by name; one that cannot be written is a warning."""
@@ -102,6 +116,8 @@ class FinalReport:
             count = self.evaluator.targets.numel()
             console.print(metrics_table(self.metrics, num_targets=count, intervals=self.intervals), soft_wrap=False)
             console.print(str(self.evaluation.verdict), markup=False)
+            if self.tests is not None:
+                console.print(str(self.tests), markup=False)
         for line in self._written:
             console.print(line)
         if table and self.folder is None:

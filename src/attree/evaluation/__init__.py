@@ -4,6 +4,7 @@
 neither Lightning nor Matplotlib.
 """
 
+from attree.evaluation.attention_tests import AttentionTests, attention_tests
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
@@ -11,4 +12,13 @@ from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels
 
-__all__ = ["Evaluation", "EvaluationConfig", "Evaluator", "MetricName", "TargetLabels", "evaluate"]
+__all__ = [
+    "AttentionTests",
+    "Evaluation",
+    "EvaluationConfig",
+    "Evaluator",
+    "MetricName",
+    "TargetLabels",
+    "attention_tests",
+    "evaluate",
+]
