@@ -8,16 +8,18 @@ from types import ModuleType
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
+from torch import nn
 
 import attree.data
 import attree.models
 from attree.io.config_files import find_config
 
 
-def subclasses(module: ModuleType, base: type) -> dict[str, str]:
+def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:
     """Import paths, by name, of the classes that a module offers: subclasses of `base` that have none of their own."""
     classes = [getattr(module, name) for name in sorted(module.__all__)]
     found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
+    found = [one for one in found if not issubclass(one, without)]
     leaves = [one for one in found if not any(issubclass(other, one) and other is not one for other in found)]
     return {one.__name__: f"{module.__name__}.{one.__name__}" for one in leaves}
 
@@ -25,11 +27,12 @@ def subclasses(module: ModuleType, base: type) -> dict[str, str]:
 CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "data": ("a dataset", subclasses(attree.data, LightningDataModule)),
     "model": ("a LightningModule", subclasses(attree.models, LightningModule)),
-    "net": ("a network", subclasses(attree.models, attree.models.AttentionNet)),
+    "net": ("a network", subclasses(attree.models, nn.Module, LightningModule)),
+    "encoder": ("a network", subclasses(attree.models, attree.models.AttentionNet)),
 }
 """For the keys that take a class: what it is, and attree's own by name."""
 
-PREFIXES = {"data": "data", "model": "model", "net": "model.net"}
+PREFIXES = {"data": "data", "model": "model", "net": "model.net", "encoder": "model.encoder"}
 """Under which options the arguments of these classes are."""
 
 
@@ -102,7 +105,7 @@ def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
         keys: Keys of `CHOICES`; all if none is given.
 
     >>> class_options()["model.net.heads"], class_options()["model.readout"]
-    (('GAT', 'GATv2', 'SuperGAT'), ('GraphClassifier',))
+    (('GAT', 'GATv2', 'HGT', 'HeteroGAT', 'SuperGAT'), ('GraphClassifier',))
     """
     found: dict[str, list[str]] = {}
     for key in keys or CHOICES:

@@ -26,7 +26,7 @@ from attree.errors import ArgumentError, expect
 from attree.io.console import plain_console
 from attree.report.table import metrics_table
 from attree.runs.checkpoint import mismatch, read_checkpoint
-from attree.runs.classes import search_working_folder
+from attree.runs.classes import LINKS, search_working_folder
 from attree.runs.resume import check_same_run, resume_logger
 from attree.runs.run_lock import RunLock
 from attree.runs.save_config import SaveConfig
@@ -82,8 +82,10 @@ class AttreeCLI(HookedCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ExplainCallback, "explain")
         parser.add_class_arguments(LastCheckpoint, "checkpoint")
-        for source, target in (("num_features", "in_channels"), ("num_classes", "out_channels")):
-            parser.link_arguments(f"data.{source}", f"model.init_args.net.init_args.{target}", apply_on="instantiate")
+        for part, links in LINKS.items():
+            for target, source in links.items():
+                place = f"model.init_args.{part}.init_args.{target}"
+                parser.link_arguments(f"data.{source}", place, apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         assert isinstance(parser, AttreeParser)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lightning.pytorch import LightningDataModule
 
-from attree.data.counts import Counts
+from attree.data.counts import Counts, HeteroCounts
 from attree.errors import expect_path
 
 
@@ -30,7 +30,7 @@ class DatasetModule(LightningDataModule):
     """
 
     name: str
-    counts: Counts
+    counts: Counts | HeteroCounts
     class_names: Sequence[str] | None = None
     node_types: Sequence[str] | None = None
     unrecorded: ClassVar[tuple[str, ...]] = ()
@@ -50,8 +50,8 @@ class DatasetModule(LightningDataModule):
         return data_folder() if given is None else Path(given)
 
     @property
-    def num_features(self) -> int:
-        """Input width of a network for this data, known without loading."""
+    def num_features(self) -> Any:
+        """Input width of a network for this data, known without loading; by type of node where there are types."""
         return self.counts.features
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.data.ground_truth import GroundTruth
 from attree.errors import expect
@@ -24,16 +25,45 @@ def check_graph(graph: Data, name: str = "data") -> None:
         name: What to call it in a message.
     """
     expect(isinstance(graph, Data), name, "a torch_geometric.data.Data", type(graph).__name__)
-    x, y = graph.x, graph.y
+    _check_features(graph.x, f"{name}.x")
+    check_edge_index(graph.edge_index, graph.x.size(0), f"{name}.edge_index")
+    _check_label_dtype(graph.y, f"{name}.y")
+
+
+def check_hetero_graph(graph: HeteroData, node_type: str, name: str = "data") -> None:
+    """Raise unless a heterogeneous graph has finite features, edges between its nodes, and labels of one type of node.
+
+    Args:
+        graph: The graph: for each type of node x, for each relation edge_index; y and masks for `node_type`.
+        node_type: The type of node that is classified.
+        name: What to call the graph in a message.
+    """
+    expect(isinstance(graph, HeteroData), name, "a torch_geometric.data.HeteroData", type(graph).__name__)
+    expect(node_type in graph.node_types, "node_type", f"one of {', '.join(graph.node_types)}", node_type)
+    for kind in graph.node_types:
+        _check_features(graph[kind].get("x"), f"{name}[{kind!r}].x")
+    for relation in graph.edge_types:
+        edge_index, ends = graph[relation].get("edge_index"), f"{name}[{relation}].edge_index"
+        sizes = [graph[kind].x.size(0) for kind in (relation[0], relation[2])]
+        check_edge_index(edge_index, max(sizes), ends)
+        for side, size, ids in zip(("sources", "destinations"), sizes, edge_index, strict=True):
+            highest = int(ids.max()) if ids.numel() else -1
+            expect(highest < size, ends, f"{side} in [0, {size})", highest)
+    _check_label_dtype(graph[node_type].get("y"), f"{name}[{node_type!r}].y")
+
+
+def _check_features(x: Any, name: str) -> None:
     dense = isinstance(x, Tensor) and x.layout == torch.strided and x.dim() == 2 and x.is_floating_point()
-    expect(dense, f"{name}.x", "a dense tensor of floating-point features, [nodes, width]", _described(x))
-    expect(bool(x.isfinite().all()), f"{name}.x", "finite", "NaN or infinite features")
-    check_edge_index(graph.edge_index, x.size(0), f"{name}.edge_index")
+    expect(dense, name, "a dense tensor of floating-point features, [nodes, width]", _described(x))
+    expect(bool(x.isfinite().all()), name, "finite", "NaN or infinite features")
+
+
+def _check_label_dtype(y: Any, name: str) -> None:
     labels = isinstance(y, Tensor) and y.dim() == 1 and y.dtype == torch.int64
-    expect(labels, f"{name}.y", "labels of dtype torch.int64, one-dimensional", _described(y))
+    expect(labels, name, "labels of dtype torch.int64, one-dimensional", _described(y))
 
 
-def check_masks(graph: Data, name: str = "data") -> None:
+def check_masks(graph: Any, name: str = "data") -> None:
     """Raise unless a graph has a label a node and three boolean masks over its nodes, with training nodes.
 
     Integers would not do as a mask: torch takes 0 and 1 for the nodes 0 and 1.
@@ -47,7 +77,7 @@ def check_masks(graph: Data, name: str = "data") -> None:
     expect(bool(graph.train_mask.any()), f"{name}.train_mask", "true at one node at least", "false at all nodes")
 
 
-def check_node_labels(graph: Data, num_classes: int, name: str = "data") -> None:
+def check_node_labels(graph: Any, num_classes: int, name: str = "data") -> None:
     """Raise unless the labels are classes; nodes in none of the masks may have a negative label, or none."""
     used = graph.train_mask | graph.val_mask | graph.test_mask
     _check_labels(graph.y[used], num_classes, f"{name}.y")

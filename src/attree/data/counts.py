@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.typing import EdgeType
 
 from attree.errors import MissingDataError
 
@@ -41,8 +43,73 @@ class Counts:
         highest = max((int(graph.y.max()) for graph in graphs if graph.y.numel()), default=0)
         if highest >= self.classes:
             wrong.append(f"a label {highest} where {self.classes} classes end at {self.classes - 1}")
-        if wrong:
-            raise MissingDataError(
-                f"The files of {name} are not the expected ones: they hold {', '.join(wrong)}. "
-                "Delete them and fetch them again."
-            )
+        _refuse(name, wrong)
+
+
+class Widths(Mapping[str, int]):
+    """Width of the features of each type of node, with what else a network on such a graph is made of.
+
+    Attributes:
+        edge_types: The relations (source type, name, destination type).
+        node_type: The type whose nodes are classified.
+    """
+
+    def __init__(self, widths: Mapping[str, int], edge_types: Sequence[EdgeType], node_type: str) -> None:
+        self._widths = dict(widths)
+        self.edge_types = list(edge_types)
+        self.node_type = node_type
+
+    def __getitem__(self, kind: str) -> int:
+        return self._widths[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._widths)
+
+    def __len__(self) -> int:
+        return len(self._widths)
+
+    def __repr__(self) -> str:
+        return repr(self._widths)
+
+
+@dataclass(frozen=True)
+class HeteroCounts:
+    """Sizes of a heterogeneous graph that are known before it is read, as `Counts` has them of other graphs.
+
+    Attributes:
+        nodes: Number of nodes of each type, in the order of the graph's node types.
+        edges: Number of edges of each relation (source type, name, destination type); None where it is drawn.
+        features: Width of the features of each type of node.
+        classes: Number of classes.
+        node_type: The type whose nodes are classified.
+    """
+
+    nodes: Mapping[str, int]
+    edges: Mapping[EdgeType, int | None]
+    features: Mapping[str, int]
+    classes: int
+    node_type: str
+
+    def check(self, name: str, graph: HeteroData) -> None:
+        """Raise a `MissingDataError` unless the graph has these types and sizes, in this order."""
+        wrong = []
+        found: dict[str, list[Any]] = {"node types": graph.node_types, "relations": graph.edge_types}
+        for kind, expected in (("node types", list(self.nodes)), ("relations", list(self.edges))):
+            if found[kind] != expected:
+                wrong.append(f"the {kind} {found[kind]} instead of {expected}")
+        if not wrong:
+            sizes = [(f"nodes of type {kind}", graph[kind].x.size(0), size) for kind, size in self.nodes.items()]
+            sizes += [(f"features of {kind}", graph[kind].x.size(1), size) for kind, size in self.features.items()]
+            for relation, expected_edges in self.edges.items():
+                if expected_edges is not None:
+                    sizes.append((f"edges {' '.join(relation)}", graph[relation].edge_index.size(1), expected_edges))
+            wrong += [f"{count:,} {what} instead of {size:,}" for what, count, size in sizes if count != size]
+        _refuse(name, wrong)
+
+
+def _refuse(name: str, wrong: list[str]) -> None:
+    if wrong:
+        raise MissingDataError(
+            f"The files of {name} are not the expected ones: they hold {', '.join(wrong)}. "
+            "Delete them and fetch them again."
+        )

@@ -14,6 +14,7 @@ from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_graph_labels
+from attree.data.counts import Counts
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, epoch_of, process_of
 from attree.errors import expect, expect_int, expect_number
 
@@ -33,6 +34,8 @@ class GraphDataModule(DatasetModule):
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
     """
+
+    counts: Counts
 
     def __init__(self, val_fraction: float, test_fraction: float, batch_size: int, seed: int) -> None:
         super().__init__()

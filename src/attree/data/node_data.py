@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-from abc import abstractmethod
-from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
-import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 
-from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_masks, check_node_labels
+from attree.data.counts import Counts
 from attree.data.depth import num_convolutions, stated_depth
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.neighbor_loader import neighbor_loader
 from attree.data.loading.neighbor_sampler import check_num_neighbors
-from attree.data.loading.sharding import epoch_of, process_of, shard_mask
+from attree.data.loading.sharding import epoch_of, process_of
+from attree.data.whole_graph import WholeGraph, WholeGraphModule
 from attree.errors import expect, expect_int
 
 
-class WholeGraph:
-    """A loader whose epoch is one step over the very same graph: no collation, no worker, no copy.
-
-    Lightning wraps only `torch.utils.data.DataLoader` with a distributed sampler, so every process sees the
-    whole graph. A plain list would not do: Lightning takes a list as several loaders.
-    """
-
-    def __init__(self, graph: Data) -> None:
-        self.graph = graph
-
-    def __len__(self) -> int:
-        return 1
-
-    def __iter__(self) -> Iterator[Data]:
-        yield self.graph
-
-
-class NodeDataModule(DatasetModule):
+class NodeDataModule(WholeGraphModule[Data]):
     """One graph with train, validation and test masks, and true explanations where there are some.
 
     Training is full-batch by default: one step an epoch. With `num_neighbors` it takes steps over mini-batches of
@@ -60,6 +39,8 @@ class NodeDataModule(DatasetModule):
         sampling_seed: Seed of the order of training nodes and of the sampled neighbours.
     """
 
+    counts: Counts
+
     def __init__(
         self,
         num_neighbors: list[int] | None = None,
@@ -77,8 +58,6 @@ class NodeDataModule(DatasetModule):
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.sampling_seed = sampling_seed
-        self._moved: dict[torch.device, Data] = {}
-        self._shares: dict[torch.device, Data] = {}
 
     @staticmethod
     def from_data(
@@ -100,41 +79,16 @@ class NodeDataModule(DatasetModule):
 
         return InMemoryGraph(data, truth, num_classes, name, split_seed, **sampling)
 
-    @abstractmethod
-    def load(self) -> tuple[Data, GroundTruth | None]:
-        """Read or generate the graph (x, edge_index, y and the three masks) and its ground truth."""
-
-    @cached_property
-    def _loaded(self) -> tuple[Data, GroundTruth | None]:
-        graph, truth = self.load()
+    def check(self, graph: Data) -> None:
+        """Raise unless the graph has finite features, edges, labels that are classes, and masks."""
         check_graph(graph)
         self.counts.check(self.name, [graph])
         check_masks(graph)
         check_node_labels(graph, self.num_classes)
-        return graph, truth
 
-    @property
-    def graph(self) -> Data:
-        """The graph: x, edge_index, y, train_mask, val_mask, test_mask."""
-        return self._loaded[0]
-
-    @property
-    def truth(self) -> GroundTruth | None:
-        """True edges of the targets that have some; None for data without ground truth."""
-        return self._loaded[1]
-
-    def prepare_data(self) -> None:
-        """Download, process or generate in one process of the machine, before the others read."""
-        _ = self.graph
-
-    def setup(self, stage: str | None = None) -> None:
-        """Load the graph in every process, and refuse a network that it does not suit."""
-        module = None if self.trainer is None else self.trainer.lightning_module
-        if module is not None:
-            self.check_network(module)
-        _ = self.graph
-        # The next run may have another number of processes.
-        self._shares.clear()
+    def masked(self, graph: Data) -> Any:
+        """The graph itself has masks and labels."""
+        return graph
 
     def check_network(self, module: nn.Module) -> None:
         """Raise if a network is known to look farther than neighbours are sampled; warn if it may."""
@@ -149,31 +103,10 @@ class NodeDataModule(DatasetModule):
                 "may need: if they stand one after the other, it is trained on neighbourhoods that are cut short."
             )
 
-    def _graph_on(self, device: torch.device) -> Data:
-        """The whole graph on a device, moved there once."""
-        if device == self.graph.x.device:
-            return self.graph
-        if device not in self._moved:
-            # `Data.to` works in place: moving a shallow copy leaves the original where it is.
-            self._moved[device] = copy.copy(self.graph).to(device)
-        return self._moved[device]
-
-    def _share_on(self, device: torch.device) -> Data:
-        """The whole graph with only this process's validation and test nodes in its masks; the rest is shared."""
-        rank, world_size = process_of(self.trainer)
-        if world_size == 1:
-            return self._graph_on(device)
-        if device not in self._shares:
-            share = copy.copy(self._graph_on(device))
-            for mask in ("val_mask", "test_mask"):
-                share[mask] = shard_mask(share[mask], rank, world_size)
-            self._shares[device] = share
-        return self._shares[device]
-
-    def train_dataloader(self) -> WholeGraph | NodeLoader:
+    def train_dataloader(self) -> WholeGraph[Data] | NodeLoader:
         """One step an epoch over the whole graph, or this process's training nodes in sampled mini-batches."""
         if self.num_neighbors is None:
-            return WholeGraph(self._share_on(self.graph.x.device))
+            return WholeGraph(self._share_on(self._device))
         rank, world_size = process_of(self.trainer)
         return neighbor_loader(
             self.graph,
@@ -186,23 +119,3 @@ class NodeDataModule(DatasetModule):
             self.num_workers,
             epoch_of(self.trainer),
         )
-
-    def val_dataloader(self) -> WholeGraph:
-        """The whole graph; metrics are taken at `val_mask`."""
-        return WholeGraph(self._share_on(self.graph.x.device))
-
-    def test_dataloader(self) -> WholeGraph:
-        """The whole graph; metrics are taken at `test_mask`."""
-        return WholeGraph(self._share_on(self.graph.x.device))
-
-    def predict_dataloader(self) -> WholeGraph:
-        """The whole graph; all its nodes are predicted, by every process."""
-        return WholeGraph(self.graph)
-
-    def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
-        """Move the whole graph to a device once and hand out that copy from then on."""
-        if batch is self.graph:
-            return self._graph_on(device)
-        if batch is self._shares.get(self.graph.x.device):
-            return self._share_on(device)
-        return super().transfer_batch_to_device(batch, device, dataloader_idx)

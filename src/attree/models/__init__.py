@@ -3,14 +3,21 @@
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.classifier import Classifier
 from attree.models.graph_classifier import GraphClassifier
+from attree.models.hetero_classifier import HeteroClassifier
+from attree.models.hetero_net import HGT, HeteroGAT
+from attree.models.link_predictor import LinkPredictor
 from attree.models.node_classifier import NodeClassifier
 
 __all__ = [
     "GAT",
+    "HGT",
     "AttentionNet",
     "Classifier",
     "GATv2",
     "GraphClassifier",
+    "HeteroClassifier",
+    "HeteroGAT",
+    "LinkPredictor",
     "NodeClassifier",
     "SuperGAT",
 ]

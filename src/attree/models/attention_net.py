@@ -7,8 +7,6 @@ which PyG convolution fills the stack, so a subclass says just that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from inspect import signature
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -246,26 +244,3 @@ class SuperGAT(AttentionNet):
     def attention_loss(self) -> Tensor:
         losses = torch.stack([conv.get_attention_loss() for conv in self.convs if isinstance(conv, SuperGATConv)])
         return self.attention_loss_weight * losses.sum()
-
-
-NETS: dict[str, type[AttentionNet]] = {net.__name__: net for net in (GAT, GATv2, SuperGAT)}
-"""The networks that a checkpoint can name."""
-
-
-def net_arguments(net: nn.Module) -> dict[str, Any] | None:
-    """What makes a network like this one, as plain values: `name`, one of `NETS`, and its arguments; None of others."""
-    if NETS.get(type(net).__name__) is not type(net):
-        return None
-    names = [name for name in signature(type(net).__init__).parameters if name != "self"]
-    return {"name": type(net).__name__} | {name: getattr(net, name) for name in names}
-
-
-def net_from_arguments(arguments: Mapping[str, Any]) -> AttentionNet:
-    """Make a network as `net_arguments` says; nothing but the classes of `NETS` is ever made.
-
-    >>> net_from_arguments(net_arguments(GATv2(3, 2, heads=4))).heads
-    4
-    """
-    name = arguments.get("name")
-    expect(name in NETS, "net", f"one of {', '.join(NETS)}", name)
-    return NETS[str(name)](**{key: value for key, value in arguments.items() if key != "name"})

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch_geometric.data import Data
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attree.data.base import DatasetModule
-from attree.errors import ArgumentError, expect, expect_number
-from attree.models.attention_net import net_arguments, net_from_arguments
+from attree.errors import expect, expect_number
 from attree.models.data_check import check_data
+from attree.models.saved_net import SavesNet
 
 Stage = Literal["train", "val", "test"]
 
@@ -38,7 +35,7 @@ class Accuracy(MulticlassAccuracy):
         return accuracy if seen else torch.full_like(accuracy, torch.nan)
 
 
-class Classifier(LightningModule):
+class Classifier(SavesNet):
     """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
 
     The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
@@ -65,8 +62,7 @@ class Classifier(LightningModule):
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)
         self.save_hyperparameters(ignore=["net"])
-        if (arguments := net_arguments(net)) is not None:  # so that a checkpoint can be loaded without the network
-            self.hparams["net"] = arguments
+        self.record_net(net)
         self.net = net
         self.num_classes = num_classes
         self.lr = lr
@@ -77,35 +73,6 @@ class Classifier(LightningModule):
         self.val_acc, self.test_acc = (
             Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
         )
-
-    @classmethod
-    def load_from_checkpoint(
-        cls,
-        checkpoint_path: str | Path | IO[bytes],
-        map_location: Any = None,
-        hparams_file: str | Path | None = None,
-        strict: bool | None = None,
-        weights_only: bool | None = True,
-        **kwargs: Any,
-    ) -> Self:
-        """Load a trained model; its network is made as the checkpoint says, if it is one of attree's, or is given.
-
-        Args:
-            checkpoint_path: The checkpoint's file.
-            map_location: Where its tensors go, as in `torch.load`.
-            hparams_file: Hyperparameters of a checkpoint that has none of its own.
-            strict: Whether the names of all weights must be those of the model.
-            weights_only: Read nothing but tensors and plain values.
-            kwargs: Arguments of the model, in place of the checkpoint's.
-        """
-        if "net" not in kwargs:
-            kwargs["net"] = _saved_net(checkpoint_path)
-        # The command line leaves the name of a function here that would make the model from a config.
-        kwargs["_instantiator"] = None
-        loaded: Self = super().load_from_checkpoint(
-            checkpoint_path, map_location, hparams_file, strict, weights_only=weights_only, **kwargs
-        )
-        return loaded
 
     def setup(self, stage: str) -> None:
         """Refuse data of attree's that this model cannot classify, before anything runs; begin all metrics anew."""
@@ -118,10 +85,10 @@ class Classifier(LightningModule):
             check_data(data, self.net, self.num_classes)
 
     @abstractmethod
-    def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
+    def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:
         """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
 
-    def training_step(self, batch: Data, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         logits, y = self.examples(batch, "train")
         loss = F.cross_entropy(logits, y)
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
@@ -131,13 +98,13 @@ class Classifier(LightningModule):
         self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=y.numel())
         return loss
 
-    def validation_step(self, batch: Data, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         logits, y = self.examples(batch, "val")
         self._update(self.val_loss, self.val_acc, logits, y)
         self.log("val/loss", self.val_loss, batch_size=y.numel())
         self.log("val/acc", self.val_acc, batch_size=y.numel(), prog_bar=True)
 
-    def test_step(self, batch: Data, batch_idx: int) -> None:
+    def test_step(self, batch: Any, batch_idx: int) -> None:
         logits, y = self.examples(batch, "test")
         self._update(self.test_loss, self.test_acc, logits, y)
         self.log("test/loss", self.test_loss, batch_size=y.numel())
@@ -151,17 +118,3 @@ class Classifier(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         # `foreach` is PyTorch's default on GPUs; on CPUs it gives the same numbers in fewer calls.
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)
-
-
-def _saved_net(checkpoint_path: Any) -> nn.Module:
-    """The untrained network that a checkpoint's model was made with."""
-    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
-    if hasattr(checkpoint_path, "seek"):
-        checkpoint_path.seek(0)
-    arguments = checkpoint.get("hyper_parameters", {}).get("net")
-    if arguments is None:
-        raise ArgumentError(
-            "Expected argument `net` to be the network, made as for training, as the checkpoint does not say how: it "
-            "does of attree's own networks only, but got None."
-        )
-    return net_from_arguments(arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attree.data import GraphDataModule, NodeDataModule
+from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect
 
@@ -26,15 +26,15 @@ def check_data(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
     wanted = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
     expect(highest < num_classes, "net", wanted, num_classes)
     width = getattr(net, "in_channels", None)
-    if isinstance(width, int) and width > 0:  # -1 stands for whatever comes
+    if isinstance(width, dict) or (isinstance(width, int) and width > 0):  # -1 stands for whatever comes
         wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
         expect(width == data.num_features, "net", wanted, width)
 
 
 def _labels(data: DatasetModule) -> Tensor:
     """The labels that training, validation or test reads; others may be anything."""
-    if isinstance(data, NodeDataModule):
-        graph = data.graph
+    if isinstance(data, NodeDataModule | HeteroDataModule):
+        graph = data.masked(data.graph)
         return graph.y[graph.train_mask | graph.val_mask | graph.test_mask]
     if isinstance(data, GraphDataModule):
         return torch.cat([graph.y for graph in data.graphs])

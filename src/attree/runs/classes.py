@@ -32,8 +32,11 @@ TORCH_MODULES = {"torch.optim": torch.optim.Optimizer, "torch.optim.lr_scheduler
 OWN_MODULES = ("attree.data.", "attree.models.")
 """Where attree's data modules and models are."""
 
-LINKS = {"in_channels": "num_features", "out_channels": "num_classes"}
-"""Arguments of a network that the data decides, and what the data calls them."""
+LINKS = {
+    "net": {"in_channels": "num_features", "out_channels": "num_classes"},
+    "encoder": {"in_channels": "num_features"},
+}
+"""Arguments of a model's network that the data decides, and what the data calls them."""
 
 
 def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()) -> tuple[Any, Any]:
@@ -87,15 +90,21 @@ def class_paths(content: Any) -> Iterator[str]:
 def _with_sizes(model: Any, data: Any) -> Any:
     """The model's config with the sizes of its network that the data decides, where the config does not say them."""
     arguments = model.get("init_args") if isinstance(model, Mapping) else None
-    net = arguments.get("net") if isinstance(arguments, Mapping) else None
-    made = _import(str(net.get("class_path"))) if isinstance(net, Mapping) else None
-    if not (callable(made) and isinstance(arguments, Mapping) and isinstance(net, Mapping)):
+    if not isinstance(arguments, Mapping):
         return model
+    sized = {part: _with_own_sizes(arguments[part], links, data) for part, links in LINKS.items() if part in arguments}
+    return {**model, "init_args": {**arguments, **sized}}
+
+
+def _with_own_sizes(net: Any, links: Mapping[str, str], data: Any) -> Any:
+    made = _import(str(net.get("class_path"))) if isinstance(net, Mapping) else None
+    if not (callable(made) and isinstance(net, Mapping)):
+        return net
     taken = inspect.signature(made).parameters
-    sizes = {name: getattr(data, source) for name, source in LINKS.items() if name in taken and hasattr(data, source)}
+    sizes = {name: getattr(data, source) for name, source in links.items() if name in taken and hasattr(data, source)}
     said = dict(net.get("init_args") or {})
     said = {name: value for name, value in said.items() if name not in sizes or value is not None}
-    return {**model, "init_args": {**arguments, "net": {**net, "init_args": {**sizes, **said}}}}
+    return {**net, "init_args": {**sizes, **said}}
 
 
 def _is_own(path: str) -> bool:

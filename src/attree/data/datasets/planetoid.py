@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch_geometric.transforms import NormalizeFeatures
 from attree.data.counts import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
+from attree.data.link_data import LinkDataModule
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_per_class
 from attree.data.node_data import NodeDataModule
 from attree.errors import expect, expect_bool
@@ -73,13 +75,51 @@ class Planetoid(NodeDataModule):
 
     def load(self) -> tuple[Data, GroundTruth | None]:
         """Read the graph with PyG and set the masks of the split."""
-        root = self.root / "planetoid"
-        files = f"raw/ind.{self.name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
-        dataset = open_dataset(self.name, root / self.name, files, lambda: datasets.Planetoid(str(root), self.name))
-        graph = dataset[0]
-        if self.hparams["normalize_features"]:
-            graph = NormalizeFeatures()(graph)
+        graph = _read(self.name, self.root, self.hparams["normalize_features"])
         if self.hparams["split"] == "paper":
             rng = np.random.default_rng(self.hparams["seed"])
             paper_masks(graph, random_per_class(graph.y, rng), self.hparams["num_val"], rng)
         return graph, None
+
+
+class PlanetoidLinks(LinkDataModule):
+    """Citation graphs whose citations are predicted, as in "Variational Graph Auto-Encoders" (Kipf and Welling, 2016).
+
+    The graphs of `Planetoid`; 5 % of the edges validate and 10 % test, each beside as many pairs that are no edges.
+
+    Args:
+        name: `Cora`, `CiteSeer` or `PubMed`.
+        val_fraction: Share of the edges that validate.
+        test_fraction: Share of the edges that test.
+        seed: Seed of the split.
+        normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`.
+        root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/planetoid/<name>/raw`.
+    """
+
+    def __init__(
+        self,
+        name: Literal["Cora", "CiteSeer", "PubMed"] = "Cora",
+        val_fraction: float = 0.05,
+        test_fraction: float = 0.1,
+        seed: int = 0,
+        normalize_features: bool = True,
+        root: str | None = None,
+    ) -> None:
+        super().__init__(val_fraction, test_fraction, seed=seed)
+        expect(isinstance(name, str) and name in COUNTS, "name", f"one of {', '.join(COUNTS)}", name)
+        expect_bool(normalize_features, "normalize_features")
+        self.name = f"{name} links"
+        self.counts = COUNTS[name]
+
+    def load(self) -> Data:
+        """Read the graph with PyG."""
+        return _read(self.hparams["name"], self.root, self.hparams["normalize_features"])
+
+
+def _read(name: str, folder: Path, normalize_features: bool) -> Data:
+    """Read one of the graphs with PyG, which downloads it where it is absent."""
+    root = folder / "planetoid"
+    files = f"raw/ind.{name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
+    dataset = open_dataset(name, root / name, files, lambda: datasets.Planetoid(str(root), name))
+    graph: Data = dataset[0]
+    return NormalizeFeatures()(graph) if normalize_features else graph

@@ -1,0 +1,122 @@
+"""HeteroInfection: people are infected through one of two kinds of carriers, and which way is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from attree.data.counts import HeteroCounts
+from attree.data.ground_truth import GroundTruth
+from attree.data.hetero_data import HeteroDataModule, offsets
+from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
+from attree.errors import expect_int, expect_number
+
+CARRIERS = ("mosquito", "fly")
+"""The kinds of carriers: mosquitoes infect, flies do not."""
+
+
+class HeteroInfection(HeteroDataModule):
+    """People, mosquitoes and flies: an infection goes from person to person through mosquitoes alone.
+
+    Some people are infected. A carrier feeds on people and bites others, at random, and flies do so exactly as
+    mosquitoes do. The label of a person is 0 if infected, 1 if bitten by a mosquito that has fed on an infected person,
+    and 2 otherwise. Targets are the people of label 1 who were infected in one way only; what explains them is that
+    way: infected person -> mosquito -> target. A method that does not tell relations apart sees the same ways through
+    flies. People are one-hot [infected, healthy]; all carriers look alike. Half of the people train, the others test;
+    the validation nodes are a sample of the test nodes for monitoring only (see `paper_masks`).
+
+    Args:
+        num_people: Number of people.
+        num_mosquitoes: Number of mosquitoes.
+        num_flies: Number of flies.
+        meals: How many people a carrier feeds on, on average, and how many it bites.
+        infected: Share of the people who are infected.
+        seed: Seed of the graph and of the split.
+        num_val: Number of test nodes monitored as validation nodes, at most all.
+    """
+
+    name = "HeteroInfection"
+    class_names = ("infected", "bitten by a carrier", "safe")
+
+    def __init__(
+        self,
+        num_people: int = 3000,
+        num_mosquitoes: int = 2000,
+        num_flies: int = 2500,
+        meals: float = 2.5,
+        infected: float = 0.1,
+        seed: int = 0,
+        num_val: int = 500,
+    ) -> None:
+        super().__init__()
+        for name, size in (("num_people", num_people), ("num_mosquitoes", num_mosquitoes), ("num_flies", num_flies)):
+            expect_int(size, name, 2)
+        expect_number(meals, "meals", above=0, at_most=num_people)
+        expect_number(infected, "infected", above=0, below=1)
+        check_split_arguments(seed, num_val)
+        relations = [relation for kind in CARRIERS for relation in _relations(kind)]
+        self.counts = HeteroCounts(
+            nodes={"person": num_people, "mosquito": num_mosquitoes, "fly": num_flies},
+            edges=dict.fromkeys(relations),
+            features={"person": 2, "mosquito": 1, "fly": 1},
+            classes=3,
+            node_type="person",
+        )
+
+    def load(self) -> tuple[HeteroData, GroundTruth | None]:
+        """Draw who fed on whom and who bit whom, then derive labels and ways from it."""
+        graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
+        people, meals = self.counts.nodes["person"], self.hparams["meals"]
+        infected = torch.from_numpy(graph_rng.random(people) < self.hparams["infected"])
+        graph = HeteroData()
+        graph["person"].x = torch.stack([infected, ~infected], dim=1).float()
+        for kind in CARRIERS:
+            size = self.counts.nodes[kind]
+            feeds, bites = _relations(kind)
+            graph[kind].x = torch.ones(size, 1)
+            graph[feeds].edge_index = _random_pairs(people, size, meals / people, graph_rng)
+            graph[bites].edge_index = _random_pairs(people, size, meals / people, graph_rng).flip(0)
+        y, truth = _infections(graph, infected)
+        person = graph["person"]
+        person.y = y
+        paper_masks(person, random_fraction(people, 0.5, split_rng), self.hparams["num_val"], split_rng)
+        return graph, truth
+
+
+def _relations(kind: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """The two relations of a kind of carrier: who it feeds on, and whom it bites."""
+    return ("person", "feeds", kind), (kind, "bites", "person")
+
+
+def _random_pairs(rows: int, columns: int, probability: float, rng: np.random.Generator) -> Tensor:
+    """Distinct pairs (row, column), each there with a probability, ascending [2, E]."""
+    total = rows * columns
+    pairs = np.sort(rng.choice(total, size=rng.binomial(total, min(probability, 1.0)), replace=False, shuffle=False))
+    return torch.from_numpy(np.stack(np.divmod(pairs, columns)).astype(np.int64))
+
+
+def _infections(graph: HeteroData, infected: Tensor) -> tuple[Tensor, GroundTruth]:
+    """Labels of all people, and the ways of those infected in one way only.
+
+    The number of ways to a person is the sum, over the mosquitoes that bit the person, of the infected people that a
+    mosquito has fed on.
+    """
+    feeds, bites = (graph[relation].edge_index for relation in _relations("mosquito"))
+    people, mosquitoes = infected.numel(), graph["mosquito"].num_nodes
+    drawn = infected[feeds[0]]
+    sources = torch.zeros(mosquitoes, dtype=torch.long).index_add_(0, feeds[1][drawn], torch.ones_like(feeds[1][drawn]))
+    ways = torch.zeros(people, dtype=torch.long).index_add_(0, bites[1], sources[bites[0]])
+    y = torch.where(infected, 0, torch.where(ways > 0, 1, 2))
+    # A mosquito may have fed on the person it bit later: that is no way from someone else, but the person is infected
+    # then, and no target.
+    source_of = torch.zeros(mosquitoes, dtype=torch.long).index_put_((feeds[1][drawn],), feeds[0][drawn])
+    last = (ways[bites[1]] == 1) & (sources[bites[0]] == 1) & ~infected[bites[1]]
+    carrier, target = bites[:, last]
+    order = target.argsort()
+    carrier, target = carrier[order], target[order]
+    begin = offsets(graph)
+    union = carrier + begin["mosquito"]
+    edges = torch.stack([torch.stack([source_of[carrier], union]), torch.stack([union, target])], dim=2)
+    return y, GroundTruth(target, edges.view(2, -1), torch.arange(0, 2 * target.numel() + 1, 2))

@@ -1,0 +1,182 @@
+"""Attention networks on heterogeneous graphs: HGT, and GAT with one attention a relation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, HeteroConv, HGTConv
+from torch_geometric.typing import EdgeType
+
+from attree.errors import expect, expect_bool, expect_int, expect_number
+
+
+class HeteroNet(nn.Module):
+    """What both networks share: a linear map of each type to one width, layers, and a linear map to logits.
+
+    Args:
+        in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
+        out_channels: Number of classes.
+        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
+            `num_features` of one of attree's data modules, which knows them.
+        node_type: The type whose nodes are classified; None likewise.
+        hidden_channels: Width of the hidden layers, all heads together.
+        num_layers: Number of attention layers, at least 1.
+        heads: Attention heads in every layer; they share the hidden width.
+        dropout: Dropout on the features that enter each layer.
+    """
+
+    def __init__(
+        self,
+        in_channels: Any,
+        out_channels: int,
+        edge_types: list[tuple[str, str, str]] | None = None,
+        node_type: str | None = None,
+        hidden_channels: int = 64,
+        num_layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        expect(isinstance(in_channels, Mapping), "in_channels", "a width for each type of node", in_channels)
+        edge_types = getattr(in_channels, "edge_types", None) if edge_types is None else edge_types
+        node_type = getattr(in_channels, "node_type", None) if node_type is None else node_type
+        expect(edge_types is not None, "edge_types", "the relations, where `in_channels` does not know them", None)
+        assert edge_types is not None
+        sizes = {"out_channels": out_channels, "hidden_channels": hidden_channels, "num_layers": num_layers}
+        for name, value in {**in_channels, **sizes, "heads": heads}.items():
+            expect_int(value, name, 1)
+        shared = f"a multiple of `heads` = {heads}, which share it"
+        expect(hidden_channels % heads == 0, "hidden_channels", shared, hidden_channels)
+        expect(node_type in in_channels, "node_type", f"one of {', '.join(in_channels)}", node_type)
+        assert node_type is not None
+        for relation in edge_types:
+            known = len(relation) == 3 and relation[0] in in_channels and relation[2] in in_channels
+            expect(known, "edge_types", "triples (source type, name, destination type)", relation)
+        reached = any(relation[2] == node_type for relation in edge_types)
+        expect(reached, "edge_types", f"such that one enters {node_type}", list(edge_types))
+        expect_number(dropout, "dropout", at_least=0, below=1)
+        self.in_channels = dict(in_channels)
+        self.out_channels = out_channels
+        self.edge_types = [(source, name, destination) for source, name, destination in edge_types]
+        self.node_type = node_type
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.heads = heads
+        self.dropout = dropout
+        self.inputs = nn.ModuleDict({kind: nn.Linear(width, hidden_channels) for kind, width in in_channels.items()})
+        self.convs = nn.ModuleList(self.make_conv() for _ in range(num_layers))
+        self.output = nn.Linear(hidden_channels, out_channels)
+
+    @property
+    def conv(self) -> str:
+        """Name of the convolution, as dashboards and tables show it."""
+        return type(self).__name__
+
+    def make_conv(self) -> nn.Module:
+        """One layer: features of all types in, features of the types that an edge enters out."""
+        raise NotImplementedError
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Tensor]) -> Tensor:
+        """Logits of every node of the classified type, [num_nodes, out_channels].
+
+        Args:
+            x_dict: Features by type of node.
+            edge_index_dict: Edges by relation, each [2, E] in the ids of its two types.
+        """
+        hidden = {kind: F.relu(self.inputs[kind](x)) for kind, x in x_dict.items()}
+        for layer, conv in enumerate(self.convs):
+            entering = {kind: F.dropout(x, p=self.dropout, training=self.training) for kind, x in hidden.items()}
+            # A type that no edge enters keeps what it has.
+            hidden = {**hidden, **conv(entering, edge_index_dict)}
+            if layer < self.num_layers - 1:
+                hidden = {kind: self.activation(x) for kind, x in hidden.items()}
+        return self.output(hidden[self.node_type])
+
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        """What stands between two layers: nothing, unless a network says so."""
+        return x
+
+
+class HGT(HeteroNet):
+    """Heterogeneous graph transformer (Hu et al., WWW 2020), over `torch_geometric.nn.HGTConv`.
+
+    A node attends to all nodes whose edges enter it, whatever the relation, with one softmax over all of them. Each
+    layer has a learned skip beside its attention.
+
+    Args:
+        in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
+        out_channels: Number of classes.
+        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
+            `num_features` of one of attree's data modules, which knows them.
+        node_type: The type whose nodes are classified; None likewise.
+        hidden_channels: Width of the hidden layers, all heads together.
+        num_layers: Number of attention layers, at least 1.
+        heads: Attention heads in every layer; they share the hidden width.
+        dropout: Dropout on the features that enter each layer.
+    """
+
+    def make_conv(self) -> nn.Module:
+        """One HGT layer."""
+        metadata = list(self.in_channels), self.edge_types
+        return HGTConv(self.hidden_channels, self.hidden_channels, metadata, self.heads)
+
+
+class HeteroGAT(HeteroNet):
+    """GAT on a heterogeneous graph: one `GATConv` a relation, in PyG's `HeteroConv`, whose outputs are added up.
+
+    Each relation has an attention of its own, whose weights add up to 1 for every node that the relation enters: what
+    a relation matters is in its values, not in its attention. With `residual`, a node keeps a linear map of its own
+    state, as there are no self-loops between types.
+
+    Args:
+        in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
+        out_channels: Number of classes.
+        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
+            `num_features` of one of attree's data modules, which knows them.
+        node_type: The type whose nodes are classified; None likewise.
+        hidden_channels: Width of the hidden layers, all heads together.
+        num_layers: Number of attention layers, at least 1.
+        heads: Attention heads in every layer; they share the hidden width.
+        dropout: Dropout on the features that enter each layer.
+        aggr: How the relations that enter a type are joined: `sum` or `mean`.
+        residual: Add a linear map of a node's own state to every layer.
+    """
+
+    def __init__(
+        self,
+        in_channels: Any,
+        out_channels: int,
+        edge_types: list[tuple[str, str, str]] | None = None,
+        node_type: str | None = None,
+        hidden_channels: int = 64,
+        num_layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.0,
+        aggr: str = "sum",
+        residual: bool = True,
+    ) -> None:
+        expect(aggr in ("sum", "mean"), "aggr", "'sum' or 'mean'", aggr)
+        expect_bool(residual, "residual")
+        # make_conv reads these while super().__init__ builds the layers.
+        self.aggr = aggr
+        self.residual = residual
+        super().__init__(in_channels, out_channels, edge_types, node_type, hidden_channels, num_layers, heads, dropout)
+
+    def make_conv(self) -> nn.Module:
+        """One attention a relation."""
+        return HeteroConv({relation: self._relation_conv() for relation in self.edge_types}, aggr=self.aggr)
+
+    def _relation_conv(self) -> GATConv:
+        width = self.hidden_channels
+        return GATConv(
+            (width, width), width // self.heads, heads=self.heads, add_self_loops=False, residual=self.residual
+        )
+
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        """What stands between two layers: ELU, as in GAT."""
+        return F.elu(x)

@@ -1,0 +1,155 @@
+"""Link prediction as a LightningModule: an encoder of nodes, and the dot product of two of them."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torchmetrics import MeanMetric
+from torchmetrics.classification import BinaryAUROC
+from torchmetrics.utilities import dim_zero_cat
+
+from attree.data import LinkDataModule
+from attree.data.base import DatasetModule
+from attree.errors import expect, expect_number
+from attree.models.saved_net import SavesNet
+
+
+class LinkAUROC(BinaryAUROC):
+    """Area under the ROC curve of pairs that are edges against pairs that are none; NaN, not 0, without both."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Take pairs, be it none, as a process's share may be."""
+        if target.numel():
+            super().update(preds, target)
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        """The area over the pairs of all processes."""
+        if not len(self.target) or dim_zero_cat(self.target).unique().numel() < 2:
+            return torch.tensor(torch.nan, device=self.device)
+        return super().compute()
+
+
+class LinkPredictor(SavesNet):
+    """Trains an encoder to predict links; logs `train/loss`, `val/loss`, `val/auc`, `test/loss` and `test/auc`.
+
+    The score of a pair (u, v) is the dot product of the encoder's outputs at u and v, its sigmoid the probability of an
+    edge (Kipf and Welling, 2016). The loss is binary cross-entropy over the training edges and as many random pairs
+    that are no edges, drawn anew in every step. The optimiser is Adam.
+
+    In a distributed run every process draws its own pairs; the logged metrics are those of all pairs together.
+
+    Args:
+        encoder: A network that maps `(x, edge_index)` to one vector a node: `GAT`, `GATv2`, `SuperGAT`, or
+            any other; its `out_channels` is the width of the vectors.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+    """
+
+    net_argument: ClassVar[str] = "encoder"
+
+    def __init__(self, encoder: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
+        super().__init__()
+        expect_number(lr, "lr", above=0)
+        expect_number(weight_decay, "weight_decay", at_least=0)
+        expect(isinstance(encoder, nn.Module), "encoder", "a network", type(encoder).__name__)
+        self.save_hyperparameters(ignore=["encoder"])
+        self.record_net(encoder)
+        self.encoder = encoder
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.train_loss, self.val_loss, self.test_loss = (MeanMetric(nan_strategy=math.nan) for _ in range(3))
+        self.val_auc, self.test_auc = (LinkAUROC(validate_args=False) for _ in range(2))
+
+    @property
+    def net(self) -> nn.Module:
+        """The encoder, under the name that attree's other modules have for their network."""
+        return self.encoder
+
+    def setup(self, stage: str) -> None:
+        """Refuse data of attree's that has no links, before anything runs; begin all metrics anew."""
+        for metric in (self.train_loss, self.val_loss, self.val_auc, self.test_loss, self.test_auc):
+            metric.reset()
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, DatasetModule):
+            expect(isinstance(data, LinkDataModule), "data", "of links, as LinkPredictor predicts", data.name)
+            width = getattr(self.encoder, "in_channels", None)
+            if isinstance(width, int) and width > 0:  # -1 stands for whatever comes
+                wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
+                expect(width == data.num_features, "encoder", wanted, width)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        """Logits of pairs, [P].
+
+        Args:
+            x: Node features [num_nodes, width].
+            edge_index: The edges that the encoder sees [2, E].
+            edge_label_index: The pairs [2, P].
+        """
+        z = self.encoder(x, edge_index)
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+
+    def training_step(self, batch: Data, batch_idx: int) -> Tensor:
+        edges = batch.edge_label_index
+        others = random_non_edges(batch.edge_index, batch.x.size(0), edges.size(1))
+        logits = self(batch.x, batch.edge_index, torch.cat([edges, others], dim=1))
+        labels = torch.cat([logits.new_ones(edges.size(1)), logits.new_zeros(others.size(1))])
+        loss = F.binary_cross_entropy_with_logits(logits, labels)
+        attention_loss = getattr(self.encoder, "attention_loss", lambda: None)()
+        if attention_loss is not None:
+            loss = loss + attention_loss
+        self.train_loss.update(loss.detach().clone(), labels.numel())
+        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=labels.numel())
+        return loss
+
+    def validation_step(self, batch: Data, batch_idx: int) -> None:
+        count = self._update(self.val_loss, self.val_auc, batch)
+        self.log("val/loss", self.val_loss, batch_size=count)
+        self.log("val/auc", self.val_auc, batch_size=count, prog_bar=True)
+
+    def test_step(self, batch: Data, batch_idx: int) -> None:
+        count = self._update(self.test_loss, self.test_auc, batch)
+        self.log("test/loss", self.test_loss, batch_size=count)
+        self.log("test/auc", self.test_auc, batch_size=count)
+
+    def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
+        """Probabilities of no edge and of an edge, for every pair [P, 2]."""
+        edge = self(batch.x, batch.edge_index, batch.edge_label_index).sigmoid()
+        return torch.stack([1 - edge, edge], dim=-1)
+
+    def _update(self, loss: MeanMetric, area: LinkAUROC, batch: Data) -> int:
+        """Count the pairs of a batch; return how many there are."""
+        logits = self(batch.x, batch.edge_index, batch.edge_label_index)
+        loss.update(F.binary_cross_entropy_with_logits(logits, batch.edge_label, reduction="none"))
+        area.update(logits.sigmoid(), batch.edge_label.long())
+        return int(logits.numel())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)
+
+
+def random_non_edges(edge_index: Tensor, num_nodes: int, count: int) -> Tensor:
+    """Draw pairs of different nodes that are no edges, uniformly, from torch's random stream.
+
+    PyG's `negative_sampling` draws from Python's, which a resumed run does not get back.
+
+    Args:
+        edge_index: The edges [2, E].
+        num_nodes: Number of nodes.
+        count: How many pairs; fewer are returned where the graph has hardly any that are no edges.
+    """
+    edges = edge_index[0] * num_nodes + edge_index[1]
+    found: list[Tensor] = []
+    missing = count
+    for _ in range(10):
+        pairs = torch.randint(num_nodes, (2, missing), device=edge_index.device)
+        kept = (pairs[0] != pairs[1]) & ~torch.isin(pairs[0] * num_nodes + pairs[1], edges)
+        found.append(pairs[:, kept])
+        missing -= int(kept.sum())
+        if missing == 0:
+            break
+    return torch.cat(found, dim=1)

@@ -1,0 +1,96 @@
+"""Networks in checkpoints: how one is described in plain values, and made again without running a stranger's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import signature
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+
+from attree.errors import ArgumentError, expect
+from attree.models.attention_net import GAT, GATv2, SuperGAT
+from attree.models.hetero_net import HGT, HeteroGAT
+
+NETS: dict[str, type[nn.Module]] = {net.__name__: net for net in (GAT, GATv2, SuperGAT, HGT, HeteroGAT)}
+"""The networks that a checkpoint can name."""
+
+
+def net_arguments(net: nn.Module) -> dict[str, Any] | None:
+    """What makes a network like this one, as plain values: `name`, one of `NETS`, and its arguments; None of others."""
+    if NETS.get(type(net).__name__) is not type(net):
+        return None
+    names = [name for name in signature(type(net).__init__).parameters if name != "self"]
+    return {"name": type(net).__name__} | {name: getattr(net, name) for name in names}
+
+
+def net_from_arguments(arguments: Mapping[str, Any]) -> nn.Module:
+    """Make a network as `net_arguments` says; nothing but the classes of `NETS` is ever made.
+
+    >>> net_from_arguments(net_arguments(GATv2(3, 2, heads=4))).heads
+    4
+    """
+    name = arguments.get("name")
+    expect(name in NETS, "net", f"one of {', '.join(NETS)}", name)
+    return NETS[str(name)](**{key: value for key, value in arguments.items() if key != "name"})
+
+
+class SavesNet(LightningModule):
+    """A LightningModule around a network that is loaded from a checkpoint together with its network.
+
+    Attributes:
+        net_argument: Name of the argument that takes the network.
+    """
+
+    net_argument: ClassVar[str] = "net"
+
+    def record_net(self, net: nn.Module) -> None:
+        """Keep in the hyperparameters what makes the network, if it is one of attree's."""
+        if (arguments := net_arguments(net)) is not None:
+            self.hparams[self.net_argument] = arguments
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Load a trained model; its network is made as the checkpoint says, if it is one of attree's, or is given.
+
+        Args:
+            checkpoint_path: The checkpoint's file.
+            map_location: Where its tensors go, as in `torch.load`.
+            hparams_file: Hyperparameters of a checkpoint that has none of its own.
+            strict: Whether the names of all weights must be those of the model.
+            weights_only: Read nothing but tensors and plain values.
+            kwargs: Arguments of the model, in place of the checkpoint's.
+        """
+        if cls.net_argument not in kwargs:
+            kwargs[cls.net_argument] = _saved_net(checkpoint_path, cls.net_argument)
+        # The command line leaves the name of a function here that would make the model from a config.
+        kwargs["_instantiator"] = None
+        loaded: Self = super().load_from_checkpoint(
+            checkpoint_path, map_location, hparams_file, strict, weights_only=weights_only, **kwargs
+        )
+        return loaded
+
+
+def _saved_net(checkpoint_path: Any, name: str) -> nn.Module:
+    """The untrained network that a checkpoint's model was made with."""
+    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
+    if hasattr(checkpoint_path, "seek"):
+        checkpoint_path.seek(0)
+    arguments = checkpoint.get("hyper_parameters", {}).get(name)
+    if arguments is None:
+        raise ArgumentError(
+            f"Expected argument `{name}` to be the network, made as for training, as the checkpoint does not say how: "
+            "it does of attree's own networks only, but got None."
+        )
+    return net_from_arguments(arguments)
