@@ -16,7 +16,7 @@ ORDER = (
     *("defaults", "errors", "tensors", "io"),
     *("data", "models", "attention", "subject", "attribution", "faithfulness", "effects"),
     *("metrics", "evaluation"),
-    *("report", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tab"),
+    *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tab"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""
 

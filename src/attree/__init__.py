@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from attree.callbacks import ExplainCallback
     from attree.effects import AttentionGradient, Occlusion, OcclusionExplainer
     from attree.evaluation import attention_tests, evaluate
+    from attree.explanation import explain
     from attree.faithfulness import reduce_attention
     from attree.runs import load_run
 
@@ -29,6 +30,7 @@ __all__ = [
     "attention_tests",
     "capture_attention",
     "evaluate",
+    "explain",
     "load_run",
     "reduce_attention",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "attention_tests": "evaluation",
     "capture_attention": "attention",
     "evaluate": "evaluation",
+    "explain": "explanation",
     "load_run": "runs",
     "reduce_attention": "faithfulness",
 }

@@ -46,7 +46,13 @@ class Effects:
         return not isinstance(self.recorded.engine, WholeReducer)
 
     def reduce(
-        self, pairs: Pairs, protocol: ReductionProtocol, progress: Progress | None = None, *, keep: bool = True
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        progress: Progress | None = None,
+        *,
+        keep: bool = True,
+        with_probability: bool = False,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs that were reduced before are not reduced again.
 
@@ -55,11 +61,13 @@ class Effects:
             protocol: What happens to their edges.
             progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
             keep: Keep the reduction for others who ask for the same pairs.
+            with_probability: Also hold class probabilities after each reduction.
         """
         key = id(pairs), protocol  # a kept reduction holds its pairs, so no others can have their id
-        if key in self._kept:
-            return self._kept[key]
-        reduction = self.recorded.reduce(pairs, protocol, progress=progress)
+        kept = self._kept.get(key)
+        if kept is not None and (kept.probability is not None or not with_probability):
+            return kept
+        reduction = self.recorded.reduce(pairs, protocol, with_probability=with_probability, progress=progress)
         if keep:
             self._kept[key] = reduction
         return reduction

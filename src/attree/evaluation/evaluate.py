@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -86,19 +88,41 @@ def evaluate(
     >>> sorted(result.metrics)[-1]
     'explain/gatt/weight/pc_spearman'
     """
-    check_model(model)
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
-    if isinstance(data, Subject):
-        expect(data.model is model, "data", "a subject of the same model", "that of another")
-        subject = data
-    else:
-        x = data.get("x") if isinstance(data, Data) else None
-        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-            expect(bool(x.isfinite().all()), "data.x", "finite features", "some that are NaN or infinite")
-        head = Head(mode, return_type, label)
-        subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
-        check_labels(labels_of(data, subject), subject.output, head)
+    options = {"call": call, "level": level, "readout": readout}
+    subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed)
     ids = named_or_drawn(subject, targets, num_targets, seed)
-    labels = None if isinstance(data, Subject) else TargetLabels.of(data, subject)
     return Evaluator(subject, ids, config, truth, labels=labels).evaluate(progress)
+
+
+def subject_of(
+    model: nn.Module,
+    data: Data | Subject,
+    *,
+    mode: Mode | None = None,
+    return_type: ReturnType | None = None,
+    label: int | None = None,
+    **options: Any,
+) -> tuple[Subject, TargetLabels | None]:
+    """What is explained of a model on a graph, and what the graph says of the targets.
+
+    Args:
+        model: The model.
+        data: The graph, a batch of graphs, or a `Subject` of the model, of which nothing else is known.
+        mode: What is predicted; None tells it from the outputs.
+        return_type: What the outputs are; None tells it from them.
+        label: Of several labels or numbers, the one that is measured.
+        **options: Further arguments of `Subject.of_data`.
+    """
+    check_model(model)
+    if isinstance(data, Subject):
+        expect(data.model is model, "data", "a subject of the same model", "that of another")
+        return data, None
+    x = data.get("x") if isinstance(data, Data) else None
+    if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
+        expect(bool(x.isfinite().all()), "data.x", "finite features", "some that are NaN or infinite")
+    head = Head(mode, return_type, label)
+    subject = Subject.of_data(model, data, head=head, **options)
+    check_labels(labels_of(data, subject), subject.output, head)
+    return subject, TargetLabels.of(data, subject)

@@ -153,9 +153,9 @@ class Evaluator:
             {name: method.label for name, method in self.methods.items()},
             {name: method.settings() for name, method in self.methods.items()},
             {protocol.name: protocol.meaning for protocol in self.protocols},
-            self._predictions(),
+            predicted_classes(self.subject, self.pairs.targets),
             self.labels.at(self.pairs.targets),
-            _network(self.subject),
+            describe_network(self.subject),
             self.subject.attention,
             self.truth,
             self.subject.roots(self.pairs.targets),
@@ -166,6 +166,8 @@ class Evaluator:
             seed=self.config.seed,
             seconds=seconds,
             all_targets=self.targets.numel(),
+            subject=self.subject,
+            named=self.labels,
         )
 
     def _shown(self, final: bool) -> dict[str, AttributionMethod]:
@@ -196,13 +198,6 @@ class Evaluator:
             self._measured = replace(known, around=around | known.around), now
         return known
 
-    def _predictions(self) -> Tensor | None:
-        """Class probabilities of the targets; None where labels or numbers are predicted."""
-        output, head = self.subject.output[self.subject.rows(self.pairs.targets)], self.subject.head
-        if head.mode == "regression" or head.measured(output) is not None:
-            return None
-        return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)
-
     def _scores(self, column: str, method: AttributionMethod) -> Tensor:
         """A column's score of every pair; that of a random draw is made once."""
         if not method.is_random:
@@ -220,7 +215,15 @@ def _versions(model: nn.Module) -> list[tuple[int, int]] | None:
     return [(id(tensor), tensor._version) for tensor in tensors]
 
 
-def _network(subject: Subject) -> str:
+def predicted_classes(subject: Subject, targets: Tensor) -> Tensor | None:
+    """Class probabilities of some targets, [T, classes]; None where labels or numbers are predicted."""
+    output, head = subject.output[subject.rows(targets)], subject.head
+    if head.mode == "regression" or head.measured(output) is not None:
+        return None
+    return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)
+
+
+def describe_network(subject: Subject) -> str:
     """The network in a few words: its class, inside a LightningModule's `net`, and its depth."""
     inner = getattr(subject.model, "net", None)
     name = type(inner if isinstance(inner, nn.Module) else subject.model).__name__

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import METHODS, AttentionPath, Attribution, Pairs
+from attree.attribution import METHODS, AttentionPath, Attribution, AttributionMethod, Pairs
 from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
 from attree.defaults import RESAMPLES, SEED
@@ -24,15 +24,19 @@ from attree.evaluation.names import BYPASS, FAITHFULNESS, TRUTH, MetricName, num
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict, judge
-from attree.faithfulness import Reduction
+from attree.faithfulness import Reduction, ReductionProtocol
+from attree.io.console import in_notebook
 from attree.io.files import write_text
 from attree.io.metrics_file import read_intervals, read_metrics, write_metrics
 from attree.metrics.functional.bootstrap import Interval
+from attree.subject import Subject
 from attree.subject.roots import Roots
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from attree.explanation import TargetExplanation
 
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
 
@@ -64,6 +68,8 @@ class Evaluation:
         stored: Intervals that were read from a file.
         seconds: What each method took to score the pairs.
         all_targets: Number of targets of all processes; None in one process.
+        subject: The model and its inputs; not saved to files.
+        named: True classes and names of all targets, also those that were not evaluated; not saved to files.
     """
 
     metrics: dict[str, float]
@@ -88,6 +94,8 @@ class Evaluation:
     stored: dict[str, Interval] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     all_targets: int | None = None
+    subject: Subject | None = None
+    named: TargetLabels = field(default_factory=TargetLabels)
 
     @cached_property
     def scores(self) -> dict[str, Attribution]:
@@ -229,9 +237,45 @@ class Evaluation:
         said = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.verdict.sentences)
         return table + (f"<ul>{said}</ul>" if said else "")
 
+    # Imports against the order of the folders, made only when a picture or an explanation is asked for.
+
+    def explain(
+        self,
+        target: int,
+        method: str | AttributionMethod | None = None,
+        protocol: str | ReductionProtocol | None = None,
+    ) -> TargetExplanation:
+        """Explain one prediction of the evaluated model, as `attree.explain` does; any target, not only evaluated ones.
+
+        Args:
+            target: A node, pair or graph.
+            method: What scores the edges; None takes what the evaluation recommends, or else the exact effect.
+            protocol: What reducing an edge means; None takes `removal`, or what was measured.
+        """
+        from attree.explanation.explain import explain_evaluated
+
+        return explain_evaluated(self, target, method, protocol)
+
+    def show(self) -> Any:
+        """The explorer in a notebook, or bars where anywidget is not installed; elsewhere the table is printed."""
+        from attree.report.page.widget import MissingWidgetError, show
+
+        if not in_notebook():
+            print(self)
+            return self.plot()
+        try:
+            return show(self)
+        except MissingWidgetError:
+            return self.plot()
+
+    def page(self, path: str | Path) -> Path:
+        """Write one HTML file with all that is known: predictions, true classes, names, trees; returns the path."""
+        from attree.report.page import write_page
+
+        return write_page(expect_path(path, "path"), self)
+
     def plot(self) -> Figure:
         """All statistics as bars, a panel each protocol, a colour each method."""
-        # The one import against the order of the folders, and only when a picture is asked for.
         from attree.report.evaluation_figure import evaluation_figure
 
         return evaluation_figure(self)

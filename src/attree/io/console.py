@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -31,3 +32,10 @@ def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:
     """
     wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
     console.print(table, soft_wrap=False, crop=False, width=max(wanted, narrowest))
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel, which shows what a cell returns."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    return running is not None and hasattr(running, "kernel")

@@ -60,6 +60,7 @@ def case_study(
     name: str = "",
     caption: str = "",
     node_names: Sequence[str] | None = None,
+    edges: Tensor | None = None,
 ) -> Figure:
     """Draw how different methods explain one target, as the paper's case study does.
 
@@ -85,6 +86,7 @@ def case_study(
         name: What is explained, in words; by default the node, or the whole graph.
         caption: A line below the title, such as what is predicted.
         node_names: What the nodes of `graph` are called; by default their ids.
+        edges: Ids of the edges to draw; by default those of the neighbourhood, or of the whole graph.
     """
     known = target is None or 0 <= target < graph.num_nodes
     expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
@@ -95,7 +97,7 @@ def case_study(
         expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
     for method, dense in scores.items():
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
-    part = _neighbourhood(graph, target, num_layers, truth)
+    part = _neighbourhood(graph, target, num_layers, truth, edges)
     values = {method: dense.detach().cpu().double().numpy()[part.edges] for method, dense in scores.items()}
     kept = part.choose(np.stack([strength_of(one) for one in values.values()]), max_edges)
     shown = part.only(kept)
@@ -126,8 +128,12 @@ def case_study(
     return figure
 
 
-def _neighbourhood(graph: Graph, target: int | None, num_layers: int, truth: Tensor | None) -> DrawnPart:
-    if target is None:
+def _neighbourhood(
+    graph: Graph, target: int | None, num_layers: int, truth: Tensor | None, edges: Tensor | None
+) -> DrawnPart:
+    if edges is not None:
+        edges = edges.sort().values
+    elif target is None:
         edges = torch.arange(graph.num_edges, device=graph.device)
     else:
         edges = subgraph_pairs(graph, torch.tensor([target], device=graph.device), num_layers).edges

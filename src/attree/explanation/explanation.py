@@ -1,0 +1,341 @@
+"""The explanation of one prediction: its edges with their scores and exact effects, as text, picture and files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import torch
+from torch import Tensor
+
+from attree.attribution import AttentionPath, AttributionMethod, subject_pairs
+from attree.data import GroundTruth
+from attree.effects import Effects
+from attree.errors import expect_int, expect_path
+from attree.evaluation import Evaluation
+from attree.evaluation.evaluator import describe_network, predicted_classes
+from attree.evaluation.target_labels import TargetLabels
+from attree.explanation.sentence import sentence_of
+from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
+from attree.io.console import in_notebook
+from attree.io.files import replacing
+from attree.subject import Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SHOWN_EDGES = 8
+DRAWN_EDGES = 60
+CAPTION_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class EdgeEffect:
+    """One edge of an explanation.
+
+    Attributes:
+        source: The node that it comes from.
+        destination: The node that it enters.
+        score: What the method says of it.
+        effect: How far the predicted class's probability (or the number) drops when the edge's attention is reduced.
+        probability: Probability of the class that is predicted then; None for numbers.
+        predicted: The class that is predicted then; None for numbers.
+        changes: Whether that is another class than before.
+        name: The edge in words.
+    """
+
+    source: int
+    destination: int
+    score: float
+    effect: float
+    probability: float | None
+    predicted: int | None
+    changes: bool
+    name: str
+
+
+@dataclass(frozen=True)
+class TargetExplanation:
+    """Why a model predicted what it did for one node, pair of nodes or graph; made by `attree.explain`.
+
+    Print it, or ask it for `sentence`, `edges`, `plot()`, `show()`, `page(path)`, `subgraph(k)` and files.
+
+    Attributes:
+        evaluation: What was measured, of this target alone.
+        subject: The model and its inputs.
+        positions: Which of the evaluation's pairs belong to the explanation, the strongest first.
+    """
+
+    evaluation: Evaluation
+    subject: Subject
+    positions: Tensor
+
+    @property
+    def target(self) -> int:
+        """The explained node, pair (by its column) or graph."""
+        return int(self.evaluation.targets[0])
+
+    @property
+    def method(self) -> str:
+        """Name of the method that scored the edges."""
+        return next(iter(self.evaluation.pair_scores))
+
+    @property
+    def protocol(self) -> str:
+        """Name of the protocol behind the effects."""
+        return next(iter(self.evaluation.reductions))
+
+    @property
+    def predicted(self) -> int | None:
+        """The predicted class; None for numbers."""
+        probabilities = self.evaluation.predictions
+        return None if probabilities is None else int(probabilities[0].argmax())
+
+    @property
+    def probability(self) -> float | None:
+        """The probability of the predicted class; None for numbers."""
+        probabilities = self.evaluation.predictions
+        return None if probabilities is None else float(probabilities[0].max())
+
+    @property
+    def true_class(self) -> int | None:
+        """The true class, where the data knows it."""
+        labels = self.evaluation.about.labels
+        if labels is None or self.evaluation.predictions is None or float(labels[0]) < 0:
+            return None
+        return int(labels[0])
+
+    @property
+    def scores(self) -> Tensor:
+        """Scores of the edges, the strongest first."""
+        return self.evaluation.pair_scores[self.method][self.positions]
+
+    @property
+    def edges(self) -> list[EdgeEffect]:
+        """The edges of the explanation, the highest-scored first."""
+        pairs, reduction = self.evaluation.pairs, self.evaluation.reductions[self.protocol]
+        ends = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
+        scores, effects = self.scores.tolist(), reduction.delta_pc[self.positions].tolist()
+        changed = reduction.changed[self.positions].tolist()
+        after: Sequence[tuple[float | None, int | None]] = [(None, None)] * len(ends)
+        if reduction.probability is not None and self.evaluation.predictions is not None:
+            best = reduction.probability[self.positions].max(dim=-1)
+            after = list(zip(best.values.tolist(), best.indices.tolist(), strict=True))
+        return [
+            EdgeEffect(source, destination, score, effect, *then, changes, self._edge_name(source, destination))
+            for (source, destination), score, effect, then, changes in zip(
+                ends, scores, effects, after, changed, strict=True
+            )
+        ]
+
+    def paths(self, k: int = 3) -> list[AttentionPath]:
+        """The `k` strongest walks into the target by attention, with the effect of each of their edges."""
+        return self.evaluation.paths(self.target, k)
+
+    @property
+    def sentence(self) -> str:
+        """The explanation in one sentence: what is predicted, and what would be without the strongest edge."""
+        return sentence_of(self.evaluation, self.subject, self.edges, self.protocol)
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *self._lines()])
+
+    def _lines(self) -> list[str]:
+        """The strongest edges, a line each."""
+        shown = self.edges[:SHOWN_EDGES]
+        width = max((len(edge.name) for edge in shown), default=0)
+        label = self.evaluation.labels.get(self.method, self.method)
+        lines = [f"{'edge':<{width}}  {label:>12}  {'effect':>10}"] if shown else []
+        for edge in shown:
+            mark = " *" if edge.changes else ""
+            lines.append(f"{edge.name:<{width}}  {edge.score:>12.3g}  {edge.effect:>+10.3g}{mark}")
+        hidden = len(self.positions) - len(shown)
+        if hidden > 0:
+            lines.append(f"and {hidden:,} more")
+        if any(edge.changes for edge in shown):
+            lines.append("*: the predicted class changes")
+        paths = [str(path) for path in self.paths()] if shown else []
+        return [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head = f"<p>{escape(self.sentence)}</p>"
+        return head + str(self.to_pandas().head(SHOWN_EDGES).to_html(index=False, float_format="{:.3g}".format))
+
+    def subgraph(self, k: int) -> TargetExplanation:
+        """The explanation's `k` most telling edges that hang together, grown from the target.
+
+        Starting at the target (in a graph: at its strongest edge), the highest-scored edge that touches what is there
+        already is added, again and again.
+
+        Args:
+            k: How many edges.
+        """
+        expect_int(k, "k", 1)
+        pairs = self.evaluation.pairs
+        ends = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
+        reached = set(self._root_nodes())
+        if not reached and ends:
+            reached = set(ends[0])
+        chosen: list[int] = []
+        waiting = list(range(len(ends)))
+        while waiting and len(chosen) < k:
+            # Positions stand in the order of their scores. Only edges into what is there carry a flow to the target.
+            place = next((one for one in waiting if ends[one][1] in reached), None)
+            if place is None:
+                place = next((one for one in waiting if ends[one][0] in reached), None)
+            if place is None:
+                break
+            chosen.append(place)
+            waiting.remove(place)
+            reached |= set(ends[place])
+        return replace(self, positions=self.positions[torch.tensor(sorted(chosen), dtype=torch.long)])
+
+    def plot(self, max_edges: int = DRAWN_EDGES) -> Figure:
+        """Draw the neighbourhood, its edges coloured by their scores.
+
+        Args:
+            max_edges: Most edges to draw; of more, the highest-scored are drawn, each with its way to the target.
+        """
+        from attree.report.case_study import case_study  # Matplotlib is slow to import
+
+        pairs, about = self.evaluation.pairs, self.evaluation.about
+        dense = self.scores.new_zeros(pairs.graph.num_edges)
+        dense[pairs.edges[self.positions]] = self.scores
+        truth = self.evaluation.truth
+        known = truth is not None and self.subject.level == "node" and bool((truth.targets == self.target).any())
+        return case_study(
+            pairs.graph,
+            self.target if self.subject.level == "node" else None,
+            pairs.num_layers or 1,
+            {self.method: dense},
+            truth.edges_of(self.target) if known and truth is not None else None,
+            max_edges,
+            caption=fill(self.sentence, CAPTION_WIDTH),
+            node_names=about.node_names,
+            edges=pairs.edges[self.positions],
+        )
+
+    def show(self) -> Any:
+        """The explorer in a notebook, or a picture where anywidget is not installed; elsewhere the text is printed."""
+        from attree.report.page.widget import MissingWidgetError, show
+
+        if not in_notebook():
+            print(self)
+            return self.plot()
+        try:
+            return show(self.evaluation)
+        except MissingWidgetError:
+            return self.plot()
+
+    def page(self, path: str | Path) -> Path:
+        """Write the explorer as one HTML file that opens in any browser; returns the path."""
+        from attree.report.page import write_page
+
+        return write_page(expect_path(path, "path"), self.evaluation)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per edge, the highest-scored first: source, destination, their names, score, effect and what then."""
+        import pandas as pd
+
+        edges, names = self.edges, self.evaluation.about.node_names
+        table = pd.DataFrame({"source": [e.source for e in edges], "destination": [e.destination for e in edges]})
+        if names is not None:
+            table["source_name"] = [names[edge.source] for edge in edges]
+            table["destination_name"] = [names[edge.destination] for edge in edges]
+        table["score"] = [edge.score for edge in edges]
+        table["effect"] = [edge.effect for edge in edges]
+        table["changes"] = [edge.changes for edge in edges]
+        if self.evaluation.predictions is not None:
+            table["predicted"] = [edge.predicted for edge in edges]
+            table["probability"] = [edge.probability for edge in edges]
+        return table
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """The neighbourhood as a directed graph: nodes have `name` and `is_target`, edges `score` and `effect`."""
+        names, roots = self.evaluation.about.node_names, set(self._root_nodes())
+        drawn = nx.MultiDiGraph(sentence=self.sentence, method=self.method, protocol=self.protocol)
+        for node in sorted(roots | {end for edge in self.edges for end in (edge.source, edge.destination)}):
+            drawn.add_node(node, name=str(node) if names is None else str(names[node]), is_target=node in roots)
+        for edge in self.edges:
+            drawn.add_edge(
+                edge.source, edge.destination, score=edge.score, effect=edge.effect, changes=bool(edge.changes)
+            )
+        return drawn
+
+    def to_graphml(self, path: str | Path) -> Path:
+        """Write the neighbourhood as GraphML, for Gephi, Cytoscape or yEd; returns the path."""
+        path = expect_path(path, "path")
+        with replacing(path) as temporary:
+            nx.write_graphml(self.to_networkx(), temporary)
+        return path
+
+    def _root_nodes(self) -> list[int]:
+        """The nodes that the prediction is read from; none where it is read from a whole graph."""
+        if self.subject.level == "graph":
+            return []
+        return [int(node) for node in self.subject.roots([self.target]).node.tolist()]
+
+    def _edge_name(self, source: int, destination: int) -> str:
+        names = self.evaluation.about.node_names
+        first = self.evaluation.about.first_nodes
+        begin = 0 if first is None or self.subject.level != "graph" else int(first[0])
+        ends = [str(node - begin) if names is None else str(names[node]) for node in (source, destination)]
+        return f"self-loop of {ends[0]}" if source == destination else f"{ends[0]} -> {ends[1]}"
+
+
+def explain_subject(
+    subject: Subject,
+    target: int,
+    method: AttributionMethod,
+    protocol: str | ReductionProtocol,
+    labels: TargetLabels | None = None,
+    truth: GroundTruth | None = None,
+) -> TargetExplanation:
+    """Score and reduce every edge around one target.
+
+    Args:
+        subject: What is explained.
+        target: A node, pair or graph.
+        method: What scores the edges.
+        protocol: What reducing an edge means.
+        labels: True classes and names of all targets.
+        truth: True edges of the nodes that have some.
+    """
+    resolved = resolve_protocol(protocol, subject.model)
+    recorded = Reducer(subject).record()
+    subject = subject.seen(recorded.attention)
+    effects = Effects.of(subject, recorded)
+    ids = subject.targets([target])
+    pairs = subject_pairs(subject, ids)
+    reduction = effects.reduce(pairs, resolved, with_probability=True)
+    scores = method.score_pairs(subject, pairs)
+    evaluation = Evaluation(
+        {},
+        pairs,
+        {method.name: scores},
+        {resolved.name: reduction},
+        {method.name: method.label},
+        {method.name: method.settings()},
+        {resolved.name: resolved.meaning},
+        predicted_classes(subject, ids),
+        (TargetLabels() if labels is None else labels).at(ids),
+        describe_network(subject),
+        subject.attention,
+        truth,
+        roots=subject.roots(ids),
+        subject=subject,
+        resamples=0,
+    )
+    # Of equal scores, what the model depends on more comes first; undefined ones come last.
+    strength = reduction.delta_pc.abs().nan_to_num(nan=0.0)
+    order = strength.argsort(descending=True, stable=True)
+    known = scores.detach().to(torch.float64).nan_to_num(nan=-torch.inf)
+    order = order[known[order].argsort(descending=True, stable=True)]
+    return TargetExplanation(evaluation, subject, order)
