@@ -114,8 +114,8 @@ def test_a_wrong_prediction_and_a_changed_one_are_said(model: nn.Module) -> None
     wrong = int((model(data.x, data.edge_index).argmax(-1) != data.y).nonzero()[0])
     assert f"; truly class {int(data.y[wrong])})" in attree.explain(model, data, wrong).sentence
     found = [attree.explain(model, graph(seed), target) for seed in range(3) for target in range(0, 14, 3)]
-    strongest = [next(edge for edge in one.edges if edge.source != edge.destination) for one in found if one.edges]
-    changing = [(one, edge) for one, edge in zip(found, strongest, strict=True) if edge.changes]
+    strongest = [next((edge for edge in one.edges if edge.source != edge.destination), None) for one in found]
+    changing = [(one, edge) for one, edge in zip(found, strongest, strict=True) if edge is not None and edge.changes]
     assert changing
     for one, edge in changing:
         assert f"Without {edge.name} it would say class {edge.predicted} (" in one.sentence

@@ -17,6 +17,7 @@ from attree.data import LinkDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
 from attree.models.saved_net import SavesNet
+from attree.tensors.precision import exact_dtype
 
 
 class LinkAUROC(BinaryAUROC):
@@ -125,7 +126,9 @@ class LinkPredictor(SavesNet):
         """Count the pairs of a batch; return how many there are."""
         logits = self(batch.x, batch.edge_index, batch.edge_label_index)
         loss.update(F.binary_cross_entropy_with_logits(logits, batch.edge_label, reduction="none"))
-        area.update(logits.sigmoid(), batch.edge_label.long())
+        # Between 0 and 1, as the metric takes scores, but no two of them equal that are not: sigmoids round to 1.
+        wide = logits.detach().to(exact_dtype(logits.device))
+        area.update((1 + F.softsign(wide)) / 2, batch.edge_label.long())
         return int(logits.numel())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
