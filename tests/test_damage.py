@@ -18,7 +18,6 @@ from attree.attribution import Attribution, GAtt
 from attree.data.datasets.third_party import open_dataset
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
-from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 from attree.paper.cache import Cache
 from attree.runs.checkpoint import read_checkpoint
@@ -74,7 +73,7 @@ def evaluation(folder: Path) -> tuple[Path, Read]:
 def parts(folder: Path) -> tuple[Path, Read]:
     rng = np.random.default_rng(0)
     columns = {"target": np.arange(3000) // 30, "gatt": rng.random(3000).astype(np.float32), "dpc": rng.random(3000)}
-    made = PartFolder(folder / "scores", {"targets": "1"}, 1, Shard())
+    made = PartFolder(folder / "scores", {"targets": "1"}, 1)
     made.open({})
     made.write(0, pa.table({**columns, "changed": rng.random(3000) < 0.1}))
     made.close()
@@ -83,7 +82,7 @@ def parts(folder: Path) -> tuple[Path, Read]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                assert PartFolder(folder / "scores", {"targets": "1"}, 1, Shard()).missing() == []
+                assert PartFolder(folder / "scores", {"targets": "1"}, 1).missing() == []
             except UserWarning as warning:
                 raise NoticedError(str(warning)) from warning
         table = pq.read_table(path)

@@ -24,6 +24,7 @@ from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
 from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
+from attree.explain_run.rows import strongest_rows
 from attree.explain_run.shard import process_shard
 from attree.io.metrics_file import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
@@ -150,9 +151,10 @@ def test_graphs_stream_with_nodes_numbered_in_their_graph(
         assert set(zip(rows.source, rows.destination, strict=True)) == ends
 
 
-def test_two_processes_killed_and_started_again_make_the_same_dataset(
+def test_processes_come_and_go_and_make_the_same_dataset(
     run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
+    """Both are killed, two others go on, of which one is killed: the last one does what is left."""
     options = (*SCORES[:2], "--part_rows=1", SCORES[3])
     end = time.monotonic() + SECONDS
     first = start(run, tmp_path, *options)
@@ -164,11 +166,13 @@ def test_two_processes_killed_and_started_again_make_the_same_dataset(
     assert [process.exitcode for process in first] == [-signal.SIGKILL] * 2
     kept = {number: path(tmp_path, number).stat().st_mtime_ns for number in numbers(tmp_path)}
     assert 20 <= len(kept) < NODES
-    second = start(run, tmp_path, *options)
-    for process in second:
-        process.join(SECONDS)
-        process.kill()
-    assert [process.exitcode for process in second] == [0, 0]
+    killed, last = start(run, tmp_path, *options)
+    while len(numbers(tmp_path)) < len(kept) + 20 and time.monotonic() < end:
+        time.sleep(0.01)
+    killed.kill()
+    last.join(SECONDS)
+    last.kill()
+    assert last.exitcode == 0
     assert numbers(tmp_path) == list(range(NODES))
     for number, written in kept.items():
         assert path(tmp_path, number).stat().st_mtime_ns == written
@@ -227,32 +231,82 @@ def _some_part(run: Path, folder: Path) -> Path:
     return next((folder / "other" / "scores").glob("*.parquet"))
 
 
-def test_two_processes_of_one_share_are_refused(tmp_path: Path) -> None:
-    first, second = (PartFolder(tmp_path / "scores", {"targets": "1"}, 1, Shard()) for _ in range(2))
+def part_folder(folder: Path, targets: str = "1", grace: float = 60.0) -> PartFolder:
+    return PartFolder(folder / "scores", {"targets": targets}, 2, grace)
+
+
+def test_no_two_processes_have_the_same_part(tmp_path: Path) -> None:
+    first, second = part_folder(tmp_path), part_folder(tmp_path)
     first.open({})
-    with pytest.raises(ArgumentError, match="in use"):
-        second.open({})
-    first.close()
     second.open({})
+    assert first.claim(0)
+    assert not second.claim(0)
+    assert second.claim(1)
+    first.write(0, pa.table({"target": [1]}))
+    first.release(0)
+    assert second.missing() == [1]
+    first.close()
     second.close()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["scores"], "no lock is left"
 
 
-@pytest.mark.parametrize("share", [Shard(), Shard(1, 3)], ids=["the same share", "another number of processes"])
-def test_a_call_that_is_still_running_is_not_overwritten(share: Shard, tmp_path: Path) -> None:
-    running = PartFolder(tmp_path / "scores", {"targets": "1"}, 2, Shard())
+def test_a_claim_of_another_machine_expires_without_signs_of_life(tmp_path: Path) -> None:
+    parts = part_folder(tmp_path, grace=30.0)
+    parts.open({})
+    claim = tmp_path / ".scores_unfinished" / "claim-000000.json"
+    claim.write_text(json.dumps({"name": "elsewhere-1-ab", "kernel": "another", "lock": "/nowhere/a"}))
+    assert not parts.claim(0)
+    old = time.time() - 31
+    os.utime(claim, (old, old))
+    assert parts.claim(0)
+    assert "elsewhere" not in claim.read_text()
+    parts.close()
+
+
+def test_signs_of_life_keep_a_claim(tmp_path: Path) -> None:
+    parts = part_folder(tmp_path, grace=0.6)
+    parts.open({})
+    assert parts.claim(0)
+    claim = tmp_path / ".scores_unfinished" / "claim-000000.json"
+    os.utime(claim, (0, 0))
+    end = time.monotonic() + SECONDS
+    while claim.stat().st_mtime == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert abs(claim.stat().st_mtime - time.time()) < 60
+    parts.close()
+
+
+def test_a_call_that_is_still_running_is_not_overwritten(tmp_path: Path) -> None:
+    running = part_folder(tmp_path)
     running.open({})
     running.write(0, pa.table({"target": [1]}))
     manifest = (tmp_path / "scores" / "_manifest.json").read_bytes()
     with pytest.raises(ArgumentError, match="Another call is writing to"):
-        PartFolder(tmp_path / "scores", {"targets": "2"}, 1, share).open({}, overwrite=True)
+        part_folder(tmp_path, "2").open({}, overwrite=True)
     assert running.count() == (1, 1)
     assert (tmp_path / "scores" / "_manifest.json").read_bytes() == manifest
     running.close()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["scores"], "no lock is left"
-    other = PartFolder(tmp_path / "scores", {"targets": "2"}, 1, share)
+    other = part_folder(tmp_path, "2")
     assert other.open({}, overwrite=True)
     assert other.count() == (0, 0)
     other.close()
+
+
+def test_the_strongest_edges_of_each_target_are_kept(
+    run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
+) -> None:
+    top = explain(run, tmp_path, *SCORES, "--top=3", "--figures=0")
+    ranks = whole[1].groupby("target")["gatt"].rank(method="first", ascending=False)
+    pd.testing.assert_frame_equal(top, whole[1][ranks <= 3].reset_index(drop=True))
+
+
+def test_undefined_scores_are_the_weakest_and_ties_keep_their_order() -> None:
+    scores = [0.5, float("nan"), 0.5, 0.5, float("nan"), 0.1]
+    table = pa.table({"target": [7, 7, 7, 7, 3, 3], "place": list(range(6)), "gatt": scores})
+    assert strongest_rows(table, "gatt", 2)["place"].to_pylist() == [0, 2, 4, 5]
+    assert strongest_rows(table, "gatt", 1)["place"].to_pylist() == [0, 5]
+    assert strongest_rows(table.slice(0, 0), "gatt", 1).num_rows == 0
 
 
 def test_what_neighbourhoods_cannot_do_is_refused(

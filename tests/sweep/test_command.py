@@ -76,6 +76,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 SUMMARY = (
     "journal.log",
+    "page.html",
     "frontier.csv",
     "results.csv",
     "means.csv",

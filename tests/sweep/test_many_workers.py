@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
+from attree.sweep.run import Launch
+from helpers.cli import command
 from helpers.postgres import postgres_server
-from helpers.sweeps import write_sweep
+from helpers.sweeps import given, only_numbers, write_sweep
+from helpers.time_limit import SECONDS
 
 GRID = {
     "name": "study",
@@ -28,32 +33,38 @@ GRID = {
     "runs": [{"grid": {"model.decay": [0, 0.01, 0.02], "net": ["A", "B"]}}],
 }
 RUNS = 12
-WORKER = """
-import json, sys, time
-from pathlib import Path
-from attree.cli.commands import COMMANDS
-from attree.sweep import summary
-
-summary.draw_figures = lambda *_: {}
-summary.importances = lambda *_: {}
-name, seconds = sys.argv[1], float(sys.argv[2])
-
-def fit(arguments, log, environment, is_over):
-    given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
-    with open("begun.txt", "a") as stream:
-        stream.write(f"{name} {log.parent.name}\\n")
-    time.sleep(seconds)
-    metrics = {"val/acc": 0.5 + 0.1 * int(given["seed_everything"]) - float(given["model.decay"])}
-    (log.parent / "metrics.json").write_text(json.dumps(metrics))
-    return 0
-
-sys.exit(COMMANDS["sweep"].run(["sweep", *sys.argv[3:]], launch=fit))
-"""
 
 
-def start(name: str, seconds: float, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WORKER, name, str(seconds), "sweep.yaml", "--grace", "2", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def pretend(name: str, seconds: float) -> Launch:
+    """A fit that notes who began it, and takes some time."""
+
+    def fit(arguments: Sequence[str], log: Path, environment: Mapping[str, str], is_over: Callable[[], bool]) -> int:
+        options = given(arguments)
+        with Path("begun.txt").open("a") as stream:
+            stream.write(f"{name} {log.parent.name}\n")
+        time.sleep(seconds)
+        metrics = {"val/acc": 0.5 + 0.1 * int(options["seed_everything"]) - float(options["model.decay"])}
+        (log.parent / "metrics.json").write_text(json.dumps(metrics))
+        return 0
+
+    return fit
+
+
+def work(folder: Path, name: str, seconds: float, options: tuple[str, ...]) -> None:
+    """One of several processes that share a study."""
+    os.chdir(folder)
+    with pytest.MonkeyPatch.context() as patch, Path(f"{name}.txt").open("w") as output, redirect_stdout(output):
+        only_numbers(patch)
+        sys.exit(command("sweep", "sweep.yaml", *options, launch=pretend(name, seconds)))
+
+
+def start(name: str, seconds: float, *options: str) -> ForkServerProcess:
+    """Start a process, from a server that has the libraries."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["attree.sweep.command", "helpers.sweeps"])
+    process = context.Process(target=work, args=(Path.cwd(), name, seconds, ("--grace", "2", *options)))
+    process.start()
+    return process
 
 
 def begun() -> list[tuple[str, str]]:
@@ -78,21 +89,21 @@ def load(storage: list[str]) -> optuna.Study:
     return optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend))
 
 
-def test_two_workers_one_killed(storage: list[str]) -> None:
+def test_two_workers_one_killed(storage: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write_sweep(Path(), GRID)
     killed, kept = start("killed", 600.0, *storage), start("kept", 0.05, *storage)
     try:
-        end = time.monotonic() + 240
+        end = time.monotonic() + SECONDS
         while "killed" not in dict(begun()) or len(begun()) < 4:
             assert time.monotonic() < end, "the workers do not begin"
             time.sleep(0.05)
-        os.kill(killed.pid, signal.SIGKILL)
-        output, _ = kept.communicate(timeout=240)
+        killed.kill()
+        kept.join(SECONDS)
     finally:
         killed.kill()
         kept.kill()
-        killed.communicate(timeout=30)
-    assert kept.returncode == 0, output
+    output = Path("kept.txt").read_text()
+    assert kept.exitcode == 0, output
     (lost,) = [run for name, run in begun() if name == "killed"]
     assert "its worker is gone" in output
     times = Counter(run for name, run in begun() if name == "kept")
@@ -106,10 +117,8 @@ def test_two_workers_one_killed(storage: list[str]) -> None:
     assert failed.user_attrs["attree:task"] == lost
 
     shared = pd.read_csv("logs/sweeps/study/results.csv")
-    Path("begun.txt").unlink()
-    alone = start("alone", 0.0, "--folder", "alone")
-    output, _ = alone.communicate(timeout=240)
-    assert alone.returncode == 0, output
+    only_numbers(monkeypatch)
+    assert command("sweep", "sweep.yaml", "--folder", "alone", launch=pretend("alone", 0.0)) == 0
     pd.testing.assert_frame_equal(shared, pd.read_csv("alone/study/results.csv"))
 
 
@@ -117,22 +126,13 @@ def test_a_study_opens_in_the_dashboard(tmp_path: Path, monkeypatch: pytest.Monk
     dashboard = pytest.importorskip("optuna_dashboard", reason="no optuna-dashboard")
     monkeypatch.chdir(tmp_path)
     write_sweep(Path(), {**GRID, "seeds": [0], "runs": [{"grid": {"model.decay": [0, 0.1]}}]})
-    worker = start("only", 0.0)
-    output, _ = worker.communicate(timeout=240)
-    assert worker.returncode == 0, output
+    only_numbers(monkeypatch)
+    assert command("sweep", "sweep.yaml", launch=pretend("only", 0.0)) == 0
     backend = optuna.storages.journal.JournalFileBackend("logs/sweeps/study/journal.log")
     app = dashboard.wsgi(optuna.storages.JournalStorage(backend))
     statuses: list[str] = []
-    environment = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": "/api/studies",
-        "SERVER_NAME": "test",
-        "SERVER_PORT": "80",
-        "wsgi.input": None,
-        "wsgi.errors": sys.stderr,
-        "wsgi.url_scheme": "http",
-        "QUERY_STRING": "",
-    }
-    body = b"".join(app(environment, lambda status, headers: statuses.append(status)))
+    environment: dict[str, Any] = {"PATH_INFO": "/api/studies"}
+    setup_testing_defaults(environment)
+    body = b"".join(app(environment, lambda status, *_: statuses.append(status)))
     assert statuses == ["200 OK"]
     assert [study["study_name"] for study in json.loads(body)["study_summaries"]] == ["study"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,10 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.io.console import plain_console, print_whole
+from attree.report.pareto_figure import frontier_figure
+from attree.report.sweep_figure import heat_map_figure
+from attree.sweep.frontier import find_frontier
+from attree.sweep.page import sweep_page
 from attree.sweep.results import traded_metrics
 from attree.sweep.summary import Summary, summary_tables
 from helpers.cli import command
@@ -55,13 +60,14 @@ def files() -> set[str]:
     return {path.name for path in Path("logs/sweeps/study").iterdir() if path.is_file()}
 
 
+TABLES = {"journal.log", "page.html", "results.csv", "means.csv"}
 FIGURES = {"results.png", "results.svg", "pareto.png", "pareto.svg"}
 
 
 @pytest.mark.parametrize("rates", [[0.1], [0.0, 0.1, 0.2], [0.1, 1e30]], ids=["one run", "three", "one diverged"])
 def test_figures_are_files_and_pictures(rates: list[float]) -> None:
     assert sweep(rates) == {"sweep/results": [len(rates)], "sweep/pareto": [len(rates)]}
-    assert files() == {"results.csv", "means.csv", *FIGURES}
+    assert files() == {*TABLES, "frontier.csv", *FIGURES}
     for name in FIGURES:
         content = Path("logs/sweeps/study", name).read_bytes()
         assert content.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in content
@@ -72,7 +78,7 @@ def test_collecting_again_replaces_the_pictures() -> None:
     Path("logs/sweeps/study/pareto.png").unlink()
     assert sweep([0.0, 0.1], "--collect") == {"sweep/results": [2], "sweep/pareto": [2]}
     assert len(list(Path("logs/sweeps/study/results").iterdir())) == 1
-    assert files() == {"results.csv", "means.csv", *FIGURES}
+    assert files() == {*TABLES, "frontier.csv", *FIGURES}
 
 
 def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +113,7 @@ def test_a_table_for_each_protocol_with_every_number_whole() -> None:
 @pytest.mark.parametrize("rates", [[-0.1], [1e30]], ids=["no explanations", "all diverged"])
 def test_what_has_nothing_to_show_is_left_out(rates: list[float]) -> None:
     assert sweep(rates) == {"sweep/results": [1]}
-    assert files() == {"results.csv", "means.csv", "results.png", "results.svg"}
+    assert files() == {*TABLES, "results.png", "results.svg"}
 
 
 def test_what_is_traded() -> None:
@@ -127,3 +133,52 @@ def test_what_is_traded() -> None:
     )
     assert traded_metrics(results, [QUALITY]) == ("val/acc", [QUALITY])
     assert traded_metrics(results[["setting", QUALITY]], [QUALITY]) == (None, [QUALITY])
+
+
+def test_the_page_is_one_file_without_scripts_and_escapes_what_users_wrote() -> None:
+    odd = "<script>alert('&')</script>"
+    results = pd.DataFrame(
+        {
+            "sweep": odd,
+            "setting": ["000", "001"],
+            odd: ["<b>", "c"],
+            "seed": 0,
+            "run": ["a b#/1", "r2"],
+            "val/acc": [0.9, 0.5],
+            QUALITY: [0.1, 0.7],
+        }
+    )
+    frontier = find_frontier(results, {"val/acc": "maximize", QUALITY: "maximize"})
+    Path("own/r2/explain").mkdir(parents=True)
+    Path("own/r2/explain/page.html").touch()
+    Path("own/front.svg").write_text("<svg></svg>")
+    importance = {odd: {"val/acc": {odd: 1.0}}}
+    page = sweep_page(odd, results, ["val/acc", QUALITY], frontier, importance, [Path("own/front.png")], Path("own"))
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert page.count("&lt;script&gt;") >= 5
+    assert 'href="r2/explain/page.html"' in page  # the other run is elsewhere
+    assert "http" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert f"base64,{base64.b64encode(b'<svg></svg>').decode()}" in page
+    assert page.count('<tr class="front">') == 2
+
+
+def test_a_grid_of_two_keys_has_a_heat_map_of_means() -> None:
+    table = pd.DataFrame({"a": [0, 0, 1, 1], "b": ["x", "y", "x", "y"], "val/acc": [0.1, 0.2, 0.3, float("nan")]})
+    axes = heat_map_figure(pd.concat([table, table]), ("a", "b"), ["val/acc"]).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["0.100", "0.200", "0.300", "undefined"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["x", "y"]
+
+
+def test_the_frontier_figure_joins_the_best() -> None:
+    means = {"val/acc mean": [0.9, 0.5, 0.4], "val/acc std": [0.1, 0.1, float("nan")]}
+    settings = pd.DataFrame({**means, f"{QUALITY} mean": [0.1, 0.7, 0.3], f"{QUALITY} std": [0.0] * 3})
+    settings["front"] = [True, True, False]
+    figure = frontier_figure(settings, {"val/acc": "maximize", QUALITY: "maximize"})
+    line = max(figure.axes[0].lines, key=lambda one: len(one.get_xdata()) == 2 and one.get_linestyle() == "-")
+    assert line.get_xydata().tolist() == [[0.5, 0.7], [0.9, 0.1]]
+    alone = frontier_figure(settings, {"val/acc": "minimize"})
+    steps = max(alone.axes[0].lines, key=lambda one: one.get_drawstyle() == "steps-post")
+    assert steps.get_ydata().tolist() == [0.9, 0.5, 0.4]

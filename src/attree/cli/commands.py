@@ -51,7 +51,8 @@ source, destination, a column of scores for each method and, for each protocol, 
 predicted class's probability drops, how the negative entropy changes and whether the class changes when the edge's
 attention is reduced. With protocols, a target's rows are all edges of its neighbourhood, with `--protocols none` those
 that carry a flow to it. Any number of targets takes bounded memory; a call that was stopped goes on where it was when
-it is given again. Under torchrun or SLURM every process writes its share of the files.
+it is given again. Any number of processes and machines write it together by running the same command with an OUT that
+they share: each claims a file, writes it and goes on to the next, and the claims of one that dies expire.
 
 In one process the targets are also summed up, or 200 of them, drawn at random, if there are more: scores_<method>.npz,
 metrics.json, evaluation.npz, figures and page.html, which opens in any browser; the strongest edges are printed.""",
@@ -101,6 +102,13 @@ metrics.json, evaluation.npz, figures and page.html, which opens in any browser;
         type=integer(1),
         default=None,
         help="about how many rows a file has (default: 4 million, or 1 million with protocols)",
+    )
+    parser.add_argument(
+        "--top",
+        type=integer(1),
+        default=None,
+        metavar="K",
+        help="write each target's K strongest edges alone, by the first method's score (default: all)",
     )
     parser.add_argument("--figures", type=integer(0), default=5, help="targets drawn as case studies (default: 5)")
     parser.add_argument("--show", type=integer(0), default=3, help="targets whose edges are printed (default: 3)")
@@ -172,8 +180,8 @@ runs whose config has changed are. If the first three runs fail for the same rea
 At the end results.csv, a table with mean and standard deviation over the seeds (also as means.csv), and figures are
 made: results.png (metrics against settings), pareto.png (explanation quality against accuracy) and, of a search,
 frontier.png (all trials, and those that no other beats); also as SVG, and on TensorBoard's page of images. frontier.csv
-has the settings judged by the objectives, best/ a config for each of the best. If runs failed, the exit status is 1,
-and their reasons and logs are named.""",
+has the settings judged by the objectives, best/ a config for each of the best, page.html all of it on one page. If
+runs failed, the exit status is 1, and their reasons and logs are named.""",
         """Start with:    attree sweep regularization
 A search:      attree sweep frontier --workers 4
 More machines: the same command on each, with a --folder that they share, or --storage postgresql://user@host/name

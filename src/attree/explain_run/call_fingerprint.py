@@ -27,6 +27,7 @@ def call_fingerprint(
     protocols: Iterable[ReductionProtocol],
     bounds: list[tuple[int, int]],
     by_neighbourhood: bool,
+    top: int | None = None,
 ) -> dict[str, str]:
     """Hashes of all that the rows of a call depend on.
 
@@ -38,6 +39,7 @@ def call_fingerprint(
         protocols: The reduction protocols.
         bounds: Which targets make each part.
         by_neighbourhood: Whether the network runs on neighbourhoods instead of the whole graph.
+        top: How many edges of each target are kept; None keeps all.
     """
     state = module.state_dict()
     way = "neighbourhoods" if by_neighbourhood else "whole"
@@ -50,7 +52,7 @@ def call_fingerprint(
         "methods": _hash(json.dumps({name: one.settings() for name, one in methods.items()}, default=str)),
         "protocols": _hash(*map(repr, protocols)),
         "parts": _hash(json.dumps([way, bounds])),
-    }
+    } | ({} if top is None else {"top": _hash(top)})
 
 
 def _hash(*contents: Any) -> str:

@@ -21,6 +21,7 @@ from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call_fingerprint import call_fingerprint
 from attree.explain_run.explained import Explained, explained_of
 from attree.explain_run.parts import PartFolder
+from attree.explain_run.rows import strongest_rows
 from attree.explain_run.shard import process_shard, write_parts
 from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
@@ -49,6 +50,7 @@ def explain(
     figures: int,
     show: int,
     seed: int,
+    top: int | None = None,
 ) -> int:
     """Explain targets of a finished run, write what was found, and return the exit status.
 
@@ -65,6 +67,7 @@ def explain(
         figures: How many targets are drawn.
         show: Of how many the strongest edges are printed.
         seed: Seed of random targets and scores.
+        top: How many edges of each target are written: those that the first method scores highest; None writes all.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     if allow:
@@ -77,7 +80,7 @@ def explain(
             chosen = explained_of(loaded, targets, seed, made, resolved, by_neighbourhood=by_neighbourhood)
             if methods is None and resolved and not by_neighbourhood:
                 chosen.methods = make_methods(default_methods(Reducer(chosen.sample())), seed=seed)
-            call = _Call(loaded, chosen, out or loaded.folder / "explain", by_neighbourhood, seed)
+            call = _Call(loaded, chosen, out or loaded.folder / "explain", by_neighbourhood, seed, top)
             call.write(part_rows, overwrite, figures, show)
             return 0
     except KeyboardInterrupt:
@@ -95,6 +98,7 @@ class _Call:
         out: Folder to write to.
         by_neighbourhood: Whether the network never runs on the whole graph.
         seed: Seed of the targets that are summed up, and of random scores.
+        top: How many edges of each target are written; None writes all.
     """
 
     run: FinishedRun
@@ -102,16 +106,24 @@ class _Call:
     out: Path
     by_neighbourhood: bool
     seed: int
+    top: int | None = None
 
     def write(self, part_rows: int | None, overwrite: bool, figures: int, show: int) -> None:
-        """Write this process's parts of the dataset and, if there is no other process, the summary."""
+        """Write parts of the dataset until all are there and, if no launcher started others, the summary."""
         explained, shard = self.explained, process_shard()
         methods, protocols = explained.methods, explained.protocols
         bounds = explained.bounds(part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
         fingerprint = call_fingerprint(
-            self.run.module, explained.graphs, explained.ids, methods, protocols, bounds, self.by_neighbourhood
+            self.run.module,
+            explained.graphs,
+            explained.ids,
+            methods,
+            protocols,
+            bounds,
+            self.by_neighbourhood,
+            self.top,
         )
-        parts = PartFolder(self.out / "scores", fingerprint, len(bounds), shard)
+        parts = PartFolder(self.out / "scores", fingerprint, len(bounds))
         about = {
             "run": str(self.run.folder),
             "targets": explained.ids.numel(),
@@ -127,12 +139,12 @@ class _Call:
             if summed_up:
                 summary = evaluate_explained(self.run, few, self.seed)
                 rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
-                written = write_parts(parts, bounds, rows)
+                written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
                 summary.show(console, show)
             else:
                 _warn(explained, shard, self.by_neighbourhood)
-                written = write_parts(parts, bounds, explained.table)
+                written = write_parts(parts, bounds, self._kept(explained.table), shard.rank == 0)
         finally:
             parts.close()
         if few is not explained:
@@ -140,7 +152,12 @@ class _Call:
                 f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn "
                 "at random; the scores are of all."
             )
-        _say(console, parts, written, self.out, summed_up)
+        _say(console, parts, written, self.out, shard, summed_up)
+
+    def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
+        """What gives the rows that are written: all, or the strongest of each target by the first method."""
+        top, first = self.top, next(iter(self.explained.methods))
+        return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
 
 
 def _few(explained: Explained, seed: int) -> Explained:
@@ -187,9 +204,8 @@ def _warn(explained: Explained, shard: Shard, by_neighbourhood: bool) -> None:
         warnings.warn(sentence, stacklevel=2)
 
 
-def _say(console: Console, parts: PartFolder, written: int, out: Path, summed_up: bool) -> None:
+def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, summed_up: bool) -> None:
     """Say what is where, and what is not there."""
-    shard = parts.shard
     found, rows = parts.count()
     whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
     own = (

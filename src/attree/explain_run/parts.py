@@ -1,5 +1,7 @@
 """A folder of Parquet files that are one dataset, written by many processes that share nothing else.
 
+Each process claims a part, writes it and goes on to the next that nobody has; the claims of a dead process expire.
+
 A file appears whole or not at all, and says in its footer which call it belongs to and a hash of its rows: a file that
 was damaged since is noticed, and made again. `_manifest.json` beside the files
 says what the call is: readers of Parquet pass over names that begin with an underscore.
@@ -9,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attree.errors import ArgumentError
-from attree.evaluation.targets import Shard
 from attree.io.files import write_text
 from attree.io.lock import FolderLock
+from attree.io.workers import Claims, Worker
 
 MANIFEST = "_manifest.json"
 FORMAT = "attree-scores-2"
 KEY = b"attree"
 ROW_GROUP = 2**20
+GRACE = 60.0
 PATIENCE = 60.0
 """Seconds to wait for another process that is looking through the folder."""
 
@@ -39,17 +42,17 @@ class PartFolder:
         folder: Where they are.
         fingerprint: Hashes of all that the parts depend on, by name.
         num_parts: How many there are.
-        shard: Which of them are this process's.
+        grace: Seconds without a sign of life after which a process's claims expire.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, shard: Shard) -> None:
+    def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, grace: float = GRACE) -> None:
         self.folder = folder
         self.num_parts = num_parts
-        self.shard = shard
         self._fingerprint = dict(fingerprint)
         self._mark = hashlib.sha256(json.dumps([FORMAT, self._fingerprint], sort_keys=True).encode()).hexdigest()
         self._unfinished = folder.with_name(f".{folder.name}_unfinished")
-        self._lock = FolderLock(self._unfinished / f"share_{shard.rank}_of_{shard.world_size}")
+        self._worker = Worker(self._unfinished)
+        self._claims = Claims(self._unfinished, self._worker, grace)
 
     def open(self, about: Mapping[str, Any], overwrite: bool = False) -> bool:
         """Begin, or go on where parts of the same call are; what belongs to another call is refused.
@@ -62,10 +65,7 @@ class PartFolder:
             Whether what another call left was removed.
         """
         with FolderLock(self._unfinished, patience=PATIENCE):
-            try:
-                self._lock.acquire()
-            except ArgumentError as error:
-                raise ArgumentError(f"Another call is writing to {self.folder}: {error}") from error
+            self._worker.begin()
             try:
                 replaced = self._clear(overwrite)
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,36 +73,58 @@ class PartFolder:
                     content = {"format": FORMAT, "parts": self.num_parts, **about, "fingerprint": self._fingerprint}
                     write_text(self.folder / MANIFEST, json.dumps(content, indent=2) + "\n")
             except BaseException:
-                self._lock.release()
-                with suppress(OSError):  # others are at work
-                    self._unfinished.rmdir()
+                self._leave()
                 raise
-        for left in self._unfinished.glob(f"{self._lock.folder.name}.*"):  # by a process that was killed
-            left.unlink(missing_ok=True)
+        self._claims.begin()
         return replaced
 
     def close(self) -> None:
-        """Let another process have this shard."""
+        """End this process's part in it; the last one removes what others left that were killed."""
         with FolderLock(self._unfinished, patience=PATIENCE):
-            self._lock.release()
-            with suppress(ArgumentError, OSError):  # others are at work
-                self._refuse_others()
-                self._unfinished.rmdir()
+            self._claims.end()
+            self._leave()
 
-    def missing(self) -> list[int]:
-        """Numbers of this process's parts that are not there, or damaged, which is said."""
-        numbers = range(self.shard.rank, self.num_parts, self.shard.world_size)
-        return [number for number in numbers if not self._is_whole(number)]
+    def _leave(self) -> None:
+        alone = not self._worker.others(self._claims.grace)
+        self._worker.end()
+        if alone:
+            shutil.rmtree(self._unfinished, ignore_errors=True)
+
+    def missing(self, look_inside: bool = True) -> list[int]:
+        """Numbers of the parts that are not there, or damaged, which is said; damaged ones are removed.
+
+        Args:
+            look_inside: Read all rows of the parts that are there; without, their footers tell whose they are. Of
+                several processes one is enough.
+        """
+        if not look_inside:
+            return [number for number in range(self.num_parts) if not self.has(number)]
+        missing = [number for number in range(self.num_parts) if not self._is_whole(number)]
+        for number in missing:
+            self._path(number).unlink(missing_ok=True)
+        return missing
+
+    def has(self, number: int) -> bool:
+        """Whether a part of this call is there, as its footer says."""
+        return self._rows(number) is not None
+
+    def claim(self, number: int) -> bool:
+        """Claim a part for this process; False if another one has it."""
+        return self._claims.take(f"{number:06d}")
+
+    def release(self, number: int) -> None:
+        """Give the claim of a part back."""
+        self._claims.release(f"{number:06d}")
 
     def count(self) -> tuple[int, int]:
-        """How many parts of all processes are there, and how many rows they have."""
+        """How many parts are there, and how many rows they have."""
         rows = [rows for rows in map(self._rows, range(self.num_parts)) if rows is not None]
         return len(rows), sum(rows)
 
     def write(self, number: int, table: pa.Table) -> None:
         """Write a part, whole or not at all."""
         table = table.replace_schema_metadata({KEY: self._signature(number) + b" " + _rows_hash(table)})
-        temporary = self._unfinished / f"{self._lock.folder.name}.{number}"
+        temporary = self._unfinished / f"{self._worker.name}.{number}"
         integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
         pq.write_table(
             table,
@@ -171,14 +193,10 @@ class PartFolder:
         return True
 
     def _refuse_others(self) -> None:
-        """Raise if another process writes to the folder; the locks of those that were killed are removed."""
-        for path in self._unfinished.glob(".share_*_of_*.lock"):
-            other = self._unfinished / path.name.removeprefix(".").removesuffix(".lock")
-            if other.absolute() != self._lock.folder:
-                try:
-                    FolderLock(other).acquire().release()
-                except ArgumentError as error:
-                    raise ArgumentError(f"Another call is writing to {self.folder}: {error}") from error
+        """Raise if another process writes to the folder."""
+        others = self._worker.others(self._claims.grace)
+        if others:
+            raise ArgumentError(f"Another call is writing to {self.folder}: process {others[0]}.")
 
     def _differences(self, has_parts: bool) -> str:
         """What another call that is there differs in, in words; empty if there is none."""
@@ -189,7 +207,8 @@ class PartFolder:
             return "a call that is not known, as they have no manifest" if has_parts else ""
         except (ValueError, KeyError, TypeError):
             return "a call that is not known, as their manifest cannot be read"
-        names = [name for name, value in self._fingerprint.items() if fingerprint.get(name) != value]
+        known = self._fingerprint | {name: "" for name in fingerprint if name not in self._fingerprint}
+        names = [name for name, value in known.items() if fingerprint.get(name) != value]
         if len(names) > 1 and "parts" in names:  # which follows from the others
             names.remove("parts")
         return f"another call (other {', '.join(names)})" if names else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -136,6 +137,24 @@ class SubgraphRows:
         for name, method in self.random.items():
             scores[name] = hashed_uniform(method.seed, target, pairs.edges, listed.scores.dtype)
         return ScoredRows(pairs, {name: scores[name] for name in order})
+
+
+def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
+    """The rows of each target's strongest edges, in the order that they had; of equal scores the first ones.
+
+    Args:
+        table: Rows, those of a target one behind the other.
+        method: The column of scores that decides; an undefined score is below all others.
+        count: How many rows of each target are kept.
+    """
+    target, scores = table[ENDS[0]].to_numpy(), table[method].to_numpy()
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    begins = np.flatnonzero(np.r_[True, target[1:] != target[:-1]]) if len(target) else np.zeros(0, dtype=np.int64)
+    owner = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(target)]))
+    order = np.lexsort((-scores, owner))  # stable
+    rank = np.empty(len(target), dtype=np.int64)
+    rank[order] = np.arange(len(target)) - begins[owner]
+    return table.filter(pa.array(rank < count))
 
 
 def pairs_of(attribution: Attribution, num_layers: int | None) -> Pairs:

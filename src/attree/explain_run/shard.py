@@ -1,8 +1,9 @@
-"""This process's shard of a dataset, where torchrun or SLURM started several processes, and how it is written."""
+"""Which of several processes this is, where torchrun or SLURM started them, and how they write a dataset together."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
@@ -13,14 +14,17 @@ from attree.errors import ArgumentError
 from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 
+WAIT = 0.5
+"""Seconds between two looks for parts that other processes have claimed."""
+
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs that are a shell: one process, whatever the variables say of tasks."""
 
 
 def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
-    """This process's shard: `RANK` of `WORLD_SIZE`, or `SLURM_PROCID` of the step's tasks, or all of it.
+    """Which process this is: `RANK` of `WORLD_SIZE`, or `SLURM_PROCID` of the step's tasks, or the only one.
 
-    Processes need not know one another: each takes every n-th part.
+    Processes need not know one another, as each claims parts: their number is said, and the first one speaks for all.
 
     Args:
         environment: Variables; None takes those of the process.
@@ -55,25 +59,43 @@ def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
     return Shard(rank, size)
 
 
-def write_parts(parts: PartFolder, bounds: list[tuple[int, int]], table: Callable[[int, int], pa.Table]) -> int:
-    """Write what is missing, while a bar in the first process counts targets and tells the time left.
+def write_parts(
+    parts: PartFolder, bounds: list[tuple[int, int]], table: Callable[[int, int], pa.Table], is_first: bool = True
+) -> int:
+    """Claim and write parts until all are there, while a bar in the first process counts targets and time left.
 
-    Memory is that of one part: it is dropped before the next is made.
+    Where all that is missing is claimed by others, it is waited for, in case one of them dies. Memory is that of one
+    part: it is dropped before the next is made.
 
     Args:
         parts: The folder.
         bounds: Which targets make each part.
         table: Gives the rows of targets `begin` to `end`.
+        is_first: Whether this is the first of several processes that were started together.
 
     Returns:
-        How many parts were written.
+        How many parts this process wrote.
     """
-    missing = parts.missing()
-    total = sum(end - begin for begin, end in (bounds[number] for number in missing))
-    bar = progress_bar("Explaining", total) if parts.shard.rank == 0 else nullcontext(lambda done: None)
-    with bar as advance:
-        for number in missing:
-            begin, end = bounds[number]
-            parts.write(number, table(begin, end))
-            advance(end - begin)
-    return len(missing)
+    waiting = parts.missing(look_inside=is_first)
+    total = sum(end - begin for begin, end in (bounds[number] for number in waiting))
+    written = 0
+    with progress_bar("Explaining", total) if is_first else nullcontext(lambda done: None) as advance:
+        while waiting:
+            left = []
+            for number in waiting:
+                begin, end = bounds[number]
+                if not parts.has(number):
+                    if not parts.claim(number):
+                        left.append(number)
+                        continue
+                    try:
+                        if not parts.has(number):  # by another process, a moment ago
+                            parts.write(number, table(begin, end))
+                            written += 1
+                    finally:
+                        parts.release(number)
+                advance(end - begin)
+            if left == waiting:
+                time.sleep(WAIT)
+            waiting = left
+    return written

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
@@ -30,6 +31,9 @@ ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": 
 
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 """Lines of one method under several protocols; of several metrics of no method."""
+
+HEAT_COLORS = LinearSegmentedColormap.from_list("attree_heat", ["#F4F6FA", "#9CC3E6", "#2C7FB8", "#081D58"])
+"""From pale (the lowest mean of a panel) to dark (the highest)."""
 
 SETTING = "setting"
 """The column of a sweep's results that holds the swept value."""
@@ -84,6 +88,47 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
             bbox_to_anchor=(1.0, 0.5),
         )
     return figure
+
+
+def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequence[str], title: str = "") -> Figure:
+    """Draw metrics over a grid of two settings: a panel each metric, a cell each pair of values, its mean written in.
+
+    Args:
+        table: A table of runs, with a column for each of the two settings and for each metric.
+        keys: The settings: the first goes up, the second across, in the order in which their values come.
+        metrics: Names of the metrics to draw, as they are logged.
+        title: Heading of the figure.
+    """
+    expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
+    up, across = ([value_name(value) for value in table[key].unique()] for key in keys)
+    width = max(3.2, 0.75 * len(across) + 1.6)
+    figure = new_figure(width * min(len(metrics), 3), (0.45 * len(up) + 1.5) * -(-len(metrics) // 3) + 0.5, title)
+    grid = figure.subplots(-(-len(metrics) // 3), min(len(metrics), 3), squeeze=False)
+    named = table.assign(**{key: table[key].map(value_name) for key in keys})
+    for axes, metric in zip(grid.flat, metrics, strict=False):
+        cells = named.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
+        values = cells.to_numpy(dtype=np.float64)
+        axes.imshow(values, cmap=HEAT_COLORS, aspect="auto")
+        axes.set_title(metric.removeprefix(f"{PREFIX}/"), fontsize=SMALL_SIZE, color=INK, parse_math=False)
+        axes.set_xticks(np.arange(len(across)), across, fontsize=SMALL_SIZE, parse_math=False)
+        axes.set_yticks(np.arange(len(up)), up, fontsize=SMALL_SIZE, parse_math=False)
+        axes.set_xlabel(keys[1], fontsize=SMALL_SIZE, color=INK, parse_math=False)
+        axes.set_ylabel(keys[0], fontsize=SMALL_SIZE, color=INK, parse_math=False)
+        axes.tick_params(length=0, colors=INK)
+        axes.spines[:].set_visible(False)
+        low, high = (np.nanmin(values), np.nanmax(values)) if np.isfinite(values).any() else (0.0, 0.0)
+        for (row, column), value in np.ndenumerate(values):
+            dark = np.isfinite(value) and value > low + 0.6 * (high - low)
+            text = f"{value:.3f}" if np.isfinite(value) else "undefined"
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else INK)
+    for axes in grid.flat[len(metrics) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def value_name(value: Any) -> str:
+    """What a value is called on an axis."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:

@@ -15,6 +15,7 @@ from attree.errors import ArgumentError, did_you_mean, expect
 from attree.io.console import plain_console
 from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt
+from attree.io.workers import Worker
 from attree.report.style import count
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
@@ -24,7 +25,6 @@ from attree.sweep.storage import JOURNAL
 from attree.sweep.study import SweepStudy
 from attree.sweep.summary import show_summary
 from attree.sweep.work import Workers
-from attree.sweep.workers import Worker
 
 FAILURES_ALIKE = 3
 """After as many runs that all failed for the same reason, a sweep stops."""

@@ -65,7 +65,7 @@ def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) ->
         objectives: Metrics, and which way is better.
     """
     known = [name for name in objectives if name in results and results[name].notna().any()]
-    if len(known) < len(objectives):
+    if not known or len(known) < len(objectives):
         return None
     parameters = [name for name in results.columns if "/" not in name and name not in (SWEEP, SETTING, SEED, RUN)]
     rows: list[dict[str, Any]] = []
@@ -165,9 +165,14 @@ def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series,
 
 def setting_text(row: pd.Series, parameters: Sequence[str]) -> str:
     """The values of a setting, with four digits of those that were drawn."""
-    known = {name: row[name] for name in parameters if not _is_missing(row[name])}
+    known = {name: _plain(row[name]) for name in parameters if not _is_missing(row[name])}
     texts = {name: f"{value:.4g}" if isinstance(value, float) else value_text(value) for name, value in known.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def _plain(value: Any) -> Any:
+    """A value of a table's cell as Python has it."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_missing(value: Any) -> bool:

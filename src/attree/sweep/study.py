@@ -23,10 +23,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from attree.errors import ArgumentError
+from attree.io.workers import Worker
 from attree.sweep.plan import Plan, Point, Settings, Task
 from attree.sweep.sampling import NUMBER, draw_settings, given_parameters, make_pruner, make_sampler
 from attree.sweep.storage import open_storage
-from attree.sweep.workers import Worker
 
 TASK, FINGERPRINT, AFTER = "attree:task", "attree:fingerprint", "attree:after"
 WORKER, BEAT = "attree:worker", "attree:beat"

@@ -21,15 +21,16 @@ from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
 from attree.sweep.frontier import BEST, Frontier, find_frontier, importances, setting_text, write_best
-from attree.sweep.plan import RUN, SEED, SWEEP, Direction, Plan
+from attree.sweep.page import sweep_page
+from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
 from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
 from attree.sweep.run import METRICS_FILE, damaged_runs
 from attree.sweep.study import SweepStudy
 
-LOSS, PARETO, FRONTIER = "train/loss", "pareto", "frontier"
-RESULTS, MEANS, TRIALS = "results.csv", "means.csv", "frontier.csv"
+LOSS, PARETO, FRONTIER, HEAT_MAP = "train/loss", "pareto", "frontier", "heat_map"
+RESULTS, MEANS, TRIALS, PAGE = "results.csv", "means.csv", "frontier.csv", "page.html"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
 
@@ -78,7 +79,7 @@ def summarise(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summ
     `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings judged by the
     objectives, `best/` configs of those that no other beats. `results.png` shows metrics against settings, `pareto.png`
     explanation quality against accuracy, `frontier.png` the objectives of all trials; they are there as SVG too, and in
-    TensorBoard, under the run `results`.
+    TensorBoard, under the run `results`. `page.html` has all of it on one page.
     """
     results = collect(plan, folder, study)
     if results.empty:
@@ -104,7 +105,9 @@ def summarise(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summ
         write_figures_run(own / BOARD_FOLDER, named, step=results[RUN].nunique())
     importance = {} if study is None else importances(plan, study)
     grids = tuple(block.name for block in plan.blocks)
-    return Summary(results, metrics, csv, written, frontier, importance, best, grids)
+    summary = Summary(results, metrics, csv, written, frontier, importance, best, grids)
+    write_text(own / PAGE, sweep_page(plan.name, results, metrics, frontier, importance, written, own))
+    return summary
 
 
 def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Direction]:
@@ -113,7 +116,7 @@ def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> di
         return plan.objectives
     accuracy, qualities = traded_metrics(results, metrics)
     both = [accuracy, *qualities[:1]] if accuracy is not None else []
-    return dict.fromkeys(both, "maximize") if len(both) == 2 else plan.objectives
+    return dict.fromkeys(both, "maximize") if len(both) == 2 else {}
 
 
 def draw_figures(
@@ -131,10 +134,27 @@ def draw_figures(
         if accuracy is not None and qualities:
             title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
             figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
+        for place, block in enumerate(_two_way(plan)):
+            name = HEAT_MAP if place == 0 else f"{HEAT_MAP}_{place + 1}"
+            shown = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
+            if block.name in blocks and shown:
+                first, second = block.labels.values()
+                title = f"{plan.name}: {block.name}, mean over {seeds}"
+                figures[name] = heat_map_figure(blocks[block.name], (first, second), shown, title)
     if frontier is not None and plan.searches:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
+
+
+def _two_way(plan: Plan) -> list[Block]:
+    """The blocks that vary two keys, with several values each."""
+    found = []
+    for block in plan.blocks:
+        values = [{value_text(point.settings.get(key)) for point in block.points} for key in block.labels]
+        if len(values) == 2 and all(len(one) > 1 for one in values):
+            found.append(block)
+    return found
 
 
 def summary_tables(summary: Summary, title: str) -> Iterator[Table]:
@@ -256,4 +276,5 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
         console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
     for sentence in summary.shortcomings():
         console.print(sentence, soft_wrap=True)
+    console.print(f"Page:     {summary.csv.with_name(PAGE)}", soft_wrap=True)
     console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)

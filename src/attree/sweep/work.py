@@ -11,6 +11,7 @@ from queue import Empty, Queue
 from time import monotonic
 
 from attree.callbacks.report_metric import read_reported
+from attree.io.workers import BEATS_PER_GRACE
 from attree.sweep.run import (
     REPORT_FILE,
     Launch,
@@ -21,9 +22,6 @@ from attree.sweep.run import (
     threads_per_worker,
 )
 from attree.sweep.study import Claim, SweepStudy
-
-BEATS_PER_GRACE = 6
-"""Signs of life in the time after which a worker counts as dead."""
 
 IDLE = 1.0
 """Seconds between two looks for a task where none waits."""
