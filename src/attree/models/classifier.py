@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,6 +17,9 @@ from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
 from attree.models.data_check import check_data
 from attree.models.saved_net import SavesNet
+from attree.penalties.callback import log_penalties
+from attree.penalties.registry import only_own, plain_settings
+from attree.penalties.regularizer import AttentionPenalties
 
 Stage = Literal["train", "val", "test"]
 
@@ -39,8 +43,11 @@ class Classifier(SavesNet):
     """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
 
     The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
-    it has one (SuperGAT). The optimiser is Adam. A subclass says what the examples of a batch are, what they are called
-    (`classified`) and which of attree's data modules have them (`data_class`).
+    it has one (SuperGAT), plus penalties on attention if they are asked for, which are logged apart from `train/loss`,
+    without their strengths, as `train/attention_<name>`. The optimiser is Adam.
+
+    A subclass says what the examples of a batch are, what they are called (`classified`) and which of attree's data
+    modules have them (`data_class`).
 
     In a distributed run every process evaluates its share of the examples; the logged metrics are those of all
     examples together, also if the shares differ in size or some are empty.
@@ -49,20 +56,31 @@ class Classifier(SavesNet):
         net: The network, with an integer attribute `out_channels`: the number of classes.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
+        penalties: Penalties on attention, each by its name with its strength, or with its arguments: `{entropy: 0.1}`;
+            one of one's own as `class_path` and `init_args` under any name. See `attree.penalties`.
     """
 
     data_class: ClassVar[type[DatasetModule]]
     classified: ClassVar[str]
 
-    def __init__(self, net: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float = 0.005,
+        weight_decay: float = 0.0,
+        penalties: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         expect_number(lr, "lr", above=0)
         expect_number(weight_decay, "weight_decay", at_least=0)
         num_classes = getattr(net, "out_channels", None)
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)
-        self.save_hyperparameters(ignore=["net"])
+        self.penalties = AttentionPenalties(penalties)
+        self.save_hyperparameters(ignore=["net", "penalties"])
         self.record_net(net)
+        if settings := plain_settings(self.penalties.by_name):
+            self.hparams["penalties"] = settings
         self.net = net
         self.num_classes = num_classes
         self.lr = lr
@@ -74,28 +92,45 @@ class Classifier(SavesNet):
             Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
         )
 
+    @classmethod
+    def safe_arguments(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Penalties of a checkpoint may name any class: only attree's own are taken. Only training needs them."""
+        return {"penalties": only_own(saved.get("penalties")) or None}
+
     def setup(self, stage: str) -> None:
         """Refuse data of attree's that this model cannot classify, before anything runs; begin all metrics anew."""
         for metric in (self.train_loss, self.val_loss, self.val_acc, self.test_loss, self.test_acc):
             metric.reset()  # what `validate` and `test` leave are inference tensors, which a fit cannot add to
-        data = getattr(self.trainer, "datamodule", None)
+        data = self._datamodule
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
             expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
             check_data(data, self.net, self.num_classes)
+
+    @property
+    def _datamodule(self) -> Any:
+        """The data module that the trainer was given; None if it was given loaders."""
+        return getattr(self.trainer, "datamodule", None)
 
     @abstractmethod
     def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:
         """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        logits, y = self.examples(batch, "train")
+        if self.penalties:
+            with self.penalties.watch(self, self.trainer.fit_loop.total_batch_idx) as watched:
+                logits, y = self.examples(batch, "train")
+        else:
+            logits, y = self.examples(batch, "train")
         loss = F.cross_entropy(logits, y)
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
         if attention_loss is not None:
             loss = loss + attention_loss
         self.train_loss.update(loss.detach().clone(), y.numel())
         self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=y.numel())
+        if self.penalties:
+            loss = loss + watched.penalty(logits, batch, getattr(self._datamodule, "truth", None))
+            log_penalties(self, watched)
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

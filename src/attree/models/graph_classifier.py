@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class GraphClassifier(Classifier):
         weight_decay: Adam's L2 penalty.
         readout: `sum` (the paper's), `mean` or `max` over the nodes of a graph.
         bias: Add the learned bias to the readout.
+        penalties: Penalties on attention, each by its name with its strength, or with its arguments.
     """
 
     data_class = GraphDataModule
@@ -50,8 +51,9 @@ class GraphClassifier(Classifier):
         weight_decay: float = 0.0,
         readout: Literal["sum", "mean", "max"] = "sum",
         bias: bool = True,
+        penalties: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(net, lr, weight_decay)
+        super().__init__(net, lr, weight_decay, penalties)
         expect(isinstance(readout, str) and readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
         expect_bool(bias, "bias")
         self.readout = readout

@@ -21,6 +21,7 @@ class NodeClassifier(Classifier):
             whose forward takes `(x, edge_index)`.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
+        penalties: Penalties on attention, each by its name with its strength, or with its arguments.
     """
 
     data_class = NodeDataModule

@@ -53,6 +53,15 @@ class SavesNet(LightningModule):
             self.hparams[self.net_argument] = arguments
 
     @classmethod
+    def safe_arguments(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments to take in place of those of a checkpoint that could make a stranger's code run; none by default.
+
+        Args:
+            saved: The arguments that the checkpoint names.
+        """
+        return {}
+
+    @classmethod
     def load_from_checkpoint(
         cls,
         checkpoint_path: str | Path | IO[bytes],
@@ -72,8 +81,10 @@ class SavesNet(LightningModule):
             weights_only: Read nothing but tensors and plain values.
             kwargs: Arguments of the model, in place of the checkpoint's.
         """
+        saved = _saved_arguments(checkpoint_path)
         if cls.net_argument not in kwargs:
-            kwargs[cls.net_argument] = _saved_net(checkpoint_path, cls.net_argument)
+            kwargs[cls.net_argument] = _saved_net(saved, cls.net_argument)
+        kwargs = {**cls.safe_arguments(saved), **kwargs}
         # The command line leaves the name of a function here that would make the model from a config.
         kwargs["_instantiator"] = None
         loaded: Self = super().load_from_checkpoint(
@@ -82,12 +93,18 @@ class SavesNet(LightningModule):
         return loaded
 
 
-def _saved_net(checkpoint_path: Any, name: str) -> nn.Module:
-    """The untrained network that a checkpoint's model was made with."""
+def _saved_arguments(checkpoint_path: Any) -> Mapping[str, Any]:
+    """The arguments that a checkpoint's model was made with, as far as it says."""
     checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
     if hasattr(checkpoint_path, "seek"):
         checkpoint_path.seek(0)
-    arguments = checkpoint.get("hyper_parameters", {}).get(name)
+    arguments = checkpoint.get("hyper_parameters", {})
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _saved_net(saved: Mapping[str, Any], name: str) -> nn.Module:
+    """The untrained network that a checkpoint's model was made with."""
+    arguments = saved.get(name)
     if arguments is None:
         raise ArgumentError(
             f"Expected argument `{name}` to be the network, made as for training, as the checkpoint does not say how: "

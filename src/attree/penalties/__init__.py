@@ -1,0 +1,26 @@
+"""Penalties on attention: what a loss can add so that attention explains better, for any module that trains.
+
+Each penalty takes the attention of a training step, with gradients, and returns one number.
+"""
+
+from attree.penalties.callback import AttentionPenaltyCallback
+from attree.penalties.gsat import GSAT
+from attree.penalties.penalty import AttentionPenalty, PenalizedStep
+from attree.penalties.regularizer import AttentionPenalties, WatchedPass
+from attree.penalties.rows import Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.targets import EffectConsistency, TrueEdges
+
+__all__ = [
+    "GSAT",
+    "AttentionPenalties",
+    "AttentionPenalty",
+    "AttentionPenaltyCallback",
+    "EffectConsistency",
+    "Entropy",
+    "HeadAgreement",
+    "PenalizedStep",
+    "Sparsity",
+    "TrueEdges",
+    "UniformDistance",
+    "WatchedPass",
+]

@@ -1,0 +1,96 @@
+"""Penalties on attention for anyone's LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from attree.data.ground_truth import GroundTruth
+from attree.errors import UnsupportedModelError, expect
+from attree.penalties.registry import PenaltiesArgument
+from attree.penalties.regularizer import AttentionPenalties, WatchedPass
+
+
+class AttentionPenaltyCallback(Callback):
+    """Adds penalties on attention to the loss that a LightningModule's `training_step` returns.
+
+    While a fit runs, the module's `training_step` is watched: the attention convolutions that its loss depends on are
+    found, and the penalties of their attention are added to that loss before Lightning sees it. So mixed precision,
+    accumulated gradients, clipping and distributed strategies treat the sum as they treat any loss. The unweighted
+    numbers are logged as `train/attention_<name>`, means over the steps and processes of an epoch. A module that
+    optimises by hand is refused: it adds `AttentionPenalties` to its loss itself.
+
+    .. code-block:: python
+
+        Trainer(callbacks=[attree.AttentionPenaltyCallback({"entropy": 0.1})])
+
+    Args:
+        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
+        truth: The true edges of targets, for `true_edges`; by default `trainer.datamodule.truth`, if there is such.
+    """
+
+    def __init__(self, penalties: PenaltiesArgument, truth: GroundTruth | None = None) -> None:
+        self.penalties = AttentionPenalties(penalties)
+        expect(bool(self.penalties.by_name), "penalties", "at least one penalty", penalties)
+        self.truth = truth
+        self._module: LightningModule | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin to watch the training step."""
+        if not self.penalties:
+            return
+        if not pl_module.automatic_optimization:
+            raise UnsupportedModelError(
+                f"Expected {type(pl_module).__name__} to optimise automatically, but it does so by hand: add "
+                "`attree.penalties.AttentionPenalties` to its loss in `training_step`."
+            )
+        self._module = pl_module
+        vars(pl_module)["training_step"] = self._penalized(trainer, pl_module, pl_module.training_step)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Give the module its own training step back."""
+        self._end()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Give the module its own training step back."""
+        self._end()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the module its own training step back."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._module is not None:
+            vars(self._module).pop("training_step", None)
+            self._module = None
+
+    def _penalized(
+        self, trainer: Trainer, module: LightningModule, training_step: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """The training step of a module with penalties added to its loss."""
+
+        @wraps(training_step)
+        def penalized(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.penalties.watch(module, trainer.fit_loop.total_batch_idx) as watched:
+                returned = training_step(batch, *args, **kwargs)
+            loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+            if loss is None:  # Lightning skips the step
+                return returned
+            expect(isinstance(loss, Tensor), "training_step", "one that returns a loss", type(loss).__name__)
+            truth = getattr(trainer.datamodule, "truth", None) if self.truth is None else self.truth  # type: ignore[attr-defined]
+            truth = truth if isinstance(truth, GroundTruth) else None
+            total = loss + watched.penalty(loss, batch, truth)
+            log_penalties(module, watched)
+            return {**returned, "loss": total} if isinstance(returned, Mapping) else total
+
+        return penalized
+
+
+def log_penalties(module: LightningModule, watched: WatchedPass) -> None:
+    """Log every penalty of a step as `train/attention_<name>`: its mean over an epoch's steps and all processes."""
+    for name, value in watched.values.items():
+        module.log(f"train/attention_{name}", value, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)

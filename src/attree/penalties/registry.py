@@ -1,0 +1,128 @@
+"""The penalties that a config can name, and how they are made of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from attree.errors import ArgumentError, did_you_mean, expect, expect_name
+from attree.penalties.gsat import GSAT
+from attree.penalties.penalty import AttentionPenalty
+from attree.penalties.rows import Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.targets import EffectConsistency, TrueEdges
+
+PENALTIES: dict[str, type[AttentionPenalty]] = {
+    penalty.name: penalty
+    for penalty in (Entropy, UniformDistance, Sparsity, HeadAgreement, TrueEdges, EffectConsistency, GSAT)
+}
+"""attree's own penalties by name."""
+
+PenaltiesArgument = Mapping[str, Any] | Iterable[AttentionPenalty]
+"""What users may give as `penalties`: penalties, or a mapping of names to what `make_penalties` takes."""
+
+
+def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPenalty]:
+    """Make penalties of what a config or a caller says, by the name that each is logged under.
+
+    Args:
+        penalties: Penalties, or a mapping. In a mapping, one of attree's own is named with its strength, or with its
+            arguments (`true_edges: {share: 0.1}`, or `true_edges.share: 0.1` as options are written); one of the
+            user's is given as `class_path` and `init_args`, under any name.
+
+    >>> made = make_penalties({"entropy": 0.1, "true_edges": {"strength": 2.0, "share": 0.1}})
+    >>> made["entropy"].strength, made["true_edges"].share
+    (0.1, 0.1)
+    """
+    if penalties is None:
+        return {}
+    if isinstance(penalties, Mapping):
+        return {expect_name(name, "penalties"): _make(name, value) for name, value in _nested(penalties).items()}
+    is_list = isinstance(penalties, Iterable) and not isinstance(penalties, str)
+    listed = list(penalties) if is_list else []
+    fits = is_list and all(isinstance(one, AttentionPenalty) for one in listed)
+    expect(fits, "penalties", "penalties, or a mapping of their names to strengths", penalties)
+    names = [one.name for one in listed]
+    expect(len(set(names)) == len(names), "penalties", "penalties of different names (a mapping gives names)", names)
+    return dict(zip(names, listed, strict=True))
+
+
+def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
+    """What `make_penalties` would make attree's own of these of, as plain values; those of others are left out.
+
+    >>> plain_settings({"entropy": Entropy(0.1)})
+    {'entropy': {'strength': 0.1, 'flatter': False}}
+    """
+    settings = {name: _settings(name, penalty) for name, penalty in penalties.items()}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def only_own(settings: Any) -> dict[str, Any]:
+    """Those of a stranger's settings that name attree's own penalties: to make others would run any code."""
+    if not isinstance(settings, Mapping):
+        return {}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in PENALTIES and not (isinstance(value, Mapping) and "class_path" in value)
+    }
+
+
+def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping with `name.argument: value` written as `name: {argument: value}`."""
+    nested: dict[str, Any] = {}
+    for key, value in penalties.items():
+        name, dot, argument = expect_name(key, "penalties").partition(".")
+        before = nested.get(name, {})
+        before = dict(before) if isinstance(before, Mapping) else {"strength": before}
+        if dot:
+            nested[name] = {**before, argument: value}
+        else:
+            nested[name] = (
+                {**before, **value}
+                if isinstance(value, Mapping)
+                else ({**before, "strength": value} if before else value)
+            )
+    return nested
+
+
+def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
+    return penalty.settings() if PENALTIES.get(name) is type(penalty) else None
+
+
+def _make(name: str, value: Any) -> AttentionPenalty:
+    """One penalty of a mapping."""
+    if isinstance(value, AttentionPenalty):
+        return value
+    where = f"penalties.{name}"
+    if isinstance(value, Mapping) and "class_path" in value:
+        extra = sorted(set(value) - {"class_path", "init_args"})
+        expect(not extra, where, "of `class_path` and `init_args` alone", extra)
+        return _call(_imported(str(value["class_path"]), where), value.get("init_args") or {}, where)
+    if name not in PENALTIES:
+        raise ArgumentError(
+            f"Expected argument `penalties` to name some of {', '.join(PENALTIES)}, or to give a `class_path`, but got "
+            f"{name!r}.{did_you_mean(name, PENALTIES)}"
+        )
+    return _call(PENALTIES[name], value if isinstance(value, Mapping) else {"strength": value}, where)
+
+
+def _imported(path: str, where: str) -> type[AttentionPenalty]:
+    """The class of an import path."""
+    home, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(home), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ArgumentError(f"Expected `{where}.class_path` to be importable, but {path!r}: {error}") from error
+    is_penalty = isinstance(found, type) and issubclass(found, AttentionPenalty)
+    expect(is_penalty, f"{where}.class_path", "a subclass of attree.penalties.AttentionPenalty", path)
+    return found  # type: ignore[no-any-return]
+
+
+def _call(penalty: type[AttentionPenalty], arguments: Mapping[str, Any], where: str) -> AttentionPenalty:
+    try:
+        return penalty(**arguments)
+    except TypeError as error:
+        raise ArgumentError(
+            f"Expected argument `{where}` to be arguments of {penalty.__name__}, but got {dict(arguments)}: {error}"
+        ) from error

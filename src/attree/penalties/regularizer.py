@@ -1,0 +1,163 @@
+"""Watch the attention of a training step's forward pass, and add up what penalties say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from attree.attention import Attention, Graph
+from attree.attention.capture import align_layers
+from attree.attention.eager import run_eagerly
+from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.graph import plain
+from attree.attention.provenance import tensors_in
+from attree.attention.recording import Records, record_layers
+from attree.attention.softmax_hook import SoftmaxHook, message_passing
+from attree.data.ground_truth import GroundTruth
+from attree.errors import UnsupportedModelError, expect
+from attree.penalties.penalty import PenalizedStep, check_number
+from attree.penalties.registry import PenaltiesArgument, make_penalties
+
+
+class AttentionPenalties:
+    """Several penalties on the attention of one model, for training loops of any kind.
+
+    The forward pass of a step is watched; then its output and batch give the term to add to the loss:
+
+    .. code-block:: python
+
+        penalties = AttentionPenalties({"entropy": 0.1})
+        with penalties.watch(model) as watched:
+            output = model(data.x, data.edge_index)
+        loss = F.cross_entropy(output, data.y) + watched.penalty(output, data)
+
+    The term is part of the loss before anything is scaled, divided or reduced, so that mixed precision, accumulated
+    gradients and several processes treat it as they treat the rest. Compiled models run eagerly while they are watched.
+
+    Args:
+        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
+    """
+
+    def __init__(self, penalties: PenaltiesArgument | None = None) -> None:
+        self.by_name = make_penalties(penalties)
+        self.active = {name: penalty for name, penalty in self.by_name.items() if penalty.strength != 0}
+        altering = [name for name, penalty in self.active.items() if penalty.alters]
+        expect(len(altering) <= 1, "penalties", "penalties of which at most one alters attention", altering)
+        self._altering = self.active[altering[0]] if altering else None
+        self._graph: Graph | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to add to a loss."""
+        return bool(self.active)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin without the graph of the last step."""
+        return {**vars(self), "_graph": None}
+
+    @contextmanager
+    def watch(self, model: nn.Module, number: int = 0) -> Iterator[WatchedPass]:
+        """While open, what `model` attends to is recorded, with gradients.
+
+        Args:
+            model: The model, or any module that it is part of.
+            number: How many steps were taken before, for penalties that draw.
+        """
+        with run_eagerly(), self._edges(model) as hook:
+            alter = None if hook is None else self._noise(hook, number)
+            with record_layers(model, alter=alter) as records:
+                yield WatchedPass(self, model, records, number)
+
+    @contextmanager
+    def _edges(self, model: nn.Module) -> Iterator[EdgeHook | None]:
+        """See which edges are scored, where a penalty alters attention."""
+        if self._altering is None:
+            yield None
+            return
+        hook = EdgeHook()
+        with hook_edges(message_passing(model), hook):
+            yield hook
+
+    def _noise(self, hook: EdgeHook, number: int) -> SoftmaxHook:
+        penalty = self._altering
+        assert penalty is not None
+        generator = torch.Generator().manual_seed((int(getattr(penalty, "seed", 0)) * 1_000_003 + number) % 2**63)
+
+        def alter(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+            edges = hook.scored(conv, scores.shape[0])
+            if edges is None:
+                raise UnsupportedModelError(
+                    f"Expected {type(conv).__name__} to score the edges that it passes messages along, but it scores "
+                    "others: its attention cannot be altered."
+                )
+            return penalty.alter(conv, scores, softmax, edges, generator) if conv.training else softmax(scores)
+
+        return alter
+
+    def graph_of(self, records: Records, batch: Any) -> Graph:
+        """The looped graph that a recorded pass ran on; that of the batch's own edge list if it is the same."""
+        edges = plain(records[0].edge_index)
+        features = next(tensors_in(records[0].features), None)
+        if not isinstance(edges, Tensor) or edges.layout != torch.strided or features is None:
+            raise UnsupportedModelError(
+                f"Expected attention layers to run on edges as a [2, E] tensor, but got {type(edges).__name__}."
+            )
+        own, num_nodes = plain(getattr(batch, "edge_index", None)), features.shape[0]
+        if self._graph is None or not torch.equal(self._graph.edge_index, Graph(edges, num_nodes).edge_index):
+            self._graph = Graph(edges, num_nodes)
+        if _are_edges(own) and not self._graph.matches(own, num_nodes) and int(own.max()) < num_nodes:
+            given = Graph(own, num_nodes)
+            if torch.equal(given.edge_index, self._graph.edge_index):
+                self._graph = given
+        return self._graph
+
+
+class WatchedPass:
+    """A forward pass that was watched.
+
+    Attributes:
+        values: After `penalty`, the unweighted number of each penalty by its name, detached.
+    """
+
+    def __init__(self, penalties: AttentionPenalties, model: nn.Module, records: Records, number: int) -> None:
+        self.values: dict[str, Tensor] = {}
+        self._penalties, self._model, self._records, self._number = penalties, model, records, number
+
+    def attention(self, output: Any, batch: Any = None) -> Attention:
+        """What the model attended to, with gradients.
+
+        Args:
+            output: What was computed: the layers are the calls that it depends on.
+            batch: What the step trains on, if at hand.
+        """
+        if not self._records:
+            raise UnsupportedModelError(
+                "Expected the training step to call attention convolutions, but it called none."
+            )
+        graph = self._penalties.graph_of(self._records, batch)
+        return align_layers(self._records, graph, output, grad=True)
+
+    def penalty(self, output: Any, batch: Any = None, truth: GroundTruth | None = None) -> Tensor:
+        """The sum of all penalties, each times its strength.
+
+        Args:
+            output: What the pass computed, predictions or the loss: the layers are the calls that it depends on.
+            batch: What the step trains on, for penalties that read more than attention.
+            truth: The true edges of targets, where there are some.
+        """
+        step = PenalizedStep(self.attention(output, batch), self._model, batch, truth, self._number)
+        total: Tensor | None = None
+        for name, penalty in self._penalties.active.items():
+            value = check_number(penalty.measure_step(step), name)
+            self.values[name] = value.detach()
+            total = penalty.strength * value if total is None else total + penalty.strength * value
+        assert total is not None, "nothing is watched without penalties"
+        return total
+
+
+def _are_edges(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 2 and value.shape[0] == 2 and value.dtype == torch.int64
