@@ -78,10 +78,14 @@ def infection(**arguments: Any) -> Infection:
     return Infection(num_nodes=201, edge_probability=0.01, num_layers=2, num_val=33, **arguments)
 
 
+PENALTIES = {"entropy": 0.5, "true_edges": {"share": 0.5}, "effect": {"strength": 0.2, "targets": 4}, "gsat": 0.1}
+
+
 def cases() -> dict[str, tuple[LightningDataModule, LightningModule, int]]:
     torch.manual_seed(0)
     return {
         "whole": (infection(), NodeClassifier(GAT(2, 4), lr=0.02), 4),
+        "penalized": (infection(), NodeClassifier(GAT(2, 4, heads=2), lr=0.02, penalties=PENALTIES), 4),
         "sampled": (infection(num_neighbors=[3, 2], batch_size=7), NodeClassifier(GAT(2, 4), lr=0.02), 4),
         "one_node": (
             Infection(num_nodes=30, edge_probability=0.1, num_val=1),
@@ -126,11 +130,16 @@ def test_evaluation_is_that_of_one_process(outcome: list[dict[str, Any]], case: 
         assert two == pytest.approx(one, rel=1e-5)
 
 
-def test_full_batch_training_is_that_of_one_process(outcome: list[dict[str, Any]]) -> None:
-    one, *both = (results["whole"] for results in outcome)
+@pytest.mark.parametrize("case", ["whole", "penalized"])
+def test_full_batch_training_is_that_of_one_process(outcome: list[dict[str, Any]], case: str) -> None:
+    one, *both = (results[case] for results in outcome)
+    logged = {f"train/attention_{name}" for name in PENALTIES} if case == "penalized" else set()
+    assert logged <= set(one["last"])
     for two in both:
         assert two["last"] == pytest.approx(one["last"], rel=1e-3)
         assert two["steps"] == one["steps"] == 4
+        for key, value in one["state"].items():
+            torch.testing.assert_close(two["state"][key], value, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("case", "examples", "batch_size"), [("sampled", 100, 7), ("graphs", 26, 4)])

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+import yaml
+
 from attree.errors import ArgumentError, did_you_mean, expect, expect_name
 from attree.penalties.gsat import GSAT
 from attree.penalties.penalty import AttentionPenalty
@@ -73,17 +75,26 @@ def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in penalties.items():
         name, dot, argument = expect_name(key, "penalties").partition(".")
-        before = nested.get(name, {})
-        before = dict(before) if isinstance(before, Mapping) else {"strength": before}
         if dot:
-            nested[name] = {**before, argument: value}
+            # Arguments of arguments come as text from a command line.
+            added: Any = {argument: _value(value) if isinstance(value, str) else value}
+        elif name in nested and not isinstance(value, Mapping):
+            added = {"strength": value}
         else:
-            nested[name] = (
-                {**before, **value}
-                if isinstance(value, Mapping)
-                else ({**before, "strength": value} if before else value)
-            )
+            added = value
+        before = nested.get(name)
+        if before is not None and isinstance(added, Mapping):
+            added = {**(before if isinstance(before, Mapping) else {"strength": before}), **added}
+        nested[name] = added
     return nested
+
+
+def _value(text: str) -> Any:
+    """The value that a text stands for, as in a config."""
+    try:
+        return float(text) if "e" in text.lower() else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError):
+        return yaml.safe_load(text) if text in ("true", "false", "True", "False") else text
 
 
 def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
@@ -116,7 +127,7 @@ def _imported(path: str, where: str) -> type[AttentionPenalty]:
         raise ArgumentError(f"Expected `{where}.class_path` to be importable, but {path!r}: {error}") from error
     is_penalty = isinstance(found, type) and issubclass(found, AttentionPenalty)
     expect(is_penalty, f"{where}.class_path", "a subclass of attree.penalties.AttentionPenalty", path)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _call(penalty: type[AttentionPenalty], arguments: Mapping[str, Any], where: str) -> AttentionPenalty:

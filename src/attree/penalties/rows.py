@@ -135,7 +135,8 @@ class Sparsity(AttentionPenalty):
     def measure(self, attention: Attention) -> Tensor:
         found = []
         for rows in layer_rows(attention):
-            norm = rows.sum(rows.alpha.clamp(min=TINY).sqrt()).square()
+            roots = torch.where(rows.alpha > TINY, rows.alpha.clamp(min=TINY).sqrt(), 0.0)
+            norm = rows.sum(roots).square()
             found.append(rows.mean((norm - 1) / (rows.count - 1)))
         return mean_of_layers(found)
 
