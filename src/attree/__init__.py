@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from attree.evaluation import attention_tests, evaluate
     from attree.explanation import explain
     from attree.faithfulness import reduce_attention
+    from attree.penalties import AttentionPenaltyCallback
     from attree.runs import load_run
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttentionGradient",
+    "AttentionPenaltyCallback",
     "AvgAttExplainer",
     "ExplainCallback",
     "GAtt",
@@ -37,6 +39,7 @@ __all__ = [
 
 _HOMES = {
     "AttentionGradient": "effects",
+    "AttentionPenaltyCallback": "penalties",
     "ExplainCallback": "callbacks",
     "Occlusion": "effects",
     "OcclusionExplainer": "effects",

@@ -192,6 +192,23 @@ def capture_run(
             return _aligned(records, graph, output, found, wiring, grad)
 
 
+def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = False) -> Attention:
+    """The attention of a pass that cannot be run again, such as a training step's, recorded with its calls followed.
+
+    Args:
+        records: What `record_layers` collected.
+        graph: The graph that the pass ran on.
+        output: What was computed: the layers are the calls that it depends on.
+        grad: Keep the gradients of the weights, if the pass had them.
+
+    Raises:
+        UnsupportedModelError: If the layers are not those of one computation tree on this graph.
+    """
+    for call in sorted(reaching(records, output)):
+        check_nodes(records, call, graph)
+    return _aligned(records, graph, output, find_calls(records, output), None, grad)
+
+
 def _aligned(
     records: Records, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
 ) -> Attention:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention, Graph
-from attree.attention.capture import align_layers
+from attree.attention.capture import attention_of_pass
 from attree.attention.eager import run_eagerly
 from attree.attention.edge_hook import EdgeHook, hook_edges
 from attree.attention.graph import plain
-from attree.attention.provenance import tensors_in
 from attree.attention.recording import Records, record_layers
 from attree.attention.softmax_hook import SoftmaxHook, message_passing
 from attree.data.ground_truth import GroundTruth
@@ -100,19 +99,21 @@ class AttentionPenalties:
 
     def graph_of(self, records: Records, batch: Any) -> Graph:
         """The looped graph that a recorded pass ran on; that of the batch's own edge list if it is the same."""
-        edges = plain(records[0].edge_index)
-        features = next(tensors_in(records[0].features), None)
-        if not isinstance(edges, Tensor) or edges.layout != torch.strided or features is None:
+        given, features = plain(records[0].given), records[0].features
+        if not _are_edges(given) or not isinstance(features, Tensor):
             raise UnsupportedModelError(
-                f"Expected attention layers to run on edges as a [2, E] tensor, but got {type(edges).__name__}."
+                "Expected penalized attention layers to be called with one tensor of features and edges as a [2, E] "
+                f"tensor, but got {type(features).__name__} and {type(given).__name__}."
             )
-        own, num_nodes = plain(getattr(batch, "edge_index", None)), features.shape[0]
-        if self._graph is None or not torch.equal(self._graph.edge_index, Graph(edges, num_nodes).edge_index):
-            self._graph = Graph(edges, num_nodes)
-        if _are_edges(own) and not self._graph.matches(own, num_nodes) and int(own.max()) < num_nodes:
-            given = Graph(own, num_nodes)
-            if torch.equal(given.edge_index, self._graph.edge_index):
-                self._graph = given
+        num_nodes, own = features.shape[0], plain(getattr(batch, "edge_index", None))
+        if self._graph is not None and self._graph.matches(given, num_nodes):
+            return self._graph
+        self._graph = Graph(given, num_nodes)
+        if _are_edges(own) and own.device == given.device and own.numel() and int(own.max()) < num_nodes:
+            # A model may add self-loops before its layers do: the batch's edges are those that others know.
+            of_batch = Graph(own, num_nodes)
+            if torch.equal(of_batch.edge_index, self._graph.edge_index):
+                self._graph = of_batch
         return self._graph
 
 
@@ -139,7 +140,7 @@ class WatchedPass:
                 "Expected the training step to call attention convolutions, but it called none."
             )
         graph = self._penalties.graph_of(self._records, batch)
-        return align_layers(self._records, graph, output, grad=True)
+        return attention_of_pass(self._records, graph, output, grad=True)
 
     def penalty(self, output: Any, batch: Any = None, truth: GroundTruth | None = None) -> Tensor:
         """The sum of all penalties, each times its strength.

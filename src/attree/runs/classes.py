@@ -25,12 +25,13 @@ from lightning.pytorch import LightningDataModule
 from torch import nn
 
 from attree.errors import ArgumentError
+from attree.penalties import AttentionPenalty
 
 TORCH_MODULES = {"torch.optim": torch.optim.Optimizer, "torch.optim.lr_scheduler": torch.optim.lr_scheduler.LRScheduler}
 """Where PyTorch's optimisers and schedulers are: called with plain values they compute, and do nothing else."""
 
-OWN_MODULES = ("attree.data.", "attree.models.")
-"""Where attree's data modules and models are."""
+OWN_MODULES = ("attree.data.", "attree.models.", "attree.penalties.")
+"""Where attree's data modules, models and penalties are."""
 
 LINKS = {
     "net": {"in_channels": "num_features", "out_channels": "num_classes"},
@@ -119,7 +120,7 @@ def _is_own(path: str) -> bool:
     found = _import(path)
     return (
         inspect.isclass(found)
-        and issubclass(found, nn.Module | LightningDataModule)
+        and issubclass(found, nn.Module | LightningDataModule | AttentionPenalty)
         and found.__module__.partition(".")[0] == "attree"
     )
 

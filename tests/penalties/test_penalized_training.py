@@ -196,10 +196,10 @@ class ByHand(Stranger):
 
 
 class TwoViews(Stranger):
-    """Its loss depends on two passes side by side."""
+    """Its loss depends on two passes in a way that no computation tree shows."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return (self(batch.x, batch.edge_index) - self(batch.x * 2, batch.edge_index)).square().mean()
+        return (self(batch.x, batch.edge_index) * self(batch.x * 2, batch.edge_index)).mean()
 
 
 class Detached(Stranger):
@@ -223,7 +223,7 @@ class WithoutAttention(Stranger):
     ("kind", "message"),
     [
         (ByHand, "ByHand to optimise automatically, but it does so by hand: add `attree.penalties.AttentionPenalties`"),
-        (TwoViews, "attention layers that form a chain"),
+        (TwoViews, "is combined by `product`"),
         (Detached, "the penalty `entropy` to depend on what is trained"),
         (WithoutAttention, "every message-passing layer to compute attention weights, but got GCNConv"),
     ],
