@@ -64,7 +64,7 @@ class AttentionGradient(MaskMethod):
         run.check(copies, logits)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
         for call, by_score, by_weight in run.gradients(copies, logits):
-            scores.index_add_(0, run.entries(copies, call), _first_order(protocol, call, by_score, by_weight))
+            scores.index_add_(0, run.entries(copies, call), first_order(protocol, call, by_score, by_weight))
         return scores[copies.entry_owner < copies.targets.numel()]
 
 
@@ -148,7 +148,7 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
         yield run
 
 
-def _first_order(protocol: ReductionProtocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
+def first_order(protocol: ReductionProtocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
     """What each edge of a softmax adds to its score, summed over heads, [edges]."""
     wide = exact_dtype(by_weight.device)
     scores, weights, by_score, by_weight = (
