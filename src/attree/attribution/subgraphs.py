@@ -24,8 +24,8 @@ from attree.attention.wiring import Wiring
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhood import Neighbourhood, neighbourhood
+from attree.attribution.progress import track
 from attree.attribution.result import Attribution
-from attree.attribution.track import track
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
 from attree.subject import ModelCall, Part
 from attree.subject.roots import Roots

@@ -140,7 +140,7 @@ class AttentionRun(MaskedRun):
 
 @contextmanager
 def attention_run(subject: Subject) -> Iterator[AttentionRun]:
-    """While open, the returned run sees the attention of the subject's model, which must be borrowed."""
+    """While open, the returned run sees the attention of the subject's model, which must be frozen."""
     run = AttentionRun(subject)
     with ExitStack() as stack:
         convs = stack.enter_context(hook_softmax(subject.model, run.see))

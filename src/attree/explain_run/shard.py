@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pyarrow as pa
 
-from attree.attribution.posthoc.progress_bar import progress_bar
+from attree.attribution.progress import progress_bar
 from attree.errors import ArgumentError
 from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder

@@ -2,11 +2,10 @@
 
 from attree.attribution.posthoc.fastdnx import FastDnX
 from attree.attribution.posthoc.gnn_explainer import GNNExplainer
+from attree.attribution.posthoc.gradients import IntegratedGradients, Saliency
 from attree.attribution.posthoc.graph_mask import GraphMask
 from attree.attribution.posthoc.guided_backprop import GuidedBackprop
-from attree.attribution.posthoc.integrated_gradients import IntegratedGradients
 from attree.attribution.posthoc.pg_explainer import PGExplainer
-from attree.attribution.posthoc.saliency import Saliency
 
 __all__ = [
     "FastDnX",

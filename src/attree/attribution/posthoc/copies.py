@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution.flows import Frontier, stream_frontiers
-from attree.attribution.posthoc.borrowed import plain
+from attree.attribution.posthoc.frozen_model import plain
 from attree.subject import ModelCall, Part, Subject
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.precision import exact_dtype

@@ -12,10 +12,10 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.borrowed import plain
+from attree.attribution.posthoc.frozen_model import plain
 from attree.attribution.posthoc.predictions import Predictions
-from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.progress import progress_bar
 from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.subject import Subject
 from attree.subject.roots import Roots

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.borrowed import plain
+from attree.attribution.posthoc.frozen_model import plain
 from attree.attribution.posthoc.message_gates import (
     GatedModel,
     LayerMessages,
@@ -18,8 +18,8 @@ from attree.attribution.posthoc.message_gates import (
     open_probability,
 )
 from attree.attribution.posthoc.predictions import Predictions
-from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.progress import progress_bar
 from attree.errors import expect_int, expect_number
 from attree.subject import ModelCall, Subject
 

@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from attree.attribution.posthoc.copies import Copies
+from attree.attribution.posthoc.gradients import mask_gradient
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
-from attree.attribution.posthoc.saliency import mask_gradient
 
 
 class GuidedBackprop(MaskMethod):

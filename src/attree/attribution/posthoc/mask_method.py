@@ -13,10 +13,10 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
-from attree.attribution.posthoc.borrowed import borrowed
 from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
+from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
-from attree.attribution.posthoc.progress_bar import progress_bar
+from attree.attribution.progress import progress_bar
 from attree.attribution.result import Attribution
 from attree.errors import expect_bool
 from attree.subject import Subject
@@ -63,7 +63,7 @@ class MaskMethod(AttributionMethod):
         subject = as_subject(subject)
         model = subject.model
         ids = subject.targets(targets)
-        with borrowed(model), self.open_run(subject) as run:
+        with frozen_model(model), self.open_run(subject) as run:
             try:
                 parts = self._collect(subject, ids, run, local_copies)
             except NotLocalError:

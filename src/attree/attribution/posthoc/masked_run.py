@@ -112,7 +112,7 @@ class MaskedRun:
 
 @contextmanager
 def masked_run(subject: Subject) -> Iterator[MaskedRun]:
-    """While open, the returned run masks messages in the subject's model, which must be borrowed."""
+    """While open, the returned run masks messages in the subject's model, which must be frozen."""
     run = MaskedRun(subject)
     with ExitStack() as stack:
         for conv in subject.model.modules():

@@ -14,8 +14,8 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.posthoc.predictions import full_pass
-from attree.attribution.posthoc.progress_bar import progress_bar
 from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.progress import progress_bar
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.subject import Subject
 from attree.subject.roots import Roots

@@ -12,7 +12,7 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.borrowed import borrowed
+from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
@@ -44,7 +44,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     @abstractmethod
     def fit(self, subject: Subject) -> Fit:
-        """Fit to a subject, whose model is borrowed meanwhile."""
+        """Fit to a subject, whose model is frozen meanwhile."""
 
     @abstractmethod
     def score(self, subject: Subject, fitted: Fit, pairs: Pairs) -> Tensor:
@@ -77,7 +77,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
             )
         model, attention = subject.model, subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:
-            with borrowed(model, self.seed):
+            with frozen_model(model, self.seed):
                 self._fitted = weakref.ref(attention), self.fit(subject)
         return self._fitted[1]
 

@@ -1,4 +1,4 @@
-"""A model lent to a method that takes gradients, masks messages or trains beside it, and given back as it was."""
+"""Keep a model frozen while a method takes gradients through it, masks its messages or trains beside it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _State(NamedTuple):
 
 
 @contextmanager
-def borrowed(model: nn.Module, seed: int = 0) -> Iterator[None]:
+def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
     """While open, gradients can be taken through a model in eval mode, and nothing reaches its parameters.
 
     Gradients are on, also inside `torch.inference_mode`, as in Lightning's `test`; no parameter requires one. Torch's
