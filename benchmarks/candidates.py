@@ -3,32 +3,26 @@
 - `gatt_norm`: GAtt of message norms, alpha |W h|, each row scaled to sum to 1 (after Kobayashi et al., 2020).
 - `gatt_gradient`: GAtt of the positive part of alpha dp/dalpha, one walk a target (after Chefer et al., 2021).
 - `rollout`: GAtt of attention mixed half and half with the identity, for skips (Abnar and Zuidema, 2020).
-- `integrated_attention`: the attention gradient of `weight` or `removal`, its derivatives averaged on the way from no
-  attention to all of it (after Hao et al., 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention
-from attree.attention.edge_hook import hook_edges
-from attree.attention.softmax_hook import attention_convs, hook_softmax
+from attree.attention.softmax_hook import attention_convs
 from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.effects import AttentionGradient
-from attree.effects.attention_gradient import AttentionRun, first_order
-from attree.faithfulness import resolve_protocol
+from attree.effects.attention_gradient import AttentionRun
 from attree.subject import Subject
 from attree.subject.subject import Targets
 
@@ -114,55 +108,7 @@ class GAttGradient(AttentionGradient):
         return scores[copies.entry_owner < copies.targets.numel()]
 
 
-class ScaledRun(AttentionRun):
-    """Runs a model with all attention weights multiplied by a share."""
-
-    share = 1.0
-
-    def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        weights = super().see(conv, scores, softmax)
-        return weights - (1 - self.share) * weights.detach()
-
-
-class IntegratedAttention(AttentionGradient):
-    """The attention gradient with derivatives averaged from no attention to all of it."""
-
-    label = "Integrated attention"
-    steps = 10
-
-    def __init__(self, protocol: str) -> None:
-        super().__init__(protocol)
-        self.name = f"integrated_attention_{protocol}"
-
-    def open_run(self, subject: Subject) -> AbstractContextManager[ScaledRun]:
-        @contextmanager
-        def opened() -> Iterator[ScaledRun]:
-            run = ScaledRun(subject)
-            with hook_softmax(subject.model, run.see) as convs, hook_edges(convs, run.edges):
-                yield run
-
-        return opened()
-
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
-        assert isinstance(run, ScaledRun)
-        run.share = 1.0
-        logits = run.attend(copies)
-        run.check(copies, logits)
-        usual = list(run.gradients(copies, logits))
-        points, weights = np.polynomial.legendre.leggauss(self.steps)
-        means = [torch.zeros_like(by_weight) for _, _, by_weight in usual]
-        for point, weight in zip(points, weights, strict=True):
-            run.share = (point + 1) / 2
-            for mean, (_, _, by_weight) in zip(means, run.gradients(copies, run.attend(copies)), strict=True):
-                mean += weight / 2 * by_weight
-        protocol = resolve_protocol(self.protocol, run.model)
-        scores = torch.zeros(copies.entry_owner.numel(), dtype=torch.float64)
-        for (call, by_score, _), mean in zip(usual, means, strict=True):
-            scores.index_add_(0, run.entries(copies, call), first_order(protocol, call, by_score, mean))
-        return scores[copies.entry_owner < copies.targets.numel()]
-
-
 def candidates() -> list[AttributionMethod]:
-    """All of them."""
-    integrated = [IntegratedAttention("weight"), IntegratedAttention("removal")]
+    """All of them, and the integrated attention gradient, which was kept: `AttentionGradient(protocol, steps=10)`."""
+    integrated = [AttentionGradient("weight", steps=10), AttentionGradient("removal", steps=10)]
     return [GAttNorm(), GAttGradient(), Rollout(), *integrated]

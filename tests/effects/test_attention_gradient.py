@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, Sequential, TransformerConv
 from torch_geometric.utils import softmax
 
 import attree
@@ -52,6 +52,49 @@ def test_a_protocol_of_ones_own() -> None:
     linear = attree.AttentionGradient(shifted).attribute(subject)
     for target in range(NODES):
         assert torch.allclose(effect.dense(target) * 1e6, linear.dense(target), atol=1e-4)
+
+
+def test_more_nodes_than_edges() -> None:
+    """Layers without self-loops, as TransformerConv, may have fewer edges than nodes."""
+    made_of = [TransformerConv(5, 4), TransformerConv(4, 3)]
+    model = (
+        randomize(Sequential("x, edge_index", [(conv, "x, edge_index -> x") for conv in made_of]), 1).double().eval()
+    )
+    few = torch.tensor([[8, 9, 7, 1], [10, 10, 9, 0]])
+    result = attree.AttentionGradient().attribute(Subject.of(model, X, few))
+    exact = attree.Occlusion().attribute(Subject.of(model, X, few))
+    assert result[0].edges.tolist() == exact[0].edges.tolist() == [3]
+    assert result[0].scores.sign().tolist() == exact[0].scores.sign().tolist()
+    assert float(result.dense(10)[:3].abs().min()) > 0
+    assert attree.AttentionGradient().attribute(Subject.of(model, X, few[:, :0]), [3])[3].edges.numel() == 0
+
+
+def test_integrated_over_one_layer_it_adds_up_to_what_attention_does() -> None:
+    model = randomize(GAT(5, 3, num_layers=1), 1).double().eval()
+    result = attree.AttentionGradient("weight", steps=20).attribute(Subject.of(model, X, EDGES))
+    p, without = model(X, EDGES).detach().softmax(dim=1), model.convs[0].bias.detach().softmax(dim=0)
+    for target in range(NODES):
+        k = int(p[target].argmax())
+        assert float(result[target].scores.sum()) == pytest.approx(float(p[target, k] - without[k]), abs=1e-9)
+    assert attree.AttentionGradient("weight", steps=20).name == "integrated_attention_gradient_weight"
+
+
+def test_integrated_it_sees_beyond_saturation() -> None:
+    model, _ = made("gat, 3 layers, heads")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    subject = Subject.of(model, X, EDGES)
+    exact = attree.Occlusion("weight").attribute(subject).scores
+
+    def pearson(method: attree.AttentionGradient) -> float:
+        scores = torch.cat([method.attribute(subject, target).dense(target) for target in range(NODES)])
+        effects = torch.cat([attree.Occlusion("weight").attribute(subject, t).dense(t) for t in range(NODES)])
+        return float(torch.corrcoef(torch.stack([scores, effects]))[0, 1])
+
+    assert exact.abs().max() > 0.3
+    plain = pearson(attree.AttentionGradient("weight"))
+    assert pearson(attree.AttentionGradient("weight", steps=10)) > plain + 0.1
 
 
 def test_a_saturated_softmax_still_has_a_gradient() -> None:

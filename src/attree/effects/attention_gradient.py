@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
@@ -17,7 +19,7 @@ from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.effects.occlusion import DEFAULT_PROTOCOL
-from attree.errors import UnsupportedModelError
+from attree.errors import UnsupportedModelError, expect_int
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
 from attree.tensors.precision import exact_dtype
@@ -39,20 +41,27 @@ class AttentionGradient(MaskMethod):
 
     This is the derivative of the prediction along the straight line from the weights (for `coefficient`: from the
     scores) as they are to the reduced ones. It costs one forward and one backward pass for many targets at once, and
-    misses what is not linear: on nets whose probabilities are saturated it can be far from the effect.
+    misses what is not linear: on nets whose probabilities are saturated it can be far from the effect. With `steps` the
+    derivatives are averages over the way from no attention to all of it (after Hao et al., 2021), which sees beyond
+    saturation and costs as many passes.
 
     Args:
         protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+        steps: Points of the Gauss-Legendre quadrature between attention times 0 and times 1; None takes derivatives
+            where the model is.
     """
 
     name = "attention_gradient"
     label = "Attention gradient"
 
-    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL) -> None:
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL, steps: int | None = None) -> None:
         super().__init__(self_loops=True)
         (self.protocol,) = check_protocols([protocol])
+        self.steps = None if steps is None else expect_int(steps, "steps", 1)
+        if steps is not None:
+            self.name, self.label = f"integrated_{self.name}", f"Integrated {self.label.lower()}"
         if str(protocol) != DEFAULT_PROTOCOL:
-            self.name, self.label = f"{type(self).name}_{protocol}", f"{type(self).label} ({protocol})"
+            self.name, self.label = f"{self.name}_{protocol}", f"{self.label} ({protocol})"
 
     def open_run(self, subject: Subject) -> AbstractContextManager[AttentionRun]:
         return attention_run(subject)
@@ -62,10 +71,25 @@ class AttentionGradient(MaskMethod):
         protocol = resolve_protocol(self.protocol, run.model)
         logits = run.attend(copies)
         run.check(copies, logits)
+        found = list(run.gradients(copies, logits))
+        if self.steps is not None:
+            found = self._averaged(run, copies, found)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
-        for call, by_score, by_weight in run.gradients(copies, logits):
-            scores.index_add_(0, run.entries(copies, call), first_order(protocol, call, by_score, by_weight))
+        for one in found:
+            scores.index_add_(0, run.entries(copies, one.call), _first_order(protocol, one))
         return scores[copies.entry_owner < copies.targets.numel()]
+
+    def _averaged(self, run: AttentionRun, copies: Copies, found: Sequence[Gradients]) -> list[Gradients]:
+        """The same calls with derivatives averaged on the way from no attention to all of it."""
+        assert self.steps is not None
+        means = [Gradients(one.call, torch.zeros_like(one.by_score), torch.zeros_like(one.by_weight)) for one in found]
+        points, weights = np.polynomial.legendre.leggauss(self.steps)
+        for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+            logits = run.attend(copies, share=float(point))
+            for mean, one in zip(means, run.gradients(copies, logits), strict=True):
+                mean.by_score.add_(one.by_score, alpha=float(weight))
+                mean.by_weight.add_(one.by_weight, alpha=float(weight))
+        return means
 
 
 @dataclass
@@ -89,6 +113,20 @@ class SoftmaxCall:
     weight_shift: Tensor
 
 
+class Gradients(NamedTuple):
+    """Derivatives of the explained probabilities (or numbers) by the attention of one softmax.
+
+    Attributes:
+        call: The softmax.
+        by_score: By its scores, [edges, ...].
+        by_weight: By its weights, [edges, ...].
+    """
+
+    call: SoftmaxCall
+    by_score: Tensor
+    by_weight: Tensor
+
+
 class AttentionRun(MaskedRun):
     """Runs a subject's model on copies so that gradients by its attention can be had; made by `attention_run`."""
 
@@ -96,10 +134,11 @@ class AttentionRun(MaskedRun):
         super().__init__(subject)
         self.edges = EdgeHook()
         self._calls: list[SoftmaxCall] = []
+        self._share = 1.0
 
-    def attend(self, copies: Copies) -> Tensor:
-        """Logits of the targets, [B, classes]; every softmax on the way is noted."""
-        self._calls = []
+    def attend(self, copies: Copies, share: float = 1.0) -> Tensor:
+        """Logits of the targets, [B, classes], with all attention weights times `share`; every softmax is noted."""
+        self._calls, self._share = [], share
         return self.logits(copies, self.unmasked(copies))
 
     def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
@@ -114,17 +153,17 @@ class AttentionRun(MaskedRun):
         weights = softmax(scores + score_shift)
         weight_shift = torch.zeros_like(weights, requires_grad=True)
         self._calls.append(SoftmaxCall(conv, edges, scores.detach(), weights.detach(), score_shift, weight_shift))
-        return weights + weight_shift
+        return weights * self._share + weight_shift
 
-    def gradients(self, copies: Copies, logits: Tensor) -> Iterator[tuple[SoftmaxCall, Tensor, Tensor]]:
-        """The derivatives of the explained probability (or number) by the scores and the weights of each softmax."""
+    def gradients(self, copies: Copies, logits: Tensor) -> Iterator[Gradients]:
+        """The derivatives by the attention of each softmax."""
         explained = self.predictions.probability(logits, copies.targets).sum()
         shifts = [shift for call in self._calls for shift in (call.score_shift, call.weight_shift)]
         if not shifts or not explained.requires_grad:  # the outputs do not depend on attention
             return
         found = torch.autograd.grad(explained, shifts, allow_unused=True)
         gradients = [torch.zeros_like(shift) if one is None else one for one, shift in zip(found, shifts, strict=True)]
-        yield from zip(self._calls, gradients[::2], gradients[1::2], strict=True)
+        yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
     def entries(self, copies: Copies, call: SoftmaxCall) -> Tensor:
         """For each edge of a softmax the entry of the batch that it is: an edge, or the self-loop of a node."""
@@ -148,11 +187,12 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
         yield run
 
 
-def first_order(protocol: ReductionProtocol, call: SoftmaxCall, by_score: Tensor, by_weight: Tensor) -> Tensor:
+def _first_order(protocol: ReductionProtocol, found: Gradients) -> Tensor:
     """What each edge of a softmax adds to its score, summed over heads, [edges]."""
-    wide = exact_dtype(by_weight.device)
+    call, wide = found.call, exact_dtype(found.by_weight.device)
     scores, weights, by_score, by_weight = (
-        values.to(wide).reshape(values.shape[0], -1) for values in (call.scores, call.weights, by_score, by_weight)
+        values.to(wide).reshape(values.shape[0], math.prod(values.shape[1:]))
+        for values in (call.scores, call.weights, found.by_score, found.by_weight)
     )
     if protocol.score_shift == -math.inf:
         return _removal(call.edges, weights, by_weight, torch.finfo(call.weights.dtype).eps)
@@ -168,11 +208,13 @@ def first_order(protocol: ReductionProtocol, call: SoftmaxCall, by_score: Tensor
 def _removal(edges: Tensor, weights: Tensor, by_weight: Tensor, eps: float) -> Tensor:
     """The removed weight is spread over the edges that stay, in proportion to theirs."""
     plain = weights * by_weight
-    row = edges[1]
-    mean = torch.zeros_like(plain).index_add(0, row, plain)[row] if plain.numel() else plain
+    if not plain.numel():
+        return plain.sum(dim=1)
+    row, loops = edges[1], edges[0] == edges[1]
+    none = plain.new_zeros(int(row.max()) + 1, plain.shape[1])
+    mean = none.index_add(0, row, plain)[row]
     # All self-loops of a node leave together.
-    loops = edges[0] == edges[1]
-    of_loops = torch.zeros_like(weights).index_add(0, row[loops], weights[loops])[row] if plain.numel() else plain
+    of_loops = none.index_add(0, row[loops], weights[loops])[row]
     stays = 1 - torch.where(loops.unsqueeze(1), of_loops, weights)
     alone = stays <= 4 * eps
     return torch.where(alone, plain, weights / stays.masked_fill(alone, 1.0) * (by_weight - mean)).sum(dim=1)

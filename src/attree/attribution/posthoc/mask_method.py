@@ -115,8 +115,9 @@ def _listed(copies: Copies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     graph, count = copies.subject.graph, copies.targets.numel()
     copies = copies.without_decoy()
     owner, edges = copies.entry_owner, copies.entry_edge
-    if copies.is_whole:
-        kept = scores != 0
+    if copies.is_whole or copies.masks_loops:
+        # Of the whole graph most edges do not matter to a target, and of a part the self-loops of its outermost nodes.
+        kept = (scores != 0) | (edges < (0 if copies.is_whole else graph.num_proper_edges))
         owner, edges, scores = owner[kept], edges[kept], scores[kept]
     if bool((edges >= graph.num_proper_edges).any()):
         key, place = (owner * graph.num_edges + edges).unique(return_inverse=True)
