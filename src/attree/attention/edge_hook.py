@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import plain
-from attree.attention.recording import features_of
+from attree.attention.recording import edges_of, features_of
 from attree.errors import UnsupportedModelError
 
 
@@ -25,9 +25,13 @@ class EdgeHook:
     """
 
     def __init__(self) -> None:
-        self._given: dict[MessagePassing, tuple[Tensor | None, int | None]] = {}
+        self._given: dict[MessagePassing, tuple[Any, int | None]] = {}
         self._seen: dict[MessagePassing, Tensor] = {}
         self._assumed: dict[MessagePassing, Tensor] = {}
+
+    def given(self, conv: MessagePassing) -> Any:
+        """The edges that a convolution was called with: a tensor, or a dict by edge type; None if there were none."""
+        return self._given.get(conv, (None, None))[0]
 
     def scored(self, conv: MessagePassing, num_scores: int) -> Tensor | None:
         """The edges that a convolution is scoring; None if no list of edges has as many."""
@@ -42,7 +46,7 @@ class EdgeHook:
 
     def _possible(self, conv: MessagePassing) -> Iterator[Tensor]:
         edges, num_nodes = self._given.get(conv, (None, None))
-        if edges is not None:
+        if isinstance(edges, Tensor):
             yield edges
             yield add_self_loops(remove_self_loops(edges)[0], num_nodes=num_nodes)[0]
             yield add_self_loops(edges, num_nodes=num_nodes)[0]
@@ -51,9 +55,7 @@ class EdgeHook:
         """Hook of a call."""
         features = features_of(conv, args, kwargs)
         features = features[0] if isinstance(features, tuple | list) else features
-        edges = (plain(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        found = next((one for one in edges if one.dtype == torch.int64 and one.dim() == 2 and one.shape[0] == 2), None)
-        self._given[conv] = found, features.shape[0] if isinstance(features, Tensor) else None
+        self._given[conv] = plain(edges_of(args, kwargs)), features.shape[0] if isinstance(features, Tensor) else None
         self._seen.pop(conv, None)
         self._assumed.pop(conv, None)
 

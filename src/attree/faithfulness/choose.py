@@ -208,14 +208,15 @@ def _time(seconds: float) -> str:
 
 def reduce_attention(
     model: nn.Module,
-    x: Tensor,
-    edge_index: Tensor,
+    x: Any,
+    edge_index: Any,
     pairs: Pairs,
     protocol: str | ReductionProtocol,
     *args: Any,
     graph: Graph | None = None,
     memory: int = REDUCTION_MEMORY,
     head: Head | None = None,
+    node_type: str | None = None,
     with_probability: bool = False,
     progress: Progress | None = None,
     **kwargs: Any,
@@ -225,14 +226,16 @@ def reduce_attention(
     Args:
         model: An attention model; by exact updates of rows where its forward can be run on rows, which is checked, else
             by batched copies of subgraphs, else by one pass over the whole graph for each edge.
-        x: Node features.
-        edge_index: The graph's edges.
-        pairs: Which edge to reduce for which target, see `subgraph_pairs` and, for graph-level models, `graph_pairs`.
+        x: Node features; of a heterogeneous graph, a dict by node type.
+        edge_index: The graph's edges; of a heterogeneous graph, a dict by edge type.
+        pairs: Which edge to reduce for which target, see `subject_pairs`, and `subgraph_pairs` for nodes and
+            `graph_pairs` for graphs.
         protocol: `coefficient`, `weight`, `removal`, or `authors` (`weight` for GAT, else `coefficient`).
         *args: Further positional arguments of the model.
         graph: The looped graph of `edge_index`, if at hand.
         memory: Bytes of working memory.
         head: What the outputs mean; by default logits of classes, or the logit of one.
+        node_type: Whose outputs are explained, where a model returns those of several types of nodes.
         with_probability: Also return the class probabilities after each reduction.
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         **kwargs: Further keyword arguments of the model.
@@ -243,5 +246,5 @@ def reduce_attention(
     expect_bool(with_probability, "with_probability")
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     chosen = resolve_protocol(protocol, model)
-    subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, **kwargs)
+    subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, node_type=node_type, **kwargs)
     return Reducer(subject, memory).record().reduce(pairs, chosen, with_probability, progress)

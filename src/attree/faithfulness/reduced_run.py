@@ -12,12 +12,11 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode
 from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.edge_ids import edge_ids
+from attree.attention.graph import Graph
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import UnsupportedModelError
 from attree.faithfulness.protocol import ReductionProtocol, reduced_softmax
-
-Locate = Callable[[Tensor], Tensor | None]
-"""Gives the positions of the reduced edges in a layer's own edge list [2, E']; None if the list is not the graph's."""
 
 
 class ReducedRun:
@@ -30,24 +29,36 @@ class ReducedRun:
     def __init__(self, protocol: ReductionProtocol) -> None:
         self.protocol = protocol
         self.edges = EdgeHook()
-        self._locate: Locate = lambda edges: None
+        self._graph: Graph | None = None
+        self._reduced = torch.zeros(0, dtype=torch.bool)
 
-    def __call__(self, call: Callable[[], Any], locate: Locate) -> Any:
-        """What `call()` returns with the edges reduced that `locate` finds."""
-        self._locate = locate
+    def __call__(self, call: Callable[[], Any], graph: Graph, reduced: Tensor) -> Any:
+        """What a call returns with edges reduced.
+
+        Args:
+            call: Calls the model.
+            graph: The graph that it is called on.
+            reduced: Ids of the reduced edges in `graph.edge_index`. A self-loop is reduced as often as a layer has it,
+                which may be never.
+        """
+        self._graph = graph
+        self._reduced = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, reduced, True)
         return call()
 
     def reduce(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         """Called in place of the softmax."""
+        if scores.shape[0] == 0:
+            return softmax(scores)
+        assert self._graph is not None
         edges = self.edges.scored(conv, scores.shape[0])
-        reduced = None if edges is None else self._locate(edges)
-        if reduced is None:
+        ids = None if edges is None else edge_ids(self._graph, self.edges.given(conv), edges)
+        if ids is None:
             got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
                 f"but {got}: the protocol `{self.protocol}` is not defined there."
             )
-        return reduced_softmax(self.protocol, scores, reduced, softmax)
+        return reduced_softmax(self.protocol, scores, self._reduced[ids].nonzero().view(-1), softmax)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
 from attree.faithfulness.protocol import ReductionProtocol
@@ -88,7 +87,7 @@ class WholePass:
 
     def _run(self, run: ReducedRun, edges: Tensor) -> Tensor:
         graph = self._subject.graph
-        output = run(self._subject.call.run, lambda own: reduced_in(graph, edges, own))
+        output = run(self._subject.call.run, graph, edges)
         if not isinstance(output, Tensor) or output.shape != self._output.shape:
             raise UnsupportedModelError(
                 f"Expected {self._subject.call.name} to return the same rows with an edge reduced, but got others."
@@ -106,23 +105,3 @@ class WholePass:
                 f"Expected {self._subject.call.name} to return the same whenever it is called, but two passes differ "
                 f"by {difference:.2g}: it draws random numbers in eval mode (dropout without `training`, noise)."
             )
-
-
-def reduced_in(graph: Graph, reduced: Tensor, edge_index: Tensor) -> Tensor | None:
-    """Where reduced edges stand in a layer's own edge list; None if the list is not the graph's.
-
-    Layers may drop, add or move self-loops; the other edges must be those of the graph, in their order.
-
-    Args:
-        graph: The graph.
-        reduced: Positions in `graph.edge_index`.
-        edge_index: The layer's edges.
-    """
-    proper = edge_index[0] != edge_index[1]
-    if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
-        return None
-    places = proper.nonzero().view(-1)[reduced[reduced < graph.num_proper_edges]]
-    looped = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    looped[reduced[reduced >= graph.num_proper_edges] - graph.num_proper_edges] = True
-    loops = (~proper & looped[edge_index[0]]).nonzero().view(-1)
-    return torch.cat([places, loops])

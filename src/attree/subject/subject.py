@@ -334,6 +334,10 @@ class Subject:
         place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
         return place[targets]
 
+    def nodes_of(self, targets: Tensor) -> Tensor:
+        """Node level: the graph's id of each target; in a heterogeneous graph, that in the union of its types."""
+        return targets if self.node_type is None else self._types.union(self.node_type, targets)
+
     def roots(self, targets: Targets = "all", dtype: torch.dtype | None = None) -> Roots:
         """Where the computation trees of targets begin."""
         ids, outputs = self.targets(targets), self.outputs

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
+from attree.attention.provenance import tensors_in
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
@@ -82,8 +83,9 @@ class CopiesPass:
         self._output = subject.output.to(exact_dtype(subject.device))
         self._queries = subject.outputs.ends
         hidden, itemsize = max(_width(conv) for conv in attention_convs(subject.model)), subject.output.element_size()
-        features = subject.call.x if subject.call.has_features else subject.output
-        self._bytes_per_node = features[:1].numel() * features.element_size() + 6 * hidden * itemsize
+        given = subject.call.of_kind(Kind.NODE) or [subject.output]
+        features = max(row[:1].numel() * row.element_size() for value in given for row in tensors_in(value))
+        self._bytes_per_node = features + 6 * hidden * itemsize
         self._bytes_per_edge = 6 * hidden * itemsize + 64
 
     @torch.no_grad()
@@ -145,13 +147,23 @@ class CopiesPass:
                     where, place = expand(sets.ptr, rows)
                     copies = Copies(subgraphs, part[low:high], sets.items[place], where)
                     own = targets[part[low:high] + begin]
-                    yield first + low, first + high, self._run(run, copies, self._call_on(copies, own), own)
+                    yield first + low, first + high, self._run(run, copies, own)
 
-    def _run(self, run: ReducedRun, copies: Copies, call: ModelCall, targets: Tensor) -> Tensor:
-        """The outputs of the target of each copy."""
-        output = run(call.run, copies.reduced_in)
-        found = self._rows_of(copies, targets)
-        expected = targets.numel() if self._subject.level != "node" else copies.node.numel()
+    def _run(self, run: ReducedRun, copies: Copies, targets: Tensor, seed: int | None = None) -> Tensor:
+        """The outputs of the target of each copy; with a seed, noise is in the features of the first and the last."""
+        part = self._part(copies, targets)
+        call = self._subject.call.on(part)
+        graph = call.graph
+        if seed is not None:
+            call = _with_decoys(call, part, seed)
+        output = run(call.run, graph, copies.reduced_in(graph))
+        if self._subject.level == "node":
+            found = self._subject.call.rows_on(part, copies.nodes_of_copies(self._subject.nodes_of(targets)))
+            kind = self._subject.node_type
+            expected = part.node.numel() if kind is None or graph.types is None else len(graph.types.nodes(kind))
+        else:
+            found = torch.arange(targets.numel(), device=targets.device)
+            expected = targets.numel()
         if not isinstance(output, Tensor) or output.shape != (expected, *self._output.shape[1:]):
             raise NotLocalError(self._subject.call.name, "on copies it returns other rows than those of the copies")
         return output[found]
@@ -177,24 +189,12 @@ class CopiesPass:
         nodes, edges = (size.float() for size in subgraphs.sizes)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
-    def _call_on(self, copies: Copies, targets: Tensor) -> ModelCall:
-        """The same call on copies; each copy is a graph of its own, with the rows that its graph has."""
-        call = self._subject.call
-        batch = call.batch
-        graph_of = None if batch is None else batch[copies.node[copies.start]]
-        queries = None
-        if self._queries is not None:
-            queries = torch.stack([copies.nodes_of_copies(end[targets]) for end in self._queries])
-        part = Part(
-            copies.node, copies.edge_index, copies.edge, copies.copy, graph_of, copies.part.numel(), queries=queries
-        )
-        return call.on(part)
-
-    def _rows_of(self, copies: Copies, target: Tensor) -> Tensor:
-        """Which row of the output on copies belongs to the target of each."""
-        if self._subject.level != "node":
-            return torch.arange(target.numel(), device=target.device)
-        return copies.nodes_of_copies(target)
+    def _part(self, copies: Copies, targets: Tensor) -> Part:
+        """The part that the model is called on; each copy is a graph of its own, with the rows that its graph has."""
+        batch, ends = self._subject.call.batch, self._queries
+        graph_of = None if batch is None else batch[copies.first_nodes]
+        queries = None if ends is None else torch.stack([copies.nodes_of_copies(end[targets]) for end in ends])
+        return copies.with_graphs(graph_of, queries)
 
     def _check(self, run: ReducedRun, subgraphs: Subgraphs, cost: Tensor, targets: Tensor) -> None:
         """Refuse models whose scores of a target change when it is computed from its subgraph, among other copies."""
@@ -203,14 +203,7 @@ class CopiesPass:
             # Decoys with loud features stand in front and behind: a model that mixes copies, or reads the first or the
             # last rows, will show it. The order is another than that of the targets.
             part = torch.cat([every[low : low + 1], every[low:high].flip(0), every[high - 1 : high]])
-            copies = Copies(subgraphs, part)
-            call = self._call_on(copies, targets[part])
-            if call.has_features:
-                x = call.x.clone()
-                decoy = (copies.copy == 0) | (copies.copy == part.numel() - 1)
-                x[decoy] = loud_noise(x[decoy], x, low) if x.is_floating_point() else 0
-                call = call.with_features(x)
-            scores = self._run(run, copies, call, targets[part])[1:-1]
+            scores = self._run(run, Copies(subgraphs, part), targets[part], seed=low)[1:-1]
             expected = self._output[self._subject.rows(targets[part[1:-1]])]
             finite = expected.isfinite()  # where it has diverged, nothing can be told
             difference = float((scores - expected).abs().where(finite, 0).max())
@@ -222,6 +215,27 @@ class CopiesPass:
                     "or pooling over nodes, features computed from all edges, or code that depends on the position of "
                     "a node",
                 )
+
+
+def _with_decoys(call: ModelCall, part: Part, seed: int) -> ModelCall:
+    """A call on copies with loud noise in the features of the first and the last copy."""
+    assert part.graph is not None
+    assert part.num_graphs is not None
+    decoy = (part.graph == 0) | (part.graph == part.num_graphs - 1)
+    features = call.features
+
+    def noisy(rows: Tensor, own: Tensor) -> Tensor:
+        rows = rows.clone()
+        rows[own] = loud_noise(rows[own], rows, seed) if rows.is_floating_point() else 0
+        return rows
+
+    if features is None:
+        return call
+    if call.types is None:
+        return call.with_features(noisy(features, decoy))
+    nodes = {kind: call.types.nodes(kind) for kind in features}
+    changed = {kind: noisy(rows, decoy[nodes[kind].start : nodes[kind].stop]) for kind, rows in features.items()}
+    return call.changed(lambda _, value: changed if value is features else value)
 
 
 def _width(conv: MessagePassing) -> int:

@@ -19,6 +19,7 @@ from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.trace import ConvArguments
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.exact.wiring import INPUT, Wiring
+from attree.faithfulness.locality import NotRowwiseError
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
@@ -45,6 +46,8 @@ class ExactReducer:
         expect_memory(memory)
         self.subject = subject
         self.memory = memory
+        if subject.graph.types is not None:
+            raise NotRowwiseError("its graph has several types of nodes or edges")
         outputs = subject.outputs  # first, as this may tell how the model is called
         self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, outputs)
         self._plan: ReductionPlan | None = None
