@@ -12,13 +12,17 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.tensorboard import SummaryWriter
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
 from attree.callbacks import ExplainCallback, LastCheckpoint
+from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import Infection
 from attree.errors import ArgumentError
+from attree.evaluation import evaluate
 from attree.faithfulness import reduce_attention
 from attree.metrics import faithfulness_statistics
 from attree.models import GAT, GATv2
@@ -190,7 +194,29 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
         assert name in content
     assert b"Infection" in content
     assert b"explain/gatt/weight/faithfulness" in plugins["_hparams_/experiment"].plugin_data.content
-    assert "custom_scalars__config__" in plugins
+    (layout,) = events.Tensors("custom_scalars__config__")
+    assert b"val/acc" in layout.tensor_proto.string_val[0]  # accuracy has its chart
+    (text,) = events.Tensors("explain/results/text_summary")
+    table = text.tensor_proto.string_val[0].decode()
+    assert f"{float(run.callback_metrics['explain/gatt/truth_auroc']):.4f}" in table
+    assert "0.5 is chance" in table
+    # Each method has a run of its own, with the same numbers, and says what they mean.
+    for method in ("gatt", "avgatt"):
+        own = EventAccumulator(f"{run.log_dir}/methods/{method}", {"tensors": 0}).Reload()
+        points = [float(make_ndarray(event.tensor_proto)) for event in own.Tensors("methods/truth_auroc")]
+        assert points == pytest.approx([event.value for event in events.Scalars(f"explain/{method}/truth_auroc")])
+        assert "0.5 is chance" in own.summary_metadata["methods/truth_auroc"].summary_description
+
+
+def test_explanations_of_a_step_are_kept_for_the_tab(tmp_path: Path) -> None:
+    data = infection()
+    evaluation = evaluate(classifier(data).net, data.graph, num_targets=30, methods=["gatt"], protocols=["removal"])
+    with SummaryWriter(str(tmp_path)) as writer:
+        TensorBoardWriter(writer).write_explanations(evaluation, 40)
+    content = json.loads((tmp_path / "explanations/steps/40.json").read_text())
+    assert len(content["targets"]) == 20
+    assert content["numTargets"] == 30
+    assert {target["id"] for target in content["targets"]} <= set(evaluation.targets.tolist())
 
 
 @pytest.mark.parametrize(

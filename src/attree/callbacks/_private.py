@@ -57,6 +57,6 @@ def exchange_callbacks(trainer: Any, callbacks: list[Callback]) -> list[Callback
     return former
 
 
-def add_summary(writer: SummaryWriter, summary: Any) -> None:
+def add_summary(writer: SummaryWriter, summary: Any, step: int | None = None) -> None:
     """Write a summary as it is to TensorBoard's event file."""
-    writer._get_file_writer().add_summary(summary)
+    writer._get_file_writer().add_summary(summary, step)

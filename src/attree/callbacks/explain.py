@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.callbacks._private import log_after_training, validate_again
+from attree.callbacks._private import log_after_training, log_step, validate_again
 from attree.callbacks.explained_data import Drawn, Subset, find_data
 from attree.callbacks.final_report import FinalReport
 from attree.callbacks.module_subject import Explained, ExplainSettings, explain_module
@@ -305,6 +305,12 @@ class ExplainCallback(Callback):
         if goes_on and state.pictures.are_due(trainer) and self._is_shown(trainer):
             figures = state.pictures.draw(explained.evaluator, latest)
             state.pictures.show(figures, trainer, state.writer, latest)
+            if self.save and state.writer is not None:
+                with warn_only("The explanations of this step"):
+                    state.writer.write_explanations(latest, log_step(trainer))
+        if in_fit and state.writer is not None:
+            with warn_only("TensorBoard's runs of methods"):
+                state.writer.write_methods(metrics, log_step(trainer))
 
     def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: Mapping[str, float]) -> None:
         """Log metrics `explain/...`: a fit's under their names, those of `validate` and `test` behind the call's."""

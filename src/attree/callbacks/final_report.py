@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import Logger
 from matplotlib.figure import Figure
 
 from attree.attribution import GAtt
+from attree.callbacks._private import log_step
 from attree.callbacks.pictures import warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
@@ -111,6 +112,8 @@ class FinalReport:
         if writer is not None:
             with warn_only("TensorBoard's HParams page"):
                 writer.write_hyperparameters(pl_module, trainer, self.metrics)
+            with warn_only("TensorBoard's page of texts"):
+                writer.write_results(self.metrics, log_step(trainer))
         console = plain_console(soft_wrap=True)
         if table:
             count = self.evaluator.targets.numel()

@@ -1,7 +1,12 @@
-"""What TensorBoard shows beyond plain curves: grouped charts, histograms, figures, hyperparameters."""
+"""What TensorBoard shows beyond plain curves: charts, a run for each method, histograms, figures, tables, settings.
+
+The tab of `attree.tab` reads what is written here.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -14,15 +19,34 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.summary import scalar as scalar_summary
 
+from attree.attribution import method_label
 from attree.callbacks._private import add_summary
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
+from attree.io.files import write_text
+from attree.io.plain_json import plain
 from attree.metrics.functional.faithfulness import STATISTICS
+from attree.report.page.content import page_content
 from attree.runs.run_folder import is_logger
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
 """What is read off the network."""
+
+ANY_ACCURACY = ".*[vV]al.*[aA]cc.*"
+"""Tags that look like a validation accuracy, where none is known yet."""
+
+DESCRIPTIONS = {
+    FAITHFULNESS: "How well the method's scores foretell what reducing each edge's attention does to the prediction: "
+    "the mean of seven statistics. 1 is perfect; the correlations among them are 0 by chance, the AUROC 0.5.",
+    TRUTH: "How well the method's scores find the edges that are known to cause the label: the chance that a true edge "
+    "scores higher than another. 1 is perfect, 0.5 is chance.",
+}
+"""What the numbers of a method's own run mean."""
+
+STEP_TARGETS, STEP_EDGES = 20, 300
+"""How much of an evaluation is kept for a step."""
 
 TICKED = frozenset({"weight_decay", "dropout", "attention_dropout", "lr", "heads"})
 """What regularises or is varied most: the five that the HParams page shows before anything is clicked."""
@@ -34,6 +58,7 @@ class TensorBoardWriter:
     def __init__(self, writer: SummaryWriter, name: str = PREFIX) -> None:
         self.writer = writer
         self.name = name
+        self._of_method: dict[str, SummaryWriter] = {}
 
     @classmethod
     def of(cls, trainer: Trainer, name: str = PREFIX) -> TensorBoardWriter | None:
@@ -49,8 +74,8 @@ class TensorBoardWriter:
             metrics: Names of what the run logs; those that look like a validation accuracy get a chart.
         """
         charts: dict[str, dict[str, list[Any]]] = {"attree": {}}
-        if accuracy := accuracy_names(metrics):
-            charts["attree"]["accuracy"] = ["Multiline", accuracy]
+        # TensorBoard reads tags as patterns: an accuracy that is logged later finds its chart too.
+        charts["attree"]["accuracy"] = ["Multiline", accuracy_names(metrics) or [ANY_ACCURACY]]
         if evaluator.truth is not None:
             charts["attree"]["ground-truth AUROC"] = ["Multiline", self._tags(evaluator, TRUTH)]
         for protocol in evaluator.protocols:
@@ -74,6 +99,42 @@ class TensorBoardWriter:
                     known = scores[chosen & scores.isfinite()]
                     if known.numel() > 0:  # TensorBoard refuses an empty histogram
                         self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", known, step)
+
+    def write_methods(self, metrics: Mapping[str, float], step: int) -> None:
+        """The main numbers of each method as a run of its own, so that methods have colours and share a chart.
+
+        The run of `gatt` is the folder `methods/gatt` below the run's; the tags there say what they mean.
+        """
+        folder = "methods" if self.name == PREFIX else f"{self.name}_methods"
+        for name, value in metrics.items():
+            metric = MetricName.parse(name)
+            if metric is None or metric.statistic not in DESCRIPTIONS:
+                continue
+            if metric.method not in self._of_method:
+                self._of_method[metric.method] = SummaryWriter(f"{self.writer.log_dir}/{folder}/{metric.method}")
+            own = self._of_method[metric.method]
+            tag = "/".join(part for part in (folder, metric.protocol, metric.statistic) if part is not None)
+            summary = scalar_summary(tag, value, new_style=True)
+            summary.value[0].metadata.summary_description = DESCRIPTIONS[metric.statistic]
+            add_summary(own, summary, step)
+        for own in self._of_method.values():
+            own.flush()
+
+    def write_explanations(self, evaluation: Evaluation, step: int) -> None:
+        """What some targets' explanations are at this step, for the tab: `explanations/steps/<step>.json`."""
+        folder = str(self.writer.log_dir)
+        if "://" in folder:  # not a folder of this computer
+            return
+        content = page_content(evaluation, max_targets=STEP_TARGETS, max_edges=STEP_EDGES)
+        path = Path(folder, *(() if self.name == PREFIX else (self.name,)), "explanations", "steps", f"{step}.json")
+        write_text(path, json.dumps(plain(content), allow_nan=False))
+
+    def write_results(self, metrics: Mapping[str, float], step: int) -> None:
+        """The last table and how to read it, for the page of texts; runs of methods end here."""
+        self.writer.add_text(f"{self.name}/results", results_text(metrics), step)
+        for own in self._of_method.values():
+            own.close()
+        self._of_method.clear()
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""
@@ -114,6 +175,32 @@ def write_figures_run(folder: Path, figures: Mapping[str, Figure], step: int) ->
             writer.add_figure(name, figure, step)
     for path in former:
         path.unlink(missing_ok=True)
+
+
+def results_text(metrics: Mapping[str, float]) -> str:
+    """The final numbers as a Markdown table, one column a method, and what they mean.
+
+    >>> print(results_text({"explain/gatt/truth_auroc": 0.9931}).splitlines()[2])
+    | finds true edges (AUROC) | 0.9931 |
+    """
+    named = {name: metric for name in metrics if (metric := MetricName.parse(name)) is not None}
+    methods = list(dict.fromkeys(metric.method for metric in named.values()))
+    rows: dict[str, dict[str, str]] = {}
+    for name, metric in named.items():
+        if metric.statistic in DESCRIPTIONS:
+            reduced = f", reduced by {metric.protocol}" if metric.protocol else ""
+            label = "finds true edges (AUROC)" if metric.statistic == TRUTH else metric.statistic
+            value = metrics[name]
+            rows.setdefault(label + reduced, {})[metric.method] = "undefined" if math.isnan(value) else f"{value:.4f}"
+    lines = ["| | " + " | ".join(map(method_label, methods)) + " |", "|---" * (len(methods) + 1) + "|"]
+    lines += [
+        f"| {label} | " + " | ".join(row.get(method, "") for method in methods) + " |" for label, row in rows.items()
+    ]
+    meanings = [f"**{name}**: {text}" for name, text in (("finds true edges", DESCRIPTIONS[TRUTH]),)]
+    meanings.append(f"**faithfulness**: {DESCRIPTIONS[FAITHFULNESS]}")
+    others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
+    more = "All runs side by side, and every explanation to look at: the tab *Explanations*."
+    return "\n".join([*lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
 
 
 def accuracy_names(metrics: Iterable[str]) -> list[str]:

@@ -24,6 +24,8 @@ class TargetLabels:
         ids: Ids of the graphs in their dataset, [targets], where the targets are graphs of a batch.
         first_nodes: For each graph of a batch, the id of its first node in the batch, [targets].
         dataset: Name of the dataset.
+        roots: The two nodes of each target in the graph, [targets, 2]: of a pair; of a node of a union of types, its
+            id there twice. None where a target is its own node, or a graph.
     """
 
     labels: Tensor | None = None
@@ -32,6 +34,7 @@ class TargetLabels:
     ids: Tensor | None = None
     first_nodes: Tensor | None = None
     dataset: str | None = None
+    roots: Tensor | None = None
 
     @classmethod
     def of(
@@ -64,6 +67,7 @@ class TargetLabels:
             None if batch is None or ids is None else ids.detach().cpu(),
             None if batch is None else _first_nodes(batch.cpu(), subject.num_targets),
             dataset,
+            _roots(subject),
         )
 
     def at(self, targets: Tensor) -> TargetLabels:
@@ -73,7 +77,13 @@ class TargetLabels:
         def chosen(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[where]
 
-        return replace(self, labels=chosen(self.labels), ids=chosen(self.ids), first_nodes=chosen(self.first_nodes))
+        return replace(
+            self,
+            labels=chosen(self.labels),
+            ids=chosen(self.ids),
+            first_nodes=chosen(self.first_nodes),
+            roots=chosen(self.roots),
+        )
 
     def id_of(self, target: int) -> int:
         """What a target is called in its dataset."""
@@ -124,6 +134,17 @@ def _given(data: Data, key: str) -> list[str] | None:
         found = [name for one in found for name in one] if key == "node_names" else found[0]
     fits = isinstance(found, list | tuple) and len(found) > 0 and all(isinstance(one, str) for one in found)
     return list(found) if fits and found is not None else None
+
+
+def _roots(subject: Subject) -> Tensor | None:
+    """The two nodes of every target of a subject, where they are not the target itself."""
+    if subject.batch is not None or (subject.level == "node" and subject.graph.types is None):
+        return None
+    ends = subject.outputs.ends
+    if ends is not None:
+        return ends.detach().t().cpu()
+    nodes = subject.roots("all").node.detach().cpu()
+    return torch.stack([nodes, nodes], dim=1)
 
 
 def _first_nodes(batch: Tensor, num_graphs: int) -> Tensor | None:

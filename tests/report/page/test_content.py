@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GAT as PyGGAT
-from torch_geometric.nn import global_add_pool
+from torch_geometric.nn import HGTConv, global_add_pool
 
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
@@ -26,6 +26,7 @@ from attree.report.page.groups import _by_kind as node_groups_of
 from attree.report.telling import telling_order
 from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
+from helpers.hetero import CHANNELS, METADATA, Stacked, hetero_graph
 
 KINDS = {"f4": np.float32, "u1": np.uint8, "u2": np.uint16, "i4": np.int32}
 
@@ -92,7 +93,8 @@ def test_true_edges_are_those_of_the_own_target(model: ExplainedModel, embedded:
 
 
 def test_nodes_are_grouped_by_what_the_model_predicts_for_them(model: ExplainedModel, embedded: dict[str, Any]) -> None:
-    assert embedded["groups"] == {"meaning": "predicted class", "names": model.options["class_names"]}
+    names = model.options["class_names"]
+    assert embedded["groups"] == {"meaning": "predicted class", "names": names, "shapes": False}
     predicted = model.attention.output.argmax(-1)
     for target in embedded["targets"]:
         np.testing.assert_array_equal(unpack(target["group"]), predicted[unpack(target["nodes"]).tolist()])
@@ -244,6 +246,58 @@ def test_graphs_are_drawn_whole_and_have_no_tree() -> None:
     content = page_content(Evaluator(subject, [1], EvaluationConfig("gatt", "removal"), labels=labels).evaluate())
     assert content["targets"][0]["id"] == 43
     assert content["targets"][0]["names"] == names[4:]
+
+
+class Links(torch.nn.Module):
+    """Scores pairs of nodes by what a GAT says of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = PyGGAT(4, 8, 2, out_channels=3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_label_index: torch.Tensor) -> torch.Tensor:
+        h = self.body(x, edge_index)
+        return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(-1)
+
+
+def test_a_pair_of_nodes_is_shown_with_both_its_ends() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, edges = torch.randn(20, 4, generator=generator), torch.randint(0, 20, (2, 60), generator=generator)
+    pairs = torch.tensor([[3, 7, 5], [11, 2, 5]])
+    subject = Subject.of(Links(), x, edges, edge_label_index=pairs)
+    labels = TargetLabels.of(Data(x=x, edge_index=edges), subject)
+    content = page_content(
+        Evaluator(subject, [0, 2], EvaluationConfig(["gatt"], ["removal"]), labels=labels).evaluate()
+    )
+    assert content["kind"] == "edge"
+    shown = {target["name"]: unpack(target["nodes"])[target["roots"]].tolist() for target in content["targets"]}
+    assert shown == {"3 \N{EN DASH} 11": [3, 11], "5 \N{EN DASH} 5": [5]}
+    assert all(target["layers"] is None for target in content["targets"])  # two roots make no single tree
+
+
+def test_types_have_groups_with_shapes_and_relations_have_names() -> None:
+    data = hetero_graph()
+    model = Stacked(*(HGTConv(CHANNELS, CHANNELS, METADATA, heads=1) for _ in range(2))).double()
+    subject = Subject.of_data(model, data)
+    labels = TargetLabels.of(data, subject)
+    content = page_content(
+        Evaluator(subject, [1, 4], EvaluationConfig(["gatt"], []), labels=labels, warn=False).evaluate()
+    )
+    assert content["groups"] == {"meaning": "type of node", "names": ["paper", "author", "term"], "shapes": True}
+    assert content["relations"] == ["writes", "written_by", "in", "has", "cites", "self-loop"]
+    sizes = {"paper": 0, "author": 7, "term": 12}  # where the nodes of each type begin in the union
+    for target in content["targets"]:
+        kind = [content["groups"]["names"][place] for place in unpack(target["group"])]
+        ids = unpack(target["nodes"]).tolist()
+        assert target["names"] == [f"{own} {node - sizes[own]}" for own, node in zip(kind, ids, strict=True)]
+        assert target["name"] == f"paper {target['id']}"
+        assert [ids[place] for place in target["roots"]] == [target["id"]]
+        for relation, source, destination in zip(
+            *(unpack(target[key]) for key in ("relation", "source", "destination")), strict=True
+        ):
+            word = content["relations"][relation]
+            (edge_type,) = (known for known in data.edge_types if known[1] == word)
+            assert (kind[source], kind[destination]) == (edge_type[0], edge_type[2])
 
 
 @pytest.mark.parametrize(

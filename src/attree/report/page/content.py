@@ -19,7 +19,7 @@ from attree.evaluation.names import MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.report.drawn_part import Bools
 from attree.report.page.groups import node_groups
-from attree.report.page.target import Explained
+from attree.report.page.target import Explained, relations_of
 from attree.report.style import method_looks
 from attree.report.table import METRIC_LABELS
 from attree.report.telling import telling_order
@@ -114,7 +114,8 @@ def page_content(
     looks = method_looks(evaluation.pair_scores)
     return {
         "title": title or evaluation.title or TITLE,
-        "kind": "graph" if is_graph else "node",
+        "kind": "graph" if is_graph else pairs.level,
+        "relations": relations_of(evaluation),
         "methods": [
             {"name": name, "label": evaluation.labels.get(name, name), "color": looks[name].color}
             for name in evaluation.pair_scores
@@ -192,5 +193,7 @@ def _names_in_use(evaluation: Evaluation, names: Sequence[str], positions: Tenso
     """The names of the nodes that the pairs of some targets touch, by node id."""
     pairs = evaluation.pairs
     _, place = expand(pairs.ptr, positions.to(pairs.ptr.device))
-    nodes = [pairs.graph.edge_index[:, pairs.edges[place]].flatten(), pairs.targets[positions]]
+    nodes = [pairs.graph.edge_index[:, pairs.edges[place]].flatten()]
+    if pairs.level == "node" and pairs.graph.types is None:
+        nodes.append(pairs.targets[positions])
     return {str(node): str(names[node]) for node in torch.cat(nodes).unique().tolist()}

@@ -1,4 +1,4 @@
-"""What the colour of a node says: its predicted class, or its kind where whole graphs are explained."""
+"""What the colour of a node says: its type, its predicted class, or its kind where whole graphs are explained."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ class NodeGroups:
         meaning: What tells the groups apart, in words.
         names: What each group is called.
         of_node: The group of each node, [N], on the CPU.
+        shapes: Whether groups have shapes too, not colours alone.
     """
 
     meaning: str
     names: Sequence[str]
     of_node: Tensor
+    shapes: bool = False
 
     def content(self) -> dict[str, Any]:
         """What the page is told."""
-        return {"meaning": self.meaning, "names": [str(name) for name in self.names]}
+        return {"meaning": self.meaning, "names": [str(name) for name in self.names], "shapes": self.shapes}
 
 
 def node_groups(
@@ -52,7 +54,13 @@ def node_groups(
         class_names: What classes are called.
         node_names: What nodes are called; where all are like `C12`, the letters are the kind.
     """
-    if evaluation.pairs.level == "node":
+    graph = evaluation.pairs.graph
+    if graph.types is not None:
+        kinds = graph.types.type_of_nodes(torch.arange(graph.num_nodes))
+        return NodeGroups("type of node", graph.types.node_types, kinds.clamp(max=UNKNOWN), shapes=True)
+    if evaluation.pairs.num_layers is not None:
+        if evaluation.pairs.level != "node":
+            return None
         return _by_prediction(evaluation, attention, predictions, class_names)
     return None if node_names is None else _by_kind(node_names)
 

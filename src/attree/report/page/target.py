@@ -48,10 +48,10 @@ class Explained:
         """The target at a position of `evaluation.targets`."""
         pairs = self.evaluation.pairs
         begin, end = pairs.ptr[position : position + 2].tolist()
-        node = int(pairs.targets[position])
         is_node = pairs.num_layers is not None
+        roots = self.roots(position)
         is_true = np.zeros(end - begin, dtype=bool) if self.is_true is None else self.is_true[begin:end]
-        whole = DrawnPart.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, node if is_node else None)
+        whole = DrawnPart.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, roots[0] if roots else None)
         scores = {name: _read(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
         strength = np.stack([strength_of(one) for one in scores.values()])
         kept = whole.choose(strength, self.max_edges)
@@ -65,15 +65,20 @@ class Explained:
             more |= {"position": position, "edges": packed(part.edges, "i4")}
         if self.groups is not None:
             more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
+        if (relation := self._relation(part.edges)) is not None:
+            more["relation"] = packed(relation, "u2")
+        if is_node and (name := self._name_of_target(roots)) is not None:
+            more["name"] = name
         return {
-            "id": node if about.ids is None else int(about.ids[position]),
+            "id": int(pairs.targets[position]) if about.ids is None else int(about.ids[position]),
             "nodes": packed(part.nodes - first, "i4"),
-            "names": None if self.node_names is None else [str(self.node_names[one]) for one in part.nodes.tolist()],
+            "names": self._names(part.nodes),
             "x": packed(np.rint((positions[:, 0] + 1) / 2 * GRID), "u2"),
             "y": packed(np.rint((positions[:, 1] + 1) / 2 * GRID), "u2"),
             "spacing": round(spacing(positions), 5),
-            "hops": packed(hops(part) % 256, "u1"),
+            "hops": packed((hops(part) if len(roots) == 1 else np.full(len(part.nodes), -1)) % 256, "u1"),
             "target": -1 if part.target is None else part.target,
+            "roots": [place for place, node in enumerate(part.nodes.tolist()) if node in roots],
             "source": packed(part.source, "u2"),
             "destination": packed(part.destination, "u2"),
             "truth": packed(part.is_true, "u1") if part.is_true.any() else None,
@@ -87,15 +92,63 @@ class Explained:
             **more,
         }
 
+    def roots(self, position: int) -> list[int]:
+        """The nodes that a target's prediction is read from; none of a graph, and none where they are unknown."""
+        pairs, known = self.evaluation.pairs, self.evaluation.about.roots
+        if known is not None:
+            return list(dict.fromkeys(known[position].tolist()))
+        is_own = pairs.num_layers is not None and pairs.level == "node" and pairs.graph.types is None
+        return [int(pairs.targets[position])] if is_own else []
+
+    def _names(self, nodes: Ints) -> list[str] | None:
+        """What nodes are called, where the page does not know it otherwise: in a batch, and in a union of types."""
+        if self.node_names is not None:
+            return [str(self.node_names[node]) for node in nodes.tolist()]
+        types = self.evaluation.pairs.graph.types
+        if types is None:
+            return None
+        ids = torch.as_tensor(nodes)
+        kinds, numbers = types.type_of_nodes(ids).tolist(), types.local(ids).tolist()
+        return [f"{types.node_types[kind]} {number}" for kind, number in zip(kinds, numbers, strict=True)]
+
+    def _name_of_target(self, roots: list[int]) -> str | None:
+        """What a target is called, where it is not one node that the page has a name for."""
+        if self.evaluation.pairs.level == "edge" and len(roots) == 1:  # a node with itself
+            roots = roots * 2
+        names = self._names(np.array(roots)) if roots else None
+        if names is None and len(roots) < 2:
+            return None
+        if names is None:
+            known = self.evaluation.about.node_names
+            names = [str(root if known is None else known[root]) for root in roots]
+        return " \N{EN DASH} ".join(names)
+
+    def _relation(self, edges: Ints) -> Ints | None:
+        """The place of each edge's relation in `relations_of`; None in a graph of one type."""
+        graph = self.evaluation.pairs.graph
+        if graph.types is None:
+            return None
+        ids = torch.as_tensor(edges)
+        place = graph.types.type_of_edges(ids.clamp(max=max(graph.num_proper_edges - 1, 0)))
+        found: Ints = torch.where(ids < graph.num_proper_edges, place, len(graph.types.edge_types)).numpy()
+        return found
+
     @cached_property
     def _weights(self) -> list[Tensor]:
         """By layer, a weight per edge: averaged over heads, as GAtt reads them."""
         return [] if self.attention is None else self.attention.per_edge()
 
+    def _has_tree(self, part: DrawnPart) -> bool:
+        """Whether a tree can be drawn: of one node, in a network of layers of which each feeds the next."""
+        if self.attention is None or part.target is None or self.evaluation.pairs.level != "node":
+            return False
+        return self.attention.layout.is_chain
+
     def _layers(self, part: DrawnPart) -> list[dict[str, Any]] | None:
         """By layer, the weights of the edges and whether it uses them; None where there is no tree."""
-        if self.attention is None or part.target is None:
+        if not self._has_tree(part):
             return None
+        assert self.attention is not None
         return [
             {
                 "weight": packed(_read(weight[part.edges]), "f4"),
@@ -106,8 +159,10 @@ class Explained:
 
     def _tree_size(self, whole: DrawnPart) -> float | None:
         """Nodes of the computation tree, counted on the neighbourhood, which holds all of its edges."""
-        if self.attention is None or whole.target is None:
+        if not self._has_tree(whole):
             return None
+        assert self.attention is not None
+        assert whole.target is not None
         count = np.zeros(len(whole.nodes))
         count[whole.target] = 1.0
         size = 1.0
@@ -117,6 +172,19 @@ class Explained:
             count = reached.astype(np.float64)
             size += float(count.sum())
         return size
+
+
+def relations_of(evaluation: Evaluation) -> list[str] | None:
+    """What the relations of a union of types are called, self-loops that layers add last; None in a graph of one type.
+
+    A relation that several pairs of types have is named with them.
+    """
+    types = evaluation.pairs.graph.types
+    if types is None:
+        return None
+    words = [word for _, word, _ in types.edge_types]
+    names = [word if words.count(word) == 1 else f"{a} {word} {b}" for a, word, b in types.edge_types]
+    return [*names, "self-loop"]
 
 
 def _effect(reduction: Reduction, places: Ints) -> dict[str, Any]:
