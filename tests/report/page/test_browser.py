@@ -415,13 +415,14 @@ def contrast(one: list[int], other: list[int]) -> float:
 def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> None:
     metrics = model.evaluation.metrics
     for method in model.evaluation.pair_scores:
-        cells = texts(page, f'.headline [data-method="{method}"] td')
+        cells = [text.split()[0] for text in texts(page, f'.headline [data-method="{method}"] td')]
         shown = [float(text.replace("−", "-").replace("undefined", "nan")) for text in cells]
         named = ("truth_auroc", "weight/faithfulness", "removal/faithfulness")
         assert shown == pytest.approx([metrics[f"explain/{method}/{name}"] for name in named], abs=6e-5, nan_ok=True)
+    assert texts(page, ".verdict p") == list(model.evaluation.verdict.sentences)
     page.find_element(By.XPATH, "//summary[text()='All statistics']").click()
     row = page.find_element(By.XPATH, "//table[@class='metrics']//tr[th[text()='ground truth, AUROC']]")
-    assert [float(cell.text) for cell in row.find_elements(By.TAG_NAME, "td")] == pytest.approx(
+    assert [float(cell.text.split()[0]) for cell in row.find_elements(By.TAG_NAME, "td")] == pytest.approx(
         [metrics[f"explain/{method}/truth_auroc"] for method in model.evaluation.pair_scores], abs=6e-5
     )
 
