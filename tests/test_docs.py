@@ -24,7 +24,7 @@ from attree.io.config_files import config_names, sweep_names
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
-RUN = ("quick_start", "explain_your_model", "numbers", "protocols")
+RUN = ("quick_start", "explain_your_model", "heterogeneous", "numbers", "protocols")
 """Pages whose blocks are run here; callback.md is run below, extending.md by test_extending.py."""
 
 PACKAGES = [

@@ -20,9 +20,8 @@ from helpers.attention_models import MESSY, Stack, X, snapshot
 def measure_bypass(model: nn.Module, x: Tensor, edge_index: Tensor, *args: Any, **kwargs: Any) -> Bypass:
     """The bypass of a call, with its layers found."""
     options = {name: kwargs.pop(name) for name in ("targets", "predict") if name in kwargs}
-    calls = capture_attention(model, x, edge_index, *args, **kwargs).calls
-    assert calls is not None
-    return measure(model, lambda features: model(features, edge_index, *args, **kwargs), x, calls=calls, **options)
+    layers = capture_attention(model, x, edge_index, *args, **kwargs).layout.layers
+    return measure(model, lambda features: model(features, edge_index, *args, **kwargs), x, layers=layers, **options)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_diverged_and_odd_models() -> None:
 
     several = Several(GATConv(4, 3))
     with pytest.raises(TypeError, match="to return a tensor of scores, but got tuple"):
-        measure(several, lambda features: several(features, MESSY), X, calls=[0])
+        measure(several, lambda features: several(features, MESSY), X, layers=[[0]])
 
 
 def test_own_classes() -> None:

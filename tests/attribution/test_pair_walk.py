@@ -15,7 +15,7 @@ from attree.attention import Attention, Graph
 from attree.attribution import METHODS, FlowMethod, GAtt, Pairs, make_methods, subgraph_pairs
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.flows import Frontier, Walk, walk_back
-from attree.attribution.pair_walk import PairWalk
+from attree.attribution.pairs import PairWalk
 from attree.errors import ArgumentError
 from attree.subject.roots import Roots
 from helpers.random_attention import Case, cases

@@ -16,7 +16,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, attribute_subgraphs, make_methods, stream_subgraphs
-from attree.attribution.neighbourhood import neighbourhood
+from attree.attribution.subject_pairs import neighbourhood
 from attree.tensors.ragged import group
 
 

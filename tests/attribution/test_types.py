@@ -15,6 +15,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, Transformer
 import reference
 from attree.attribution import Attribution, AvgAtt, GAtt, GAttAvg, GAttExplainer, GAttSim, Uniform, subject_pairs
 from attree.subject import Part, Subject
+from attree.subject.diagnose import bypass_of
 from helpers.hetero import (
     CHANNELS,
     METADATA,
@@ -219,6 +220,14 @@ def test_a_call_is_cut_to_a_part_in_any_order(net: str) -> None:
         rows = subject.call.rows_on(part, place[papers + copy * nodes])
         torch.testing.assert_close(output[rows], subject.output)
     assert cut.graph.num_nodes == 2 * nodes
+
+
+def test_what_goes_around_attention_is_seen_in_heterogeneous_networks_too() -> None:
+    plain = HeteroNet(GATv2Conv, "sum", add_self_loops=False)
+    assert not bypass_of(subject_of(ready(plain))).exists
+    around = bypass_of(subject_of(ready(HeteroNet(TransformerConv, "sum"))))
+    assert around.exists
+    assert around.around == {0, 1}
 
 
 def test_pygs_explainer_gets_a_mask_for_each_type() -> None:

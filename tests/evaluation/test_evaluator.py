@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch_geometric.nn.models import GAT as PyGGAT
 
-from attree.attribution.pair_walk import PairWalk
+from attree.attribution.pairs import PairWalk
 from attree.data import Infection
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.models import GAT

@@ -102,6 +102,14 @@ class Attention:
         """The most layers on a way from the input to the output: the height of the computation tree."""
         return self.layout.depth
 
+    def check_chain(self) -> None:
+        """Raise unless each layer feeds the next one alone, for those who read layers one after the other."""
+        if not self.layout.is_chain:
+            raise UnsupportedModelError(
+                "Expected a network whose attention layers feed each other one after the other, but got one with "
+                "branches: its GAtt scores can be had, its walks one by one cannot."
+            )
+
     def per_edge(self, heads: Sequence[int] | None = None) -> list[Tensor]:
         """One weight per edge and layer: the mean over heads, or the chosen head of each layer.
 

@@ -7,7 +7,7 @@ features of nodes and all its other arguments as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,8 @@ from attree.attention.inplace_messages import inplace_messages
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import expect
 
-Run = Callable[[Tensor], Any]
-"""Calls the model with these features of nodes."""
+Run = Callable[[Any], Any]
+"""Calls the model with these features of nodes: a tensor, or a dict by type of node."""
 
 NEGLIGIBLE = 1e-3
 """Changes up to this share of how far outputs are apart count as none: norms magnify rounding errors to it."""
@@ -87,9 +87,9 @@ def predicted_class(output: Tensor) -> Tensor:
 def measure_bypass(
     model: nn.Module,
     run: Run,
-    x: Tensor,
+    x: Any,
     *,
-    calls: Sequence[int],
+    layers: Sequence[Collection[int]],
     usual: Tensor | None = None,
     targets: Tensor | None = None,
     predict: Callable[[Tensor], Tensor] | None = predicted_class,
@@ -104,40 +104,42 @@ def measure_bypass(
     Args:
         model: The model.
         run: Calls it with other features.
-        x: Its features of nodes.
-        calls: Which calls of convolutions are its layers, see `Attention.calls`.
+        x: Its features of nodes, by type of node if there are several.
+        layers: For each layer, which calls of convolutions it is, see `Wiring.layers`; all calls as one layer where
+            layers are no chain.
         usual: What it returns for `x`, if at hand.
         targets: Rows of the output to count, as ids; None for all.
         predict: Gives the predicted class of each row; None if outputs have no classes.
         known: `Bypass.around` of an earlier measurement, which need not be found again.
     """
 
-    def cut(layers: Sequence[int], features: Tensor = x) -> Tensor:
-        with _without_weights(model, {calls[layer] for layer in layers}):
+    def cut(chosen: Sequence[int], features: Any = x) -> Tensor:
+        with _without_weights(model, {call for layer in chosen for call in layers[layer]}):
             return score_tensor(run(features))
 
-    every = range(len(calls))
+    every = range(len(layers))
     with eval_mode(model), inplace_messages(model):
         usual = score_tensor(run(x)) if usual is None else usual
         bare = cut(every)
         rows, rows_bare = usual, bare
         if usual.shape[0] == 1:
             # There is no other row to compare with, so the graph without features is taken.
-            rows = torch.cat([usual, score_tensor(run(torch.zeros_like(x)))])
-            rows_bare = torch.cat([bare, cut(every, torch.zeros_like(x))])
+            nothing = _of_all_types(torch.zeros_like, x)
+            rows = torch.cat([usual, score_tensor(run(nothing))])
+            rows_bare = torch.cat([bare, cut(every, nothing)])
         size, size_bare = _spread(rows), _spread(rows_bare)
         if math.isnan(size) or math.isnan(size_bare):
             return Bypass(math.nan, spread=math.nan)
         spread = size_bare / size if size > 0 else (0.0 if size_bare == 0 else math.inf)
         kept: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
         around = set()
-        for layer in every if len(calls) > 1 else ():
+        for layer in every if len(layers) > 1 else ():
             without = cut([layer])
             if usual.shape[0] > 1 and not _spread(without) > NEGLIGIBLE * size:
                 continue
             if layer not in known:
                 if layer == 0:
-                    other = cut([0], _other_features(x, torch.arange(x.shape[0], device=x.device)))
+                    other = cut([0], _of_all_types(_all_other_features, x))
                 else:
                     other = bare if layer == every[-1] else cut(every[: layer + 1])
                 if not float((without - other).pow(2).mean().sqrt()) > NEGLIGIBLE * size:
@@ -228,7 +230,7 @@ def measure_locality(
 
 
 @torch.no_grad()
-def odd_outputs(model: nn.Module, run: Run, x: Tensor, usual: Tensor) -> str | None:
+def odd_outputs(model: nn.Module, run: Run, x: Any, usual: Tensor) -> str | None:
     """What makes outputs unfit to be explained, in one sentence: NaN, or randomness; None if nothing does.
 
     Args:
@@ -303,6 +305,15 @@ def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tupl
     fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, some.numel()))
     near = together[fits - 1] if fits else torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
     return some[order[:fits]], near
+
+
+def _of_all_types(function: Callable[[Tensor], Tensor], x: Any) -> Any:
+    """A function of features, for those of each type of node."""
+    return {kind: function(rows) for kind, rows in x.items()} if isinstance(x, Mapping) else function(x)
+
+
+def _all_other_features(x: Tensor) -> Tensor:
+    return _other_features(x, torch.arange(x.shape[0], device=x.device))
 
 
 def _other_features(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:

@@ -4,12 +4,23 @@ Every attention convolution of PyG turns scores into weights by calling `torch_g
 `hook_softmax` the methods of each such convolution are re-bound, on that one instance, to the same code with that
 softmax replaced; no class, module or other model is touched, and all is undone on exit, also after an exception.
 Hooks may be nested: the innermost one is in force.
+
+A convolution may find `torch_geometric.utils.softmax` in many ways: as a global of any name, as an attribute of a
+module (`utils.softmax`), in a helper function, in a method of a base class (by `super()` or by the base's name), in a
+closure, or imported where it is used. A *patched* function is the same code, which finds another softmax in all these
+places. Functions, modules and classes themselves are never touched.
 """
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dis import get_instructions
+from functools import lru_cache, partial
+from itertools import pairwise
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +29,6 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax as pyg_softmax
 
-from attree.attention.softmax_patch import SoftmaxPatch
 from attree.errors import UnsupportedModelError
 
 SoftmaxHook = Callable[[MessagePassing, Tensor, Callable[[Tensor], Tensor]], Tensor]
@@ -97,3 +107,180 @@ def _hooked(conv: MessagePassing, hook: SoftmaxHook) -> Callable[..., Tensor]:
 
 def _unchanged(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
     return softmax(scores)
+
+
+_ORIGINAL = "__attree_original__"
+"""Where a function that stands in for another one keeps that."""
+
+Names = frozenset[str]
+
+
+class SoftmaxPatch:
+    """Replaces PyG's softmax in the methods of one convolution.
+
+    Args:
+        conv: The convolution.
+        softmax: The function to show in the place of PyG's softmax.
+    """
+
+    def __init__(self, conv: MessagePassing, softmax: Callable[..., Tensor]) -> None:
+        self._conv = conv
+        self._softmax = softmax
+        self._softmax.__dict__[_ORIGINAL] = pyg_softmax
+        self._patched_functions: dict[FunctionType, FunctionType | None] = {}
+        ancestors = type(conv).__mro__
+        self._classes = ancestors[: ancestors.index(MessagePassing)]
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the convolution that lead to PyG's softmax, as they have to be to lead to the other."""
+        defined = dict(vars(self._conv))
+        for base in self._classes:
+            for name, value in vars(base).items():
+                # What stands in a class is bound to the instance when it is asked for.
+                defined.setdefault(name, MethodType(value, self._conv) if isinstance(value, FunctionType) else value)
+        changed = {}
+        for name, value in defined.items():
+            if callable(value) and not name.startswith("__"):
+                shown = self.show(_original(value))
+                if shown is not None:
+                    changed[name] = shown
+        return changed
+
+    def show(self, value: Any, names: Names = frozenset()) -> Any:
+        """What to show instead of `value` to code that uses these names; None if it may see `value` itself."""
+        if value is pyg_softmax:
+            return self._softmax
+        if isinstance(value, FunctionType):
+            return self._patched(value)
+        if isinstance(value, staticmethod):
+            return self.show(value.__func__, names)
+        if isinstance(value, MethodType) and value.__self__ is self._conv:
+            patched = self._patched(value.__func__) if isinstance(value.__func__, FunctionType) else None
+            return None if patched is None else MethodType(patched, self._conv)
+        if isinstance(value, partial):
+            function = self.show(value.func, names)
+            return None if function is None else partial(function, *value.args, **value.keywords)
+        if isinstance(value, ModuleType) or (isinstance(value, type) and value in self._classes):
+            return self._view(value, names)
+        return None
+
+    def _view(self, owner: Any, names: Names) -> _View | None:
+        """A view of a module, class or `super()`, if one of the names leads from there to PyG's softmax."""
+        if isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] == "torch":
+            return None
+        leads = any(self.show(getattr(owner, name, None), names - {name}) is not None for name in names)
+        return _View(owner, self, names) if leads else None
+
+    def _patched(self, function: FunctionType) -> FunctionType | None:
+        """The same code, seeing the other softmax; None if it does not reach PyG's."""
+        if function not in self._patched_functions:
+            self._patched_functions[function] = None  # for functions that call each other
+            if not _is_library(function):
+                self._patched_functions[function] = self._make_patched(function)
+        return self._patched_functions[function]
+
+    def _make_patched(self, function: FunctionType) -> FunctionType | None:
+        reads, imports, names = _names(function.__code__)
+        shown = {}
+        for name, attributes in reads.items():
+            value = function.__globals__.get(name)
+            # A class is asked for many things; a module may be read by way of a local name.
+            shown[name] = self.show(value, attributes if isinstance(value, type) else names)
+        if any(self.show(sys.modules.get(name), names) is not None for name in imports):
+            shown["__builtins__"] = {**vars(builtins), "__import__": self._importer(names)}
+
+        closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        owner = closure["__class__"].cell_contents if "super" in reads and "__class__" in closure else None
+        cells = {name: self._cell(cell, names) for name, cell in closure.items() if name != "__class__"}
+        leads = any(value is not None for value in (*shown.values(), *cells.values()))
+        if owner in self._classes and (leads or self._view(super(owner, self._conv), names) is not None):
+            shown["super"] = self._super(owner, names)
+        elif not leads:
+            return None
+        patched = FunctionType(
+            function.__code__,
+            function.__globals__ | {name: value for name, value in shown.items() if value is not None},
+            function.__name__,
+            function.__defaults__,
+            tuple(cells.get(name) or cell for name, cell in closure.items()),
+        )
+        patched.__kwdefaults__ = function.__kwdefaults__
+        patched.__dict__[_ORIGINAL] = function
+        return patched
+
+    def _cell(self, cell: CellType, names: Names) -> CellType | None:
+        """A closure's cell that holds what to show instead of its content, if anything."""
+        try:
+            shown = self.show(cell.cell_contents, names)
+        except ValueError:  # not filled yet
+            return None
+        return None if shown is None else CellType(shown)
+
+    def _super(self, owner: type, names: Names) -> Callable[..., Any]:
+        """What a method that class `owner` defines may call as `super`."""
+
+        def super_(cls: Any = owner, instance: Any = self._conv) -> Any:
+            return _View(super(getattr(cls, "_owner", cls), instance), self, names)
+
+        return super_
+
+    def _importer(self, names: Names) -> Callable[..., Any]:
+        def import_(*args: Any, **kwargs: Any) -> Any:
+            module = builtins.__import__(*args, **kwargs)
+            return self.show(module, names) or module
+
+        return import_
+
+
+class _View:
+    """A module, class or `super()` that shows its attributes as `SoftmaxPatch.show` has them."""
+
+    def __init__(self, owner: Any, patch: SoftmaxPatch, names: Names) -> None:
+        self._owner, self._patch, self._names = owner, patch, names
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._owner, name)
+        shown = self._patch.show(value, self._names - {name})
+        return value if shown is None else shown
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._owner(*args, **kwargs)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._owner)
+
+
+def _original(value: Any) -> Any:
+    """What a stand-in stands for; anything else is returned as it is."""
+    if isinstance(value, MethodType):
+        return MethodType(_original(value.__func__), value.__self__)
+    return getattr(value, _ORIGINAL, value) if isinstance(value, FunctionType) else value
+
+
+@lru_cache(maxsize=4096)
+def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
+    """What code reads: globals and what is asked of each by name, the modules it imports, and all names it uses.
+
+    Functions inside it are included.
+    """
+    steps = list(get_instructions(code))
+    reads: dict[str, Names] = {}
+    imports = frozenset(str(step.argval) for step in steps if step.opname == "IMPORT_NAME")
+    names = frozenset(code.co_names)
+    for step, following in pairwise(steps):
+        if step.opname == "LOAD_GLOBAL":
+            asked = following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            reads[step.argval] = reads.get(step.argval, frozenset()) | ({following.argval} if asked else set())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner_reads, inner_imports, inner_names = _names(constant)
+            imports, names = imports | inner_imports, names | inner_names
+            for name, asked_for in inner_reads.items():
+                reads[name] = reads.get(name, frozenset()) | asked_for
+    return reads, imports, names
+
+
+def _is_library(function: FunctionType) -> bool:
+    """Whether a function is known not to lead to PyG's softmax: all of torch, and what is no method in PyG."""
+    package = (function.__module__ or "").partition(".")[0]
+    return package == "torch" or (package == "torch_geometric" and "." not in function.__qualname__)

@@ -9,11 +9,63 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
-from attree.attribution.pair_walk import PairWalk
+from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
 from attree.attribution.result import Attribution
 from attree.errors import expect
-from attree.subject.roots import Level
+from attree.subject.roots import Level, Roots
+from attree.tensors.memory import KEPT_WALK_MEMORY
 from attree.tensors.ragged import expand, pointers, row_of
+
+
+@dataclass(frozen=True)
+class PairWalk:
+    """The walks from the targets of some pairs, and the edges that their flows start with.
+
+    While a network trains, the graph and the pairs stay as they are. So walks are found before the first epoch, and an
+    epoch only multiplies and adds.
+
+    Attributes:
+        walk: The walks.
+        entry: For each listed edge, the entry of the walk whose node it enters.
+        place: For each listed edge, its position in `graph.entering.items`.
+        edges: For each listed edge, its id in `graph.edge_index`.
+        pair: For each listed edge, the pair that it is.
+    """
+
+    walk: Walk
+    entry: Tensor
+    place: Tensor
+    edges: Tensor
+    pair: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        targets: Tensor,
+        flow: Tensor,
+        edges: Tensor,
+        num_layers: int,
+        memory: int = KEPT_WALK_MEMORY,
+    ) -> PairWalk | None:
+        """Find the walks of pairs; None if keeping them may take more than `memory` bytes, or if pairs were left out.
+
+        Args:
+            graph: The graph.
+            targets: The pairs' targets.
+            flow: For each pair whether its edge carries a flow.
+            edges: The edge of each pair.
+            num_layers: Depth of the network.
+            memory: Bytes that walks may take.
+        """
+        if float(frontier_bound(graph, num_layers + 1)[targets].sum()) * BYTES_PER_ENTRY > memory:
+            return None
+        walk = Walk.of(graph, Roots.at_nodes(targets), num_layers)
+        entry, place = expand(graph.entering.ptr, walk.node)
+        listed = graph.entering.items[place]
+        # Pairs list the edges that carry a flow target by target, in the order of these rows.
+        pair = flow.nonzero().view(-1)
+        return cls(walk, entry, place, listed, pair) if torch.equal(edges[pair], listed) else None
 
 
 @dataclass(frozen=True)

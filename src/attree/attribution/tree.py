@@ -91,8 +91,7 @@ class ComputationTree:
         expect_bool(prune, "prune")
         if heads is not None:
             heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
-        one_way = attention.layout.is_chain
-        expect(one_way, "attention", "that of layers of which each feeds the next", "that of a network with branches")
+        attention.check_chain()
         graph, num_layers = attention.graph, attention.num_layers
         target = expect_int(target, "target", 0, graph.num_nodes - 1)
         expect_int(max_nodes, "max_nodes", 1)

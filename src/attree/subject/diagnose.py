@@ -23,14 +23,14 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
     if getattr(subject.model, "is_plain_stack", False):
         return Bypass(0.0)
     attention, call = subject.attention, subject.call
-    if not call.has_features:  # what goes around can only be seen by changing features
+    if call.features is None:  # what goes around can only be seen by changing features
         return Bypass(0.0)
-    calls = range(len(attention.weights)) if attention.calls is None else attention.calls
+    layout = attention.layout
     return measure_bypass(
         subject.model,
         _run(subject),
-        call.x,
-        calls=calls,
+        call.features,
+        layers=layout.layers if layout.is_chain else (layout.calls,),
         usual=attention.output,
         targets=None if targets is None else subject.rows(targets),
         predict=_predict(subject),
@@ -41,12 +41,12 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     """Sentences to say once of a model whose predictions attention explains only in part; none for most."""
     run, call, output = _run(subject), subject.call, subject.attention.output
-    if not call.has_features:
+    if call.features is None:
         return []
-    if (odd := odd_outputs(subject.model, run, call.x, output)) is not None:
+    if (odd := odd_outputs(subject.model, run, call.features, output)) is not None:
         return [odd]
     said = [str(bypass)] if bypass.exists else []
-    if call.x.is_floating_point() and subject.level != "edge" and subject.outputs.nodes is None:
+    if call.has_features and call.x.is_floating_point() and subject.level != "edge" and subject.outputs.nodes is None:
         locality = measure_locality(
             subject.model,
             run,
@@ -61,7 +61,7 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     return said
 
 
-def _run(subject: Subject) -> Callable[[Tensor], Any]:
+def _run(subject: Subject) -> Callable[[Any], Any]:
     return lambda features: subject.call.with_features(features).run()
 
 

@@ -233,9 +233,10 @@ class ModelCall:
         values = tuple(change(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, self.num_nodes)
 
-    def with_features(self, x: Tensor) -> ModelCall:
-        """The same call with another main input."""
-        _ = self.x  # there must be one
+    def with_features(self, x: Any) -> ModelCall:
+        """The same call with another main input; of a heterogeneous graph, a dict by node type."""
+        if self.types is None:
+            _ = self.x  # there must be one
         return self._with(
             tuple(x if position == self.features_at else value for position, value in enumerate(self.values)),
             self.num_nodes,
