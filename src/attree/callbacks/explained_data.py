@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
 from attree.callbacks.random_state import seeded_apart
-from attree.data import GraphDataModule, GroundTruth, NodeDataModule
+from attree.data import GraphDataModule, GroundTruth, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation.targets import choose_targets
 from attree.subject.binding import HETEROGENEOUS
@@ -27,6 +27,9 @@ Subset = Literal["all", "train", "val", "test"]
 """Which nodes or graphs are explained."""
 
 PARTS = ("train", "val", "test")
+
+LINK_NAMES = ("no link", "a link")
+"""What the classes of link predictors are called."""
 
 
 class Graphs(Sequence[Data]):
@@ -102,6 +105,7 @@ class ExplainedData:
         node_types: What the columns of one-hot node features mean, where the data module says so.
         has_links: Whether the data asks for links (`edge_label_index`).
         name: What the data module calls the dataset.
+        node_type: Of a heterogeneous graph: whose nodes are explained.
     """
 
     graphs: Sequence[Data]
@@ -112,6 +116,20 @@ class ExplainedData:
     node_types: Sequence[str] | None = None
     has_links: bool = False
     name: str | None = None
+    node_type: str | None = None
+
+    @property
+    def num_targets(self) -> int:
+        """How many nodes, pairs or graphs there are to choose from."""
+        if not self.is_one_graph:
+            return len(self.graphs)
+        graph = self.graphs[0]
+        if self.node_type is not None:
+            return int(graph[self.node_type].num_nodes or 0)
+        pairs = graph.get("edge_label_index") if self.has_links else None
+        if isinstance(pairs, Tensor) and pairs.numel():
+            return int(pairs.shape[1])
+        return int(graph.num_nodes or 0)
 
     @property
     def is_one_graph(self) -> bool:
@@ -136,8 +154,7 @@ class ExplainedData:
         """Draw targets at random, or keep those that were drawn from the same data before."""
         if before is not None and before.data == self._fingerprint(before.targets):
             return before
-        size = int(self.graphs[0].num_nodes or 0) if self.is_one_graph else len(self.graphs)
-        choice = torch.arange(size) if self.choice is None else self.choice
+        choice = torch.arange(self.num_targets) if self.choice is None else self.choice
         expect(choice.numel() > 0, "subset", "one with nodes or graphs to explain", subset)
         targets = choice[choose_targets(number, choice.numel(), seed)].sort().values.cpu()
         return Drawn(targets, self._fingerprint(targets))
@@ -147,10 +164,11 @@ class ExplainedData:
         positions = [0] if self.is_one_graph else [one for one in targets.tolist() if one < len(self.graphs)]
         digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
         for graph in (self.graphs[position] for position in positions):
-            edge_index = graph.get("edge_index")
             digest.update(f" {graph.num_nodes}".encode())
-            if isinstance(edge_index, Tensor):
-                digest.update(torch.as_tensor(edge_index).detach().cpu().contiguous().numpy().tobytes())
+            stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
+            for index in (store.get(key) for store in stores for key in ("edge_index", "edge_label_index")):
+                if isinstance(index, Tensor):
+                    digest.update(torch.as_tensor(index).detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -170,6 +188,15 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed:
     if given is not None:
         return _of_datasets({"all": [_as_dataset(given)]}, subset, seed)
     module = getattr(trainer, "datamodule", None)
+    if isinstance(module, HeteroDataModule):
+        graph, nodes = module.graph, _nodes(module.masked(module.graph), subset)
+        kind = module.node_type
+        return ExplainedData(
+            [graph], nodes, module.truth, module.num_classes, module.class_names, name=module.name, node_type=kind
+        )
+    if isinstance(module, LinkDataModule):
+        chosen = module.graph if subset == "all" else module.parts[subset]
+        return ExplainedData([chosen], num_classes=2, class_names=LINK_NAMES, name=module.name, has_links=True)
     if isinstance(module, NodeDataModule):
         graph = module.graph
         names = module.class_names, module.node_types

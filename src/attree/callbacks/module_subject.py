@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.attention.softmax_hook import attention_convs
 from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
@@ -19,7 +19,7 @@ from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import Shard, choose_targets
-from attree.models import Classifier
+from attree.models import Classifier, LinkPredictor
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.labels import check_labels, labels_of
@@ -92,8 +92,11 @@ def explain_module(
     drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
     graph = data.on(drawn.targets.tolist(), module.device)
     head = settings.head
-    if isinstance(module, Classifier) and head == Head():
-        head = Head("multiclass_classification", "raw")  # known, so outputs of an untrained network need not tell
+    if head == Head():  # known of attree's own, so outputs of an untrained network need not tell
+        if isinstance(module, Classifier):
+            head = Head("multiclass_classification", "raw")
+        elif isinstance(module, LinkPredictor):
+            head = Head("binary_classification", "raw")
     subject = find_subject(
         module,
         graph,
@@ -103,6 +106,7 @@ def explain_module(
         readout=settings.readout,
         num_classes=data.count_classes(),
         has_links=data.has_links,
+        node_type=data.node_type,
     )
     chosen = drawn.targets
     if not data.is_one_graph:
@@ -119,7 +123,7 @@ def explain_module(
 
 def find_subject(
     module: nn.Module,
-    data: Data,
+    data: Data | HeteroData,
     *,
     network: str | None = None,
     call: Call | None = None,
@@ -127,6 +131,7 @@ def find_subject(
     readout: Readout | None = None,
     num_classes: int | None = None,
     has_links: bool = False,
+    node_type: str | None = None,
 ) -> Subject:
     """The subject of the first network in a module whose outputs fit the data.
 
@@ -144,6 +149,7 @@ def find_subject(
             it from the model.
         num_classes: Number of classes; None where it is not known.
         has_links: Whether the data asks for links.
+        node_type: Of a heterogeneous graph: whose outputs are explained.
 
     Raises:
         ArgumentError: Nothing fits; the message says what was tried.
@@ -160,8 +166,8 @@ def find_subject(
     for name, candidate in _candidates(module):
         try:
             attention_convs(candidate)
-            subject = Subject.of_data(candidate, data, readout=chosen, head=head)
-            reason = _misfit(subject, data.get("y"), num_classes)
+            subject = Subject.of_data(candidate, data, node_type=node_type, readout=chosen, head=head)
+            reason = _misfit(subject, labels_of(data, subject), num_classes)
         except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
         if reason is None:
@@ -214,7 +220,7 @@ def _misfit(subject: Subject, labels: Any, num_classes: int | None) -> str | Non
     """Why a network's outputs are no predictions of the data's labels; None if they may be."""
     output, head = subject.output, subject.head
     rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
-    if subject.level == "node" and rows != subject.graph.num_nodes:
+    if subject.level == "node" and subject.node_type is None and rows != subject.graph.num_nodes:
         raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")
     if isinstance(labels, Tensor) and labels.dim() >= 1 and labels.shape[0] != rows:
         return f"{rows} rows of outputs for {labels.shape[0]} labels"

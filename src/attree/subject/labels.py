@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.errors import ArgumentError, expect
 from attree.subject.head import Head
 from attree.subject.subject import Subject
 
 
-def labels_of(data: Data, subject: Subject) -> Any:
+def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
     """The labels of what a subject's outputs are those of: `edge_label` for pairs of nodes, else `y`; None if none.
 
-    The labels `y` of nodes say nothing of links.
+    The labels `y` of nodes say nothing of links. In a heterogeneous graph they are those of the explained type.
     """
-    return data.get("edge_label" if subject.level == "edge" else "y")
+    key = "edge_label" if subject.level == "edge" else "y"
+    if isinstance(data, HeteroData):
+        return None if subject.node_type is None else data[subject.node_type].get(key)
+    return data.get(key)
 
 
 def check_labels(labels: Any, output: Tensor, head: Head) -> None:

@@ -45,8 +45,8 @@ class HeteroInfection(HeteroDataModule):
         num_people: int = 3000,
         num_mosquitoes: int = 2000,
         num_flies: int = 2500,
-        meals: float = 2.5,
-        infected: float = 0.1,
+        meals: float = 1.2,
+        infected: float = 0.25,
         seed: int = 0,
         num_val: int = 500,
     ) -> None:
