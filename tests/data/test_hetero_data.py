@@ -111,7 +111,7 @@ def test_an_absent_file_is_told_where_it_belongs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_hetero_infection_is_what_its_definition_says(seed: int) -> None:
     """Labels and ways, person by person, from lists of who fed on whom and who bit whom."""
-    data = HeteroInfection(**SMALL, seed=seed)
+    data = HeteroInfection(**SMALL, meals=2.5, seed=seed)
     graph, truth = data.graph, data.truth
     assert truth is not None
     infected = graph["person"].x[:, 0].bool().tolist()

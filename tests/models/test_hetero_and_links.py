@@ -16,7 +16,7 @@ from attree.errors import ArgumentError
 from attree.models import GAT, HGT, HeteroClassifier, HeteroGAT, LinkPredictor, NodeClassifier
 from attree.models.link_predictor import LinkAUROC, random_non_edges
 
-SMALL = {"num_people": 200, "num_mosquitoes": 140, "num_flies": 120, "num_val": 50}
+SMALL = {"num_people": 200, "num_mosquitoes": 140, "num_flies": 120, "meals": 2.5, "infected": 0.1, "num_val": 50}
 
 
 class Blocks(LinkDataModule):
