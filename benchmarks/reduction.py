@@ -1,6 +1,6 @@
 """Attention reduction beside what one would write without it: a forward pass per pair, or batches of subgraph copies.
 
-    python benchmarks/reduction.py [--data data] [--graphs cora links arxiv]
+    python benchmarks/reduction.py [--data data] [--graphs cora links types arxiv]
 
 Cora: networks with 64 hidden units, 100 targets, all pairs of their subgraphs. Beside attree's own GAT stand networks
 as people bring them: PyG's GAT, plain and with batch norm, residuals and jumping knowledge, and one of TransformerConv.
@@ -11,6 +11,8 @@ Arxiv: the real graph, symmetrised. Features and weights are random, as neither 
 carries over to other machines. Memory is the growth of the process while it reduces, results included.
 Links: 100 pairs of Cora's nodes, decoded by a dot product or an MLP, beside the same encoder's reduction for their 200
 ends as node targets; what is timed is the recorded pass and the reduction.
+Types: a random graph of three types of nodes and four of edges, and one type with as many nodes and edges; networks of
+the same width, 20 targets. Times are those of one pair that carries a flow, by copies of neighbourhoods on both.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 from torch_geometric.nn import GAT as PyGGAT
-from torch_geometric.nn import TransformerConv
+from torch_geometric.nn import GATConv, HeteroConv, HGTConv, TransformerConv
 
 from attree.attention import Graph
+from attree.attention.graph import EdgeType
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import Pairs, subgraph_pairs, subject_pairs
 from attree.data import Arxiv, Planetoid
@@ -185,6 +188,54 @@ def links(root: str, num_layers: int, table: Table, repeats: int) -> None:
         )
 
 
+class TypedNet(nn.Module):
+    """Two layers of HGT, or of one GATConv for each relation, and a linear head."""
+
+    def __init__(self, metadata: tuple[list[str], list[EdgeType]], hgt: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            HGTConv(64, 64, metadata)
+            if hgt
+            else HeteroConv({kind: GATConv((64, 64), 64, add_self_loops=False) for kind in metadata[1]})
+            for _ in range(2)
+        )
+        self.head = nn.Linear(64, 4)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Tensor]) -> Tensor:
+        """Logits of the nodes of type `a`."""
+        for layer in self.layers:
+            x_dict = {kind: F.elu(rows) for kind, rows in layer(x_dict, edge_index_dict).items()}
+        return self.head(x_dict["a"])
+
+
+def types(table: Table, repeats: int) -> None:
+    generator, size, edges = torch.Generator().manual_seed(0), 1000, 2000
+    x = {kind: torch.randn(size, 64, generator=generator) for kind in "abc"}
+    kinds: list[EdgeType] = [("a", "to", "b"), ("b", "to", "a"), ("c", "to", "a"), ("a", "to", "c")]
+    edge_index = {kind: torch.randint(size, (2, edges), generator=generator) for kind in kinds}
+    plain = torch.randint(3 * size, (2, 4 * edges), generator=generator)
+    torch.manual_seed(0)
+    nets = {"HGT": TypedNet((list("abc"), kinds), True), "HeteroConv of GATConv": TypedNet((list("abc"), kinds), False)}
+    homogeneous = Subject.of(PyGGAT(64, 64, 2, 4).eval(), torch.cat(list(x.values())), plain)
+
+    def per_pair(subject: Subject, reducer: type[ExactReducer | CopiesReducer]) -> tuple[float, Pairs]:
+        pairs = subject_pairs(subject, torch.arange(20))
+        seconds, _ = best(lambda: reducer(subject).record().reduce(pairs, PROTOCOL), repeats)
+        return seconds / int(pairs.flow.sum()), pairs
+
+    (base, _), (rows, _) = per_pair(homogeneous, CopiesReducer), per_pair(homogeneous, ExactReducer)
+    for name, net in nets.items():
+        seconds, pairs = per_pair(Subject.of(net.eval(), x, edge_index), CopiesReducer)
+        table.add_row(
+            f"Types: {name}",
+            f"{len(pairs):,} ({int(pairs.flow.sum()):,})",
+            f"{seconds * 1e6:.0f} us a pair",
+            *[""] * 2,
+            f"{seconds / base:.1f} x GAT's copies, {seconds / rows:.1f} x its rows",
+            "",
+        )
+
+
 @dataclass
 class Growth:
     """By how many MiB the process grew at most."""
@@ -259,7 +310,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20, help="runs of which the best counts (default: 20)")
     parser.add_argument("--sample", type=int, default=40, help="pairs timed with a full forward pass (default: 40)")
     parser.add_argument("--copied", type=int, default=300, help="pairs timed with subgraph copies (default: 300)")
-    graphs = ("cora", "links", "arxiv")
+    graphs = ("cora", "links", "types", "arxiv")
     parser.add_argument("--graphs", nargs="+", choices=graphs, default=graphs, help="which graphs (default: all)")
     arguments = parser.parse_args()
 
@@ -273,6 +324,8 @@ def main() -> None:
     if "links" in arguments.graphs:
         for num_layers in (2, 3):
             links(arguments.data, num_layers, table, arguments.repeats)
+    if "types" in arguments.graphs:
+        types(table, min(arguments.repeats, 3))
     if "arxiv" in arguments.graphs:
         for num_layers, count in ((2, 100), (3, 20)):
             arxiv(arguments.data, num_layers, count, table, min(arguments.repeats, 2), console)

@@ -79,6 +79,29 @@ class Parallel(nn.Module):
         return self.last(F.elu(self.left(x, edge_index) + self.right(x, edge_index)), edge_index)
 
 
+class Stacks(nn.Module):
+    """Two stacks side by side, of different depth, weighted and added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.share = GAT(IN, 5, 2, OUT), GATv2Conv(IN, OUT), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.share * self.left(x, edge_index) + (1 - self.share) * self.right(x, edge_index)
+
+
+class TwoHeads(nn.Module):
+    """One encoder and two heads that both reach the output, as those of a variational autoencoder do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.mean, self.scale = GATConv(IN, 6), GATConv(6, OUT), TransformerConv(6, OUT)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = F.elu(self.encode(x, edge_index))
+        return self.mean(x, edge_index) + 0.5 * torch.exp(self.scale(x, edge_index).clamp(max=2))
+
+
 class Auxiliary(nn.Module):
     """A second head that nobody reads, on a convolution of its own."""
 
@@ -234,6 +257,8 @@ def served(num_nodes: int) -> dict[str, tuple[nn.Module, tuple[str, ...]]]:
     models["own loops"] = OwnLoops(), ()
     models["called twice"] = Twice(), ()
     models["parallel"] = Parallel(), ()
+    models["two stacks"] = Stacks(), ()
+    models["two heads"] = TwoHeads(), ()
     models["auxiliary head"] = Auxiliary(), ()
     models["table"] = Table(num_nodes), ("ids",)
     models["jk lstm"] = Jumping(), ()

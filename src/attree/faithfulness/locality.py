@@ -65,6 +65,19 @@ def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
     return noise * LOUDNESS * largest.clamp(min=1.0)
 
 
+def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:
+    """By how much outputs differ at most, if by more than rounding in a type; None if they do not.
+
+    Nothing can be told where the expected outputs are not finite, as those of a model that has diverged.
+    """
+    if expected.numel() == 0:
+        return None
+    finite = expected.isfinite()
+    found = float((got - expected).abs().where(finite, 0).max())
+    scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
+    return None if found <= torch.finfo(dtype).eps ** 0.5 * scale else found
+
+
 def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     """Whether numbers are equal up to rounding in a type."""
     scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)

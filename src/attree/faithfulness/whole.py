@@ -12,6 +12,7 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
+from attree.faithfulness.locality import difference
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
@@ -96,12 +97,10 @@ class WholePass:
 
     def _check(self, run: ReducedRun) -> None:
         """Refuse a model that does not return the same when nothing is reduced: its outputs are random."""
-        again, expected = self._run(run, self._subject.graph.source[:0]), self._output
-        finite = expected.isfinite()
-        scale = max(float(expected.abs().where(finite, 0).max()), 1.0) if expected.numel() else 1.0
-        difference = float((again - expected).abs().where(finite, 0).max()) if expected.numel() else 0.0
-        if not difference <= torch.finfo(self._subject.output.dtype).eps ** 0.5 * scale:
+        again = self._run(run, self._subject.graph.source[:0])
+        found = difference(again, self._output, self._subject.output.dtype)
+        if found is not None:
             raise UnsupportedModelError(
                 f"Expected {self._subject.call.name} to return the same whenever it is called, but two passes differ "
-                f"by {difference:.2g}: it draws random numbers in eval mode (dropout without `training`, noise)."
+                f"by {found:.2g}: it draws random numbers in eval mode (dropout without `training`, noise)."
             )

@@ -20,7 +20,7 @@ from attree.attribution.flows import stream_frontiers
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_memory
 from attree.faithfulness.copies.subgraph_copies import Copies, Subgraphs
-from attree.faithfulness.locality import NotLocalError, loud_noise
+from attree.faithfulness.locality import NotLocalError, difference, loud_noise
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
@@ -205,13 +205,11 @@ class CopiesPass:
             part = torch.cat([every[low : low + 1], every[low:high].flip(0), every[high - 1 : high]])
             scores = self._run(run, Copies(subgraphs, part), targets[part], seed=low)[1:-1]
             expected = self._output[self._subject.rows(targets[part[1:-1]])]
-            finite = expected.isfinite()  # where it has diverged, nothing can be told
-            difference = float((scores - expected).abs().where(finite, 0).max())
-            scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
-            if not difference <= torch.finfo(scores.dtype).eps ** 0.5 * scale:
+            found = difference(scores, expected, scores.dtype)
+            if found is not None:
                 raise NotLocalError(
                     self._subject.call.name,
-                    f"without the rest they differ by {difference:.2g}: it has paths beside attention, such as norms "
+                    f"without the rest they differ by {found:.2g}: it has paths beside attention, such as norms "
                     "or pooling over nodes, features computed from all edges, or code that depends on the position of "
                     "a node",
                 )

@@ -14,19 +14,19 @@ over the changed entries c alone: O(channels) each. That holds where the node's 
 them every score of a row changes, and the row is computed anew.
 
 *The self-loop invariant.* Rows are followed along the looped graph, in every layer, whatever edges the layer itself
-has: a node may reach itself by a self-loop, a skip connection or a root weight, and this covers all three. It follows
-that the node which a reduced edge enters is an own row in each later layer, and that no light row has the reduced edge
-among its entries.
+has: a node may reach itself by a self-loop, a skip connection or a root weight, and this covers all three. From the
+second layer on, the destination of the reduced edge is therefore recomputed in full, and no row that is merely updated
+has the reduced edge among its entries.
 
 Words:
 
-- *recording*: one forward pass with everything that updates need; *trace*: the same of one call of a convolution.
+- *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
 - *call*: one call of a convolution; a convolution that is called twice has two. *stage*: what a call returned, or what
   entered the model. Stages that meet in an operation form a *family* and share their rows.
 - *row*: a reduced edge and a node. *record*: a row that changes in some call.
 - *entry*: an edge that enters a row's node. *sender*: the row of the call before that a changed entry comes from.
-- *light*: entries of rows whose own features are unchanged, which are updated. *own*: rows whose own features changed,
-  which are computed anew.
+- *light*: entries of rows whose own features are unchanged; these rows are updated. *own*: rows whose own features
+  changed; these are recomputed.
 - *slot*: the number of an entry among all entries of rows that are computed together.
 
 What the engine assumes of a model is checked before it is used (`check`); a convolution is known by its algebra

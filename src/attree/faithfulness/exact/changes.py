@@ -218,15 +218,15 @@ def _group(
 
 @dataclass(frozen=True)
 class LaterPlan:
-    """How a call changes that other calls feed.
+    """Update plan for a convolution whose input comes from earlier convolutions.
 
     Attributes:
-        senders: Where the rows of its input that changed stand among all; None if they are all.
-        changes: The changed entries of its rows; senders are positions among those rows.
-        light: Those of rows whose own features are as they were.
+        senders: Positions of the changed rows among the rows of its input; None if all of them changed.
+        changes: The changed entries of its rows; their senders are positions among the changed rows of the input.
+        light: The changed entries of rows whose own features are unchanged.
         own: Rows whose own features changed.
         own_sender: For each of these, the position of its node among the senders.
-        groups: These rows in groups, to be computed anew; None if they are to be found when they are needed.
+        groups: These rows in groups, to be recomputed; None if the groups are formed when they are needed.
     """
 
     senders: Tensor | None
@@ -239,12 +239,12 @@ class LaterPlan:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """How one call changes.
+    """Update plan for one call of a convolution.
 
     Attributes:
-        records: The changed rows.
-        place: Where they stand among the rows of what the call returns; None if they are all.
-        later: More, if other calls feed it.
+        records: The rows that change.
+        place: Their positions among the rows that the call returns; None if all rows change.
+        later: The rest of the plan if the input comes from earlier convolutions; None if it is the model's input.
     """
 
     records: Records
@@ -254,18 +254,18 @@ class CallPlan:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """What some reduced edges do, and which pairs they belong to.
+    """Update plan for a chunk of reduced edges.
 
     Attributes:
         edges: The reduced edges.
-        calls: What each call does.
-        rows: The rows that each family of stages has.
-        pairs: Pairs whose target is reached.
-        targets: The targets of these.
-        found: For each of them, its row in the output.
+        calls: The plan of each call.
+        rows: The rows of each family of stages.
+        pairs: The pairs (target, edge) whose target changes.
+        targets: The targets of these pairs.
+        found: For each of these pairs, its row in the output.
         queries: Where outputs are those of links: the two ends of each pair's target as rows of the family that is
             read, [2, pairs]; None elsewhere.
-        done: Pairs that are done with when this chunk is.
+        done: How many pairs are finished after this chunk.
     """
 
     edges: Tensor

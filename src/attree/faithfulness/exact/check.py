@@ -206,14 +206,14 @@ def rows_of(x: Tensor, index: Tensor) -> Tensor:
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Wiring]] = WeakKeyDictionary()
-"""What feeds what in models that have been looked at, with what it depends on."""
+"""The wiring of models that were checked before, with everything that it depends on."""
 
 Traces = list[tuple[Tensor, Tensor]]
 """For each call, the inputs and outputs that were recorded, of all nodes."""
 
 
 class Checker:
-    """Makes recordings of models that have been found fit.
+    """Records passes of a model that has passed the checks.
 
     Args:
         recorder: Records the model.
@@ -241,7 +241,7 @@ class Checker:
         self._sample = Sample.of(outputs, graph, self._told_apart)
 
     def recording(self) -> tuple[Recording, Wiring]:
-        """Record a pass with the weights of now, and say what feeds what.
+        """Record a pass with the current weights, and say which call feeds which.
 
         Raises:
             NotRowwiseError: If the model does not fit; the message says why.
@@ -313,13 +313,13 @@ _MIXES: dict[Reads | None, str] = {
 
 
 class _RowCheck:
-    """One run on rows without a reduction.
+    """One run on rows with nothing reduced, compared with the recorded pass.
 
     Args:
         recording: The recorded pass.
         sample: The rows.
         rows: What was recorded for them.
-        wiring: What feeds what, if known.
+        wiring: Which call feeds which, if known.
     """
 
     def __init__(self, recording: Recording, sample: Sample, rows: Traces, wiring: Wiring | None) -> None:
@@ -331,7 +331,7 @@ class _RowCheck:
         self._calls = 0
 
     def run(self) -> Wiring:
-        """Compare inputs of convolutions and outputs; find what feeds what if that is not known."""
+        """Compare inputs of convolutions and outputs; find which call feeds which if that is not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
         given = recording.call_on(sample.part(recording.graph.original_edge_index), lazy=False)
         if given.has_features and given.x.is_floating_point():
@@ -361,7 +361,7 @@ class _RowCheck:
         return out
 
     def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a convolution returned for the rows, if it was called with what it was."""
+        """What a convolution returned for the rows in the recorded pass, if its input is the recorded one."""
         self._calls += 1
         layers = self.recording.layers
         layer = layers[self._calls - 1] if self._calls <= len(layers) else None

@@ -33,16 +33,18 @@ from attree.tensors.ragged import Rows, expand, group, pointers
 
 
 class Ways:
-    """The ways from changed nodes to targets.
+    """The paths from changed nodes to targets: which nodes matter in each call, and which edges lead there.
+
+    Paths follow the looped graph, whatever edges a layer leaves out: a skip may carry a node to itself.
 
     Args:
         graph: The graph.
-        wiring: What feeds what.
+        wiring: Which call feeds which.
         nodes: The nodes that outputs are read from.
 
     Attributes:
-        needed: For each call, whether its output at a node matters, [num_nodes].
-        onward: For each call that others feed, the edges that enter these nodes, by the node that they leave.
+        needed: For each call, the nodes at which its output matters, as a mask [num_nodes].
+        onward: For each call on what earlier calls returned, the edges that enter these nodes, grouped by their source.
     """
 
     def __init__(self, graph: Graph, wiring: Wiring, nodes: Tensor) -> None:
@@ -64,7 +66,7 @@ class Ways:
                     self.needed[before - 1][source] = True
 
     def entries(self, edges: Tensor) -> Tensor:
-        """How many entries of all calls each of some edges changes, at most, when it is reduced."""
+        """Upper bound on the entries that reducing each of some edges changes, over all calls."""
         graph, feeds = self._graph, self._wiring.feeds
         counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
         for call in reversed(range(len(feeds))):
@@ -92,7 +94,7 @@ class ReductionPlan:
         graph: The graph.
         pairs: The pairs.
         shapes: The shape of each call.
-        wiring: What feeds what.
+        wiring: Which call feeds which.
         outputs: What targets are.
         memory: Bytes of working memory; what one reduced edge changes is never cut.
     """
@@ -146,7 +148,7 @@ class ReductionPlan:
             yield from (self._chunk(begin, end, keep=False) for begin, end in self._bounds)
 
     def groups(self, call: int, records: Records, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
-        """Groups of some rows of a call's records, to be computed anew."""
+        """Some rows of a call, cut into groups that are recomputed together."""
         changed = ChangedRows(records.node, edges[records.edge], changes).at(rows)
         return row_groups(self.graph, changed, self.shapes[call], self.memory)
 
@@ -210,7 +212,7 @@ class ReductionPlan:
     def _rows_of(
         self, families: Sequence[Records], owner: Tensor, target: Tensor, reduced: Records
     ) -> tuple[Tensor, Tensor]:
-        """The row of the output that belongs to each pair of a reduced edge and a target, and whether there is one."""
+        """For each pair of a reduced edge and a target, its row in the output, and whether there is one."""
         if self._batch is not None:
             return owner, self._batch[reduced.node[owner]] == target
         if self._ends is not None:
@@ -238,7 +240,7 @@ class ReductionPlan:
             elif members:
                 families.append(Records.union(members, self.graph.num_nodes))
             else:
-                # Nothing that is reduced can be seen in these: any rows will do.
+                # No reduction reaches these stages: any rows will do.
                 some = torch.zeros(2, dtype=torch.int64, device=edges.device)
                 families.append(Records(some, destination[some]))
         return families
@@ -247,7 +249,7 @@ class ReductionPlan:
         return None if rows is records else rows.find(records.edge, records.node, self.graph.num_nodes)[0]
 
     def _follow(self, ways: Rows, senders: Records) -> tuple[Records, Changes]:
-        """The rows that changed ones send to, and through which entries."""
+        """The rows that receive a message from a changed row, and the entries that carry these messages."""
         graph = self.graph
         sender, place = expand(ways.ptr, senders.node)
         entered = ways.items[place]

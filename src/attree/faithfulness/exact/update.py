@@ -163,7 +163,7 @@ class CallUpdate:
         return take_rows(self.layer.output, self.chunk.rows[family].node).index_copy_(0, call.place, out)
 
     def _first(self, records: Records) -> Tensor:
-        """A call that the input feeds: the reduced edge is the only change, its row's own features are as they were."""
+        """A call on the model's input: only the reduced edge changes, and its row's own features are unchanged."""
         layer, node = self.layer, records.node
         edge = take_rows(self.chunk.edges, records.edge)
         out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
@@ -191,7 +191,7 @@ class CallUpdate:
         return self.protocol.reduce_scores(score - shift) + shift
 
     def _later(self, records: Records, plan: LaterPlan, senders: States) -> Tensor:
-        """Other calls: rows whose own features changed are recomputed, the others are updated."""
+        """A call on earlier outputs: rows whose own features changed are recomputed, the others are updated."""
         layer, light, nodes = self.layer, plan.light, records.node
         node = take_rows(nodes, light.row)
         alpha = take_rows(layer.weights, light.edge)
