@@ -12,7 +12,7 @@ carries over to other machines. Memory is the growth of the process while it red
 Links: 100 pairs of Cora's nodes, decoded by a dot product or an MLP, beside the same encoder's reduction for their 200
 ends as node targets; what is timed is the recorded pass and the reduction.
 Types: a random graph of three types of nodes and four of edges, and one type with as many nodes and edges; networks of
-the same width, 20 targets. Times are those of one pair that carries a flow, by copies of neighbourhoods on both.
+the same width, 200 targets. Times are those of one pair that carries a flow, by copies of neighbourhoods on both.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def types(table: Table, repeats: int) -> None:
     homogeneous = Subject.of(PyGGAT(64, 64, 2, 4).eval(), torch.cat(list(x.values())), plain)
 
     def per_pair(subject: Subject, reducer: type[ExactReducer | CopiesReducer]) -> tuple[float, Pairs]:
-        pairs = subject_pairs(subject, torch.arange(20))
+        pairs = subject_pairs(subject, torch.arange(200))
         seconds, _ = best(lambda: reducer(subject).record().reduce(pairs, PROTOCOL), repeats)
         return seconds / int(pairs.flow.sum()), pairs
 
