@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal, overload
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
@@ -188,6 +188,49 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed:
     if given is not None:
         return _of_datasets({"all": [_as_dataset(given)]}, subset, seed)
     module = getattr(trainer, "datamodule", None)
+    known = _of_data_module(module, subset, seed)
+    if known is not None:
+        return known
+    loaders = dict(_loaders(trainer))
+    parts = {part: list(_of_loader(loader, seed)) for part, loader in loaders.items()}
+    if subset != "all" and not parts.get(subset) and trainer.state.fn != TrainerFn.FITTING:
+        _say_other_part(parts, subset)
+    if not any(parts.values()):
+        raise ArgumentError(
+            "Expected the trainer to have a data module or loaders of PyG graphs, or argument `data` of "
+            f"ExplainCallback to be what is explained, but got {type(module).__name__} and no loader of graphs."
+        )
+    return _of_datasets(parts, subset, seed)
+
+
+def find_module_data(module: LightningDataModule, seed: int = 0) -> ExplainedData:
+    """As `find_data`, of a data module without a trainer: one that attree and PyG do not know is set up as for a fit.
+
+    Args:
+        module: The data module.
+        seed: Seed of what datasets draw as they are read.
+
+    Raises:
+        ArgumentError: It has no graphs.
+    """
+    known = _of_data_module(module, "all", seed)
+    if known is None:
+        module.prepare_data()
+        module.setup("fit")
+        known = _of_data_module(module, "all", seed)
+    if known is not None:
+        return known
+    parts = {
+        "train": list(_of_loader(module.train_dataloader(), seed)),
+        "val": list(_of_loader(module.val_dataloader(), seed)),
+    }
+    if not any(parts.values()):
+        raise ArgumentError(f"Expected {type(module).__name__} to have loaders of PyG graphs, but they have none.")
+    return _of_datasets(parts, "all", seed)
+
+
+def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | None:
+    """What a data module of attree or PyG has; None of any other."""
     if isinstance(module, HeteroDataModule):
         graph, nodes = module.graph, _nodes(module.masked(module.graph), subset)
         kind = module.node_type
@@ -213,17 +256,7 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed:
         return ExplainedData([graph], _nodes(graph, subset) if nodes is None else _ids(nodes), has_links=links)
     datasets = {part: getattr(module, f"{part}_dataset", None) for part in PARTS}  # PyG's LightningDataset
     parts = {part: [_as_dataset(dataset)] for part, dataset in datasets.items() if dataset is not None}
-    if not parts:
-        loaders = dict(_loaders(trainer))
-        parts = {part: list(_of_loader(loader, seed)) for part, loader in loaders.items()}
-        if subset != "all" and not parts.get(subset) and trainer.state.fn != TrainerFn.FITTING:
-            _say_other_part(parts, subset)
-    if not any(parts.values()):
-        raise ArgumentError(
-            "Expected the trainer to have a data module or loaders of PyG graphs, or argument `data` of "
-            f"ExplainCallback to be what is explained, but got {type(module).__name__} and no loader of graphs."
-        )
-    return _of_datasets(parts, subset, seed)
+    return _of_datasets(parts, subset, seed) if parts else None
 
 
 def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:

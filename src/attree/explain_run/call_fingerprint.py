@@ -16,7 +16,10 @@ from attree.attribution import AttributionMethod
 from attree.faithfulness import ReductionProtocol
 
 GRAPH_FIELDS = ("x", "edge_index")
-"""What networks read of a graph."""
+"""What attree's networks read of a graph."""
+
+UNREAD_FIELDS = ("y", "batch", "ptr", "train_mask", "val_mask", "test_mask")
+"""What no network reads to predict; others' networks may read all else."""
 
 
 def call_fingerprint(
@@ -47,12 +50,18 @@ def call_fingerprint(
         "version": __version__,
         "network": _hash(repr(module)),
         "weights": _hash(*(part for name in sorted(state) for part in (name, state[name]))),
-        "data": _hash(*(graph[field] for graph in graphs for field in GRAPH_FIELDS)),
+        "data": _hash(*(graph[field] for graph in graphs for field in _fields(graph))),
         "targets": _hash(targets),
         "methods": _hash(json.dumps({name: one.settings() for name, one in methods.items()}, default=str)),
         "protocols": _hash(*map(repr, protocols)),
         "parts": _hash(json.dumps([way, bounds])),
     } | ({} if top is None else {"top": _hash(top)})
+
+
+def _fields(graph: Data) -> list[str]:
+    own = [field for field in GRAPH_FIELDS if field in graph]
+    others = [field for field in sorted(graph.keys()) if field not in (*GRAPH_FIELDS, *UNREAD_FIELDS)]
+    return own + [field for field in others if isinstance(graph[field], Tensor)]
 
 
 def _hash(*contents: Any) -> str:

@@ -179,7 +179,7 @@ def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Sum
         explained.class_names,
         explained.node_types,
         explained.ids,
-        run.data.name,
+        explained.name,
     )
     evaluator = Evaluator(
         subject,

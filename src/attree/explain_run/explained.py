@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
 
 from attree.attention import Graph
 from attree.attribution import METHODS, AttributionMethod, FlowMethod, GAtt, Random
 from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.data import GraphDataModule, GroundTruth, NodeDataModule
+from attree.callbacks.explained_data import ExplainedData, find_module_data
+from attree.callbacks.module_subject import find_subject
+from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
 from attree.explain_run.parse_targets import asks_for_errors, parse_targets
 from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import ReductionProtocol
-from attree.models import GraphClassifier
+from attree.models import Classifier, GraphClassifier
 from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
 from attree.tensors.memory import chunk_bounds
@@ -44,6 +47,7 @@ class Explained(ABC):
         graphs: What the network runs on.
         class_names: What classes are called, if that is known.
         node_types: What one-hot features of nodes stand for, if that is known.
+        name: What the dataset is called, if that is known.
     """
 
     truth: GroundTruth | None = None
@@ -52,6 +56,7 @@ class Explained(ABC):
     graphs: Sequence[Data]
     class_names: Sequence[str] | None = None
     node_types: Sequence[str] | None = None
+    name: str | None = None
 
     def __init__(self, methods: Mapping[str, AttributionMethod], protocols: Sequence[ReductionProtocol]) -> None:
         self.methods = methods
@@ -114,8 +119,8 @@ class ExplainedNodes(Explained):
     """Nodes of one graph.
 
     Args:
-        run: The run.
-        data: Its data.
+        subject: What is explained.
+        data: The run's data.
         text: Which nodes, as `parse_targets` reads them.
         seed: Seed of random ones.
         methods: The attribution methods.
@@ -125,8 +130,8 @@ class ExplainedNodes(Explained):
 
     def __init__(
         self,
-        run: FinishedRun,
-        data: NodeDataModule,
+        subject: Subject,
+        data: ExplainedData,
         text: str,
         seed: int,
         methods: Mapping[str, AttributionMethod],
@@ -134,19 +139,19 @@ class ExplainedNodes(Explained):
         by_neighbourhood: bool = False,
     ) -> None:
         super().__init__(methods, protocols)
-        graph = data.graph
+        graph = data.graphs[0]
         self.graphs = [graph]
-        self.truth = data.truth
+        self.truth, self.name = data.truth, data.name
         self.class_names, self.node_types = data.class_names, data.node_types
-        self._subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
+        self._subject = subject
         self._by_neighbourhood = by_neighbourhood
         wrong = None
         if asks_for_errors(text):
             expect(not by_neighbourhood, "targets", "named or random ones with --by_neighbourhood", text)
-            wrong = (self._subject.attention.output.argmax(dim=-1) != graph.y).nonzero().view(-1)
+            wrong = (_predicted(subject) != graph.y).nonzero().view(-1)
         true = None if data.truth is None else data.truth.targets
         self.ids = parse_targets(text, int(graph.num_nodes or 0), wrong, true, seed)
-        self.labels = graph.y[self.ids]
+        self.labels = _labels(graph.get("y"), int(graph.num_nodes or 0))[self.ids]
 
     @property
     def subject(self) -> Subject:
@@ -202,7 +207,7 @@ class ExplainedGraphs(Explained):
     """Graphs of a dataset; nodes are numbered within their graph.
 
     Args:
-        module: The network.
+        make_subject: Makes the subject of a batch of graphs.
         data: The run's data.
         text: Which graphs, as `parse_targets` reads them.
         seed: Seed of random ones.
@@ -212,20 +217,20 @@ class ExplainedGraphs(Explained):
 
     def __init__(
         self,
-        module: GraphClassifier,
-        data: GraphDataModule,
+        make_subject: Callable[[Batch], Subject],
+        data: ExplainedData,
         text: str,
         seed: int,
         methods: Mapping[str, AttributionMethod],
         protocols: Sequence[ReductionProtocol],
     ) -> None:
         super().__init__(methods, protocols)
-        self._module = module
-        self.class_names, self.node_types = data.class_names, data.node_types
-        wrong = _misclassified(module, data.graphs) if asks_for_errors(text) else None
+        self._make_subject = make_subject
+        self.class_names, self.node_types, self.name = data.class_names, data.node_types, data.name
+        wrong = _misclassified(make_subject, data.graphs) if asks_for_errors(text) else None
         self.ids = parse_targets(text, len(data.graphs), wrong, None, seed)
         self.graphs = [data.graphs[position] for position in self.ids.tolist()]
-        self.labels = torch.cat([graph.y.view(-1)[:1] for graph in self.graphs])
+        self.labels = torch.cat([_labels(graph.get("y"), 1) for graph in self.graphs])
 
     @cached_property
     def subject(self) -> Subject:
@@ -267,10 +272,7 @@ class ExplainedGraphs(Explained):
         return rows.table(self.ids[begin:end], _first_nodes(graphs))
 
     def _subject_of(self, graphs: Sequence[Data]) -> Subject:
-        batch = Batch.from_data_list(list(graphs))
-        return Subject.of(
-            self._module, batch.x, batch.edge_index, batch=batch.batch, readout=self._module.readout, head=LOGITS
-        )
+        return self._make_subject(Batch.from_data_list(list(graphs)))
 
 
 def explained_of(
@@ -281,16 +283,64 @@ def explained_of(
     protocols: Sequence[ReductionProtocol],
     by_neighbourhood: bool = False,
 ) -> Explained:
-    """What a call explains of a run; the arguments are those of `ExplainedNodes`."""
-    data, module = run.data, run.module
-    if isinstance(data, NodeDataModule):
-        return ExplainedNodes(run, data, text, seed, methods, protocols, by_neighbourhood)
-    if isinstance(data, GraphDataModule) and isinstance(module, GraphClassifier):
+    """What a call explains of a run: whatever `ExplainCallback` finds in its module and its data module.
+
+    Args:
+        run: The run.
+        text: Which nodes or graphs, as `parse_targets` reads them.
+        seed: Seed of random ones.
+        methods: The attribution methods.
+        protocols: The reduction protocols.
+        by_neighbourhood: Never run the network on the whole graph.
+    """
+    module, data = run.module, find_module_data(run.data, seed)
+    if isinstance(data.graphs[0], HeteroData) or data.has_links:
+        kind = "links" if data.has_links else "a heterogeneous graph"
+        raise UnsupportedModelError(
+            f"Expected a run that predicts classes of nodes or graphs of one kind, but {type(run.data).__name__} has "
+            f"{kind}: `attree explain` numbers its targets; use attree.evaluate or attree.explain from Python."
+        )
+
+    def make_subject(graph: Data) -> Subject:
+        if isinstance(module, GraphClassifier):
+            return Subject.of(module, graph.x, graph.edge_index, batch=graph.batch, readout=module.readout, head=LOGITS)
+        return find_subject(module, graph, num_classes=data.count_classes(), has_links=data.has_links)
+
+    if not data.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used where nodes are explained", "a run on many graphs")
-        return ExplainedGraphs(module, data, text, seed, methods, protocols)
-    raise UnsupportedModelError(
-        f"Expected a run on one of attree's data modules, but got {type(data).__name__} with {type(module).__name__}."
-    )
+        explained: Explained = ExplainedGraphs(make_subject, data, text, seed, methods, protocols)
+        _expect_level(explained.sample(), "graph", module)
+        return explained
+    graph = data.graphs[0]
+    if isinstance(module, Classifier) or by_neighbourhood:  # which is not run to look at its outputs
+        subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
+    else:
+        subject = make_subject(graph)
+        _expect_level(subject, "node", module)
+    return ExplainedNodes(subject, data, text, seed, methods, protocols, by_neighbourhood)
+
+
+def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:
+    """Refuse what has no targets by number: links, nodes of many graphs, and the one graph as a whole."""
+    if subject.level != level:
+        expected = "predict classes of graphs, as its data has many" if level == "graph" else "predict classes of nodes"
+        raise UnsupportedModelError(
+            f"Expected {type(module).__name__} to {expected}, but it predicts one row a {subject.level}: use "
+            "attree.evaluate and attree.explain on it."
+        )
+
+
+def _predicted(subject: Subject) -> Tensor:
+    """The predicted classes."""
+    expect(subject.head.mode != "regression", "targets", "others than errors, as numbers are predicted", "errors")
+    return subject.head.logits(subject.output).argmax(dim=-1)
+
+
+def _labels(y: Any, number: int) -> Tensor:
+    """True classes; -1 where the data has none that are classes."""
+    if isinstance(y, Tensor) and not y.is_floating_point() and y.numel() >= number and y.numel() == y.shape[0]:
+        return y.view(-1)[:number] if number == 1 else y.view(-1)
+    return torch.full((number,), -1)
 
 
 def _depth(rows: SubgraphRows) -> int:
@@ -303,10 +353,9 @@ def _first_nodes(graphs: Sequence[Data]) -> Tensor:
 
 
 @torch.no_grad()
-def _misclassified(module: GraphClassifier, graphs: Sequence[Data]) -> Tensor:
+def _misclassified(make_subject: Callable[[Batch], Subject], graphs: Sequence[Data]) -> Tensor:
     wrong = []
     for begin in range(0, len(graphs), GRAPHS_AT_ONCE):
         batch = Batch.from_data_list(list(graphs[begin : begin + GRAPHS_AT_ONCE]))
-        predicted = module(batch.x, batch.edge_index, batch.batch, batch.num_graphs).argmax(dim=-1)
-        wrong.append((predicted != batch.y).nonzero().view(-1) + begin)
+        wrong.append((_predicted(make_subject(batch)) != batch.y.view(-1)).nonzero().view(-1) + begin)
     return torch.cat(wrong)
