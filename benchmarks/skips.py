@@ -123,7 +123,9 @@ def main() -> None:
                 keys = [f"explain/{option}/{one}/pc_pearson" for one in PROTOCOLS for option in OPTIONS]
                 found.append([accuracy, *(result.metrics[key] for key in keys)])
             rows.append(torch.tensor(found).mean(dim=0))
-            table.add_row(dataset, name, *(f"{value:.3f}" for value in rows[-1].tolist()))
+            row = [dataset, name, *(f"{value:.3f}" for value in rows[-1].tolist())]
+            Console(stderr=True).print(*row)
+            table.add_row(*row)
     table.add_row("all", "", *(f"{value:.3f}" for value in torch.stack(rows).mean(dim=0).tolist()))
     Console(width=140).print(table)
 
