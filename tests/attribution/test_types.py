@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.explain import Explainer, HeteroExplanation
 from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, TransformerConv, to_hetero
 
+import attree
 import reference
 from attree.attribution import Attribution, AvgAtt, GAtt, GAttAvg, GAttExplainer, GAttSim, Uniform, subject_pairs
 from attree.subject import Part, Subject
@@ -245,3 +247,13 @@ def test_pygs_explainer_gets_a_mask_for_each_type() -> None:
     for kind in RELATIONS:
         assert torch.equal(explanation[kind].edge_mask, expected[kind])
         assert explanation[kind].edge_mask.shape == (RELATIONS[kind],)
+
+
+def test_one_call_evaluates_a_heterogeneous_model() -> None:
+    model = ready(HeteroNet(GATv2Conv, "sum", add_self_loops=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = attree.evaluate(model, DATA, [1, 4], methods=["gatt"], node_type="paper")
+    expected = GAtt().attribute(subject_of(model), [1, 4])
+    for target in (1, 4):
+        torch.testing.assert_close(result.scores["gatt"].dense(target), expected.dense(target))

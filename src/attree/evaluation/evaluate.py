@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import check_model
 from attree.attribution import Methods
@@ -31,7 +31,7 @@ from attree.subject.subject import Targets
 
 def evaluate(
     model: nn.Module,
-    data: Data | Subject,
+    data: Data | HeteroData | Subject,
     targets: Targets | None = None,
     methods: Methods | None = None,
     protocols: Protocols = DEFAULT_PROTOCOLS,
@@ -40,6 +40,7 @@ def evaluate(
     num_targets: int | None = None,
     call: Call | None = None,
     level: Level | None = None,
+    node_type: str | None = None,
     readout: Readout | None = None,
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
@@ -68,6 +69,7 @@ def evaluate(
         call: How the model is called with the data, `call(model, data)`, if not by its forward; returns one row of
             outputs per node, pair of nodes or graph.
         level: What the outputs are those of: `node`, `edge` (pairs of nodes) or `graph`; None tells it from them.
+        node_type: Heterogeneous graphs: whose outputs are explained, where the model returns those of several types.
         readout: Graph-level models: how their nodes become a graph, `sum`, `mean`, `max` or one weight a node; None
             reads it from the model.
         mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
@@ -89,7 +91,7 @@ def evaluate(
     'explain/gatt/weight/pc_spearman'
     """
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
-    options = {"call": call, "level": level, "readout": readout}
+    options = {"call": call, "level": level, "readout": readout, "node_type": node_type}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed)
     ids = named_or_drawn(subject, targets, num_targets, seed)
@@ -98,7 +100,7 @@ def evaluate(
 
 def subject_of(
     model: nn.Module,
-    data: Data | Subject,
+    data: Data | HeteroData | Subject,
     *,
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
