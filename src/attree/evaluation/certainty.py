@@ -7,7 +7,7 @@ narrower than those of the methods suggest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attree.evaluation.names import TRUTH, MetricName
+from attree.evaluation.names import (
+    CHARACTERIZATION,
+    FIDELITY_MINUS,
+    FIDELITY_PLUS,
+    TRUTH,
+    UNFAITHFULNESS,
+    MetricName,
+)
 from attree.metrics.functional.bootstrap import (
     Interval,
     Resamples,
@@ -25,6 +32,7 @@ from attree.metrics.functional.bootstrap import (
     resampled_faithfulness,
 )
 from attree.metrics.functional.ranking import Ranking
+from attree.metrics.functional.sets import characterization_score
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,7 @@ def resample(
     averaged: Iterable[str],
     resamples: int,
     seed: int,
+    by_target: Mapping[str, Tensor] | None = None,
 ) -> Certainty:
     """Resample the targets, and say what becomes of every metric.
 
@@ -140,6 +149,7 @@ def resample(
         averaged: Methods whose metrics are means over several draws: their one draw here is moved to lie about them.
         resamples: How often targets are drawn; 0 says nothing of any metric.
         seed: Seed of the draws.
+        by_target: Values of each target by the name of the metric that is their mean.
     """
     found: dict[str, Resamples] = {}
     if resamples == 0:
@@ -153,12 +163,45 @@ def resample(
         weights = resample_targets(int(owner.max()) + 1, resamples, seed)
         for method, scores in truth.scores.items():
             found[str(MetricName(method, TRUTH))] = resampled_auroc(scores, truth.labels, owner, weights)
+    for name, by in ({} if by_target is None else by_target).items():
+        values = by.double().numpy()
+        weights = resample_targets(len(values), resamples, seed)
+        known = np.isfinite(values)
+        with np.errstate(invalid="ignore"):
+            found[name] = (weights @ np.where(known, values, 0.0)) / (weights @ known)
+    found |= {str(name): _characterized(*values) for name, values in _fidelities(found).items()}
     moved = set(averaged)
     for name, values in found.items():
         metric = MetricName.parse(name)
         if metric is not None and metric.method in moved and name in metrics and np.isfinite(values).any():
             found[name] = values + (metrics[name] - np.nanmean(values))
     return Certainty(found)
+
+
+def mean_over_targets(by_target: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The metrics that are means over targets, without those where they are undefined, and what follows from them."""
+    found = {name: values.nanmean() for name, values in by_target.items()}
+    scores = {str(name): characterization_score(*values) for name, values in _fidelities(found).items()}
+    return found | scores
+
+
+def _fidelities(found: Mapping[str, Any]) -> dict[MetricName, tuple[Any, Any]]:
+    """Fidelity+ and fidelity- of classes, by the name of the score that they make together."""
+    parsed = {name: MetricName.parse(name) for name in found}
+    both = {}
+    for metric in parsed.values():
+        # Numbers have a fidelity but no share of changed classes: their unfaithfulness is not defined.
+        if metric is None or metric.statistic != UNFAITHFULNESS:
+            continue
+        plus, minus = (replace(metric, statistic=one) for one in (FIDELITY_PLUS, FIDELITY_MINUS))
+        both[replace(metric, statistic=CHARACTERIZATION)] = found[str(plus)], found[str(minus)]
+    return both
+
+
+def _characterized(positive: Resamples, negative: Resamples) -> Resamples:
+    score = characterization_score(torch.from_numpy(positive), torch.from_numpy(negative))
+    values: Resamples = score.numpy()
+    return values
 
 
 def gathered(columns: PairColumns | None) -> PairColumns | None:

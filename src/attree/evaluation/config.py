@@ -24,6 +24,8 @@ class EvaluationConfig:
         random_draws: Over how many draws the statistics of random methods are averaged.
         seed: Seed of drawn targets, of methods that draw and of resampling.
         resamples: How often targets are resampled for the 95 % interval of a statistic; 0 makes no intervals.
+        sets: Also judge methods by sets of edges: what the model predicts without the edges that they score highest,
+            and with these alone. Takes several times as long as all else.
 
     >>> EvaluationConfig(methods=["gatt"], protocols="removal").protocols
     ('removal',)
@@ -36,6 +38,7 @@ class EvaluationConfig:
     random_draws: int = RANDOM_DRAWS
     seed: int = SEED
     resamples: int = RESAMPLES
+    sets: bool = False
 
     def __post_init__(self) -> None:
         expect_seed(self.seed)
@@ -45,6 +48,7 @@ class EvaluationConfig:
         expect_int(self.num_targets, "num_targets", at_least=1)
         expect_bool(self.ground_truth, "ground_truth")
         expect_int(self.random_draws, "random_draws", at_least=1)
+        expect_bool(self.sets, "sets")
         expect_int(self.resamples, "resamples", at_least=0)
 
 

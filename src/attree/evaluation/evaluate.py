@@ -45,6 +45,7 @@ def evaluate(
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
     label: int | None = None,
+    sets: bool = False,
     random_draws: int = RANDOM_DRAWS,
     seed: int = SEED,
     progress: Progress | None = None,
@@ -76,6 +77,9 @@ def evaluate(
             `binary_classification` (the default for one; several are labels), or `regression`.
         return_type: What the outputs are: `raw` (logits), `probs` or `log_probs`.
         label: Of several labels or numbers, the one that is measured.
+        sets: Also judge methods by sets of edges: fidelity+ and -, characterization score, unfaithfulness, areas under
+            deletion and insertion curves, sparsity and, with ground truth, precision and Jaccard. Takes several times
+            as long as all else.
         random_draws: Draws that the statistics of random methods are averaged over.
         seed: Seed of the drawn targets and of methods that draw.
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
@@ -93,7 +97,7 @@ def evaluate(
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     options = {"call": call, "level": level, "readout": readout, "node_type": node_type}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
-    config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed)
+    config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
     ids = named_or_drawn(subject, targets, num_targets, seed)
     return Evaluator(subject, ids, config, truth, labels=labels).evaluate(progress)
 

@@ -13,11 +13,12 @@ from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.effects import Effects
-from attree.errors import expect_bool, expect_instance
-from attree.evaluation.certainty import gathered, resample
+from attree.errors import expect, expect_bool, expect_instance
+from attree.evaluation.certainty import gathered, mean_over_targets, resample
 from attree.evaluation.config import EvaluationConfig, default_methods
-from attree.evaluation.names import BYPASS, TRUTH, MetricName
+from attree.evaluation.names import BYPASS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
+from attree.evaluation.set_evaluator import SetEvaluator
 from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
@@ -60,6 +61,8 @@ class Evaluator:
         expect_instance(labels, "labels", TargetLabels, optional=True)
         expect_instance(shard, "shard", Shard, optional=True)
         expect_bool(warn, "warn")
+        alone = config is None or not config.sets or shard is None or shard.world_size == 1
+        expect(alone, "config.sets", "False where several processes evaluate together", True)
         shard = Shard() if shard is None else shard
         config = EvaluationConfig() if config is None else config
         truth = truth if config.ground_truth else None
@@ -141,6 +144,8 @@ class Evaluator:
                 for statistic in values[next(iter(columns))]:
                     value = _mean([values[column][statistic] for column in columns])
                     metrics[str(MetricName(name, statistic, protocol.name))] = value
+        by_target = self._of_sets(scores) if self.config.sets and final else {}
+        metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
         bypass = self._bypass()
         if bypass.exists:
@@ -165,6 +170,7 @@ class Evaluator:
             resamples=self.config.resamples,
             seed=self.config.seed,
             seconds=seconds,
+            by_target=by_target,
             all_targets=self.targets.numel(),
             subject=self.subject,
             named=self.labels,
@@ -174,6 +180,21 @@ class Evaluator:
         """The methods that are held against ground truth; of a random one, the first draw."""
         first = {name: next(iter(columns.values())) for name, columns in self._columns.items()}
         return {name: method for name, method in first.items() if final or not method.reads_effects}
+
+    def _of_sets(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Metrics of sets of edges by name, one value per target; of a random method, of its first draw."""
+        sets = SetEvaluator(self.subject, self.pairs)
+        found: dict[str, Tensor] = {}
+        for name, columns in self._columns.items():
+            column, method = next(iter(columns.items()))
+            found[str(MetricName(name, SPARSITY))] = sets.sparsity(scores[column])
+            for protocol in self.protocols:
+                for statistic, values in sets.measure(scores[column], protocol).items():
+                    found[str(MetricName(name, statistic, protocol.name))] = values
+            if self._truth is not None:
+                for statistic, values in self._truth.by_target(method).items():
+                    found[str(MetricName(name, statistic))] = values
+        return found
 
     def with_certainty(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation with the intervals of its statistics over the targets of all processes.

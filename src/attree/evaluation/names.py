@@ -1,6 +1,7 @@
 """The names that explanation metrics are logged under: built and read here, and nowhere else.
 
 explain/<method>/<protocol>/<statistic>    how well scores foretell what reducing an edge's attention does
+explain/<method>/<protocol>/fidelity_plus  and others: what predictions do without or with sets of edges
 explain/<method>/truth_auroc               how well they find the edges that are known to matter
 explain/bypass, explain/seconds            of the evaluation as a whole
 """
@@ -15,6 +16,12 @@ TRUTH = "truth_auroc"
 FAITHFULNESS = "faithfulness"
 SECONDS = f"{PREFIX}/seconds"
 BYPASS = f"{PREFIX}/bypass"
+
+
+FIDELITY_PLUS, FIDELITY_MINUS, CHARACTERIZATION = "fidelity_plus", "fidelity_minus", "characterization"
+UNFAITHFULNESS, SPARSITY, PRECISION, JACCARD = "unfaithfulness", "sparsity", "precision_at_k", "jaccard"
+OF_TRUTH = (TRUTH, PRECISION, JACCARD)
+"""Statistics that scores are compared with ground truth by."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,11 @@ class MetricName:
 
     def __str__(self) -> str:
         return "/".join(part for part in (PREFIX, self.method, self.protocol, self.statistic) if part is not None)
+
+    @property
+    def group(self) -> str:
+        """What rows of tables are grouped by: the protocol, `truth`, or `scores` where only these are looked at."""
+        return self.protocol or ("truth" if self.statistic in OF_TRUTH else "scores")
 
     def under(self, prefix: str) -> str:
         """The name behind another first word, where several callbacks log side by side."""

@@ -67,6 +67,7 @@ class Evaluation:
         known: What is certain, where it was made before, over the targets of all processes.
         stored: Intervals that were read from a file.
         seconds: What each method took to score the pairs.
+        by_target: Values of each target by the name of the metric that is their mean: those of sets of edges.
         all_targets: Number of targets of all processes; None in one process.
         subject: The model and its inputs; not saved to files.
         named: True classes and names of all targets, also those that were not evaluated; not saved to files.
@@ -93,6 +94,7 @@ class Evaluation:
     known: Certainty | None = None
     stored: dict[str, Interval] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    by_target: dict[str, Tensor] = field(default_factory=dict)
     all_targets: int | None = None
     subject: Subject | None = None
     named: TargetLabels = field(default_factory=TargetLabels)
@@ -158,7 +160,8 @@ class Evaluation:
         if self.known is not None:
             return self.known
         truth = None if self.truth_columns is None else self.truth_columns.on_host()
-        return resample(self.metrics, self.columns().on_host(), truth, self.averaged, self.resamples, self.seed)
+        columns = self.columns().on_host()
+        return resample(self.metrics, columns, truth, self.averaged, self.resamples, self.seed, self.by_target)
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
@@ -210,7 +213,7 @@ class Evaluation:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for name, metric in parsed.items():
             if metric is not None:
-                row = rows.setdefault((metric.protocol or "truth", metric.statistic), {})
+                row = rows.setdefault((metric.group, metric.statistic), {})
                 label = self.labels.get(metric.method, metric.method)
                 interval = self.intervals.get(name, (math.nan, math.nan))
                 row[label] = cell(self.metrics[name], interval)

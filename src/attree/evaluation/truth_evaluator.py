@@ -12,8 +12,10 @@ from attree.data import GroundTruth
 from attree.data.checks import check_truth
 from attree.errors import expect
 from attree.evaluation.certainty import PairColumns
+from attree.evaluation.names import JACCARD, PRECISION
 from attree.evaluation.targets import Shard
 from attree.metrics import TruthAUROC
+from attree.metrics.functional.sets import jaccard, precision_at_k
 from attree.subject import Subject
 
 
@@ -49,6 +51,11 @@ class TruthEvaluator:
         if method.is_random:
             self._kept[method] = auroc
         return auroc
+
+    def by_target(self, method: AttributionMethod) -> dict[str, Tensor]:
+        """Precision and Jaccard of a method's last scores, one value per target, by name."""
+        arguments = self._scores[method], self._labels, self._pairs.owner, self._pairs.targets.numel()
+        return {PRECISION: precision_at_k(*arguments).cpu(), JACCARD: jaccard(*arguments).cpu()}
 
     def columns(self, methods: Mapping[str, AttributionMethod]) -> PairColumns:
         """The pairs of this process with the last scores of some methods, by name."""

@@ -21,6 +21,15 @@ METRIC_LABELS = {
     "ne_spearman": "entropy, Spearman",
     "p_auroc": "prediction, AUROC",
     "faithfulness": "faithfulness (mean)",
+    "fidelity_plus": "fidelity+, without the top fifth",
+    "fidelity_minus": "fidelity-, the top fifth alone",
+    "characterization": "characterization score",
+    "unfaithfulness": "unfaithfulness",
+    "deletion_area": "area under deletion",
+    "insertion_area": "area under insertion",
+    "sparsity": "sparsity",
+    "precision_at_k": "ground truth, precision at k",
+    "jaccard": "ground truth, Jaccard",
 }
 """What each metric compares scores with, and how."""
 

@@ -5,16 +5,32 @@ from attree.metrics.functional.bootstrap import percentile_interval, resample_ta
 from attree.metrics.functional.correlation import kendall, pearson, spearman
 from attree.metrics.functional.faithfulness import faithfulness_statistics
 from attree.metrics.functional.ranking import Ranking
+from attree.metrics.functional.sets import (
+    characterization_score,
+    curve_area,
+    fidelity,
+    jaccard,
+    precision_at_k,
+    sparsity,
+    unfaithfulness,
+)
 
 __all__ = [
     "Ranking",
     "auroc",
     "auroc_by_target",
+    "characterization_score",
+    "curve_area",
     "faithfulness_statistics",
+    "fidelity",
+    "jaccard",
     "kendall",
     "pearson",
     "percentile_interval",
+    "precision_at_k",
     "resample_targets",
     "resampled_faithfulness",
+    "sparsity",
     "spearman",
+    "unfaithfulness",
 ]

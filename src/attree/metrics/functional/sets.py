@@ -1,0 +1,162 @@
+"""Metrics of sets of edges: what a model does with the edges that a method chose alone, and without them.
+
+A method that measures the effect of single edges is perfect at foretelling that by definition. Sets judge it too, since
+edges that matter together need not matter alone. Every function returns one value per target; their mean is the metric.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attree.errors import expect
+from attree.tensors.ragged import pointers
+
+
+def fidelity(predicted: Tensor, predicted_after: Tensor) -> Tensor:
+    """Whether a prediction changes, per target: fidelity+ without the chosen edges, fidelity- with these alone.
+
+    Amara et al., "GraphFramEx" (LoG 2022), for explanations of the model; `torch_geometric.explain.metric.fidelity`
+    gives the mean of the same.
+
+    Args:
+        predicted: Predicted class of each target, [T].
+        predicted_after: Predicted class of each with edges masked, [T].
+
+    >>> fidelity(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 2])).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    _same_shape(predicted=predicted, predicted_after=predicted_after)
+    return (predicted != predicted_after).double()
+
+
+def characterization_score(positive: Tensor, negative: Tensor, weight: float = 0.5) -> Tensor:
+    """Weighted harmonic mean of fidelity+ and 1 - fidelity- (Amara et al., 2022); 0 where either is 0.
+
+    Args:
+        positive: Fidelity+, higher is better.
+        negative: Fidelity-, lower is better.
+        weight: Weight of fidelity+, in (0, 1).
+
+    >>> round(characterization_score(torch.tensor(0.5), torch.tensor(0.1)).item(), 4)
+    0.6429
+    """
+    expect(0 < weight < 1, "weight", "in (0, 1)", weight)
+    return 1 / (weight / positive + (1 - weight) / (1 - negative))
+
+
+def unfaithfulness(probability: Tensor, probability_after: Tensor) -> Tensor:
+    r"""How far the prediction of the chosen edges alone is from that of all, per target.
+
+    .. math:: 1 - \exp(-\mathrm{KL}(q \,\|\, p))
+
+    with p the distribution predicted from the whole graph and q that from the chosen edges, as
+    `torch_geometric.explain.metric.unfaithfulness` has it (Agarwal et al., "Evaluating explainability for graph neural
+    networks", 2023).
+
+    Args:
+        probability: Class probabilities with all edges, [T, classes].
+        probability_after: Class probabilities with the chosen edges alone, [T, classes].
+
+    >>> round(unfaithfulness(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item(), 4)
+    0.5
+    """
+    _same_shape(probability=probability, probability_after=probability_after)
+    divergence = torch.nn.functional.kl_div(probability.log(), probability_after, reduction="none").sum(dim=-1)
+    return 1 - (-divergence).exp()
+
+
+def curve_area(shares: Tensor, values: Tensor) -> Tensor:
+    """Area under a curve over the share of edges that are taken out or put in, per target, by trapezoids.
+
+    Petsiuk et al., "RISE" (BMVC 2018). A deletion curve falls soon where the edges that matter go first, so less is
+    better; an insertion curve rises soon, so more is better.
+
+    Args:
+        shares: Shares of edges, ascending from 0 to 1, [n].
+        values: What is predicted at each, [T, n].
+
+    >>> curve_area(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([[1.0, 0.0, 0.0]])).tolist()
+    [0.25]
+    """
+    ordered = shares.dim() == 1 and bool((shares.diff() > 0).all())
+    expect(ordered, "shares", "ascending numbers", shares.tolist())
+    expect(values.shape[-1:] == shares.shape, "values", f"of {shares.numel()} columns", tuple(values.shape))
+    return torch.trapezoid(values, shares.to(values), dim=-1)
+
+
+def sparsity(scores: Tensor, owner: Tensor, num_targets: int, mass: float = 0.9) -> Tensor:
+    """Which share of a target's edges can be left out so that the rest keep most of the score, per target.
+
+    Args:
+        scores: Score of every pair, [P]; what counts is their size.
+        owner: Position of every pair's target, ascending.
+        num_targets: Number of targets.
+        mass: The share of a target's total that is to be kept.
+
+    >>> sparsity(torch.tensor([10.0, 0.0, 0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 0, 0, 1, 1]), 2).tolist()
+    [0.75, 0.0]
+    """
+    size = scores.detach().abs().double().nan_to_num(0.0)
+    order, _ = ranked(size, owner)
+    sorted_size, own = size[order], owner[order]
+    total = torch.zeros(num_targets, dtype=torch.float64, device=size.device).index_add_(0, own, sorted_size)
+    begin = pointers(own.bincount(minlength=num_targets))[:-1]
+    earlier = sorted_size.cumsum(0) - sorted_size
+    before = earlier - earlier[begin[own]]
+    needed = torch.zeros_like(total).index_add_(0, own, (before < mass * total[own] - 1e-12).double())
+    return 1 - needed / own.bincount(minlength=num_targets).clamp(min=1)
+
+
+def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
+    """Of a target's k highest-scored edges, the share that is true, with k the number of its true edges; per target.
+
+    NaN for targets without a true edge. Of equal scores, the edge that is listed first goes first.
+
+    Args:
+        scores: Score of every pair, [P].
+        labels: Whether the pair's edge is true, [P].
+        owner: Position of every pair's target, ascending.
+        num_targets: Number of targets.
+
+    >>> owner = torch.tensor([0, 0, 0, 0])
+    >>> precision_at_k(torch.tensor([0.9, 0.8, 0.7, 0.1]), torch.tensor([1, 0, 1, 0]), owner, 1).tolist()
+    [0.5]
+    """
+    true = labels.double()
+    count = torch.zeros(num_targets, dtype=torch.float64, device=true.device).index_add_(0, owner, true)
+    order, place = ranked(scores.detach().double(), owner)
+    own = owner[order]
+    hits = torch.zeros_like(count).index_add_(0, own, true[order] * (place < count[own]))
+    return hits / count.masked_fill(count == 0, torch.nan)
+
+
+def jaccard(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
+    """Overlap of a target's k highest-scored edges with its k true ones, per target: their intersection by their union.
+
+    Args:
+        scores: Score of every pair, [P].
+        labels: Whether the pair's edge is true, [P].
+        owner: Position of every pair's target, ascending.
+        num_targets: Number of targets.
+
+    >>> owner = torch.tensor([0, 0, 0, 0])
+    >>> round(jaccard(torch.tensor([0.9, 0.8, 0.7, 0.1]), torch.tensor([1, 0, 1, 0]), owner, 1).item(), 4)
+    0.3333
+    """
+    precision = precision_at_k(scores, labels, owner, num_targets)
+    return precision / (2 - precision)
+
+
+def ranked(scores: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+    """The order of pairs by target, then from the highest score down, and each one's place among its target's."""
+    order = scores.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
+    order = order[owner[order].argsort(stable=True)]
+    own = owner[order]
+    begin = pointers(own.bincount())[:-1]
+    return order, torch.arange(own.numel(), device=own.device) - begin[own]
+
+
+def _same_shape(**columns: Tensor) -> None:
+    (first, one), (second, two) = columns.items()
+    expect(one.shape == two.shape, second, f"of the shape of `{first}`, {tuple(one.shape)}", tuple(two.shape))
