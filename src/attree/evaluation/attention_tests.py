@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +23,11 @@ from attree.attention.softmax_hook import attention_convs
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
 from attree.errors import expect, expect_int, expect_list, expect_number
+from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
-from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import named_or_drawn
 from attree.metrics.functional import spearman
-from attree.subject import Head, Subject
+from attree.subject import Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
@@ -215,16 +215,12 @@ def attention_tests(
     expect_number(budget, "budget", above=0)
     others = expect_list(models, "models", nn.Module, "models, or none")
     (scorer,) = make_methods(method, seed=seed).values()
-    head = Head(mode, return_type, label)
-    if isinstance(data, Subject):
-        expect(data.model is model, "data", "a subject of the same model", "that of another")
-        expect(not others, "models", "none where `data` is a Subject", f"{len(others)}")
-        subject, labels = data.fresh(), None
-    else:
-        subject = Subject.of_data(model, data, call=call, level=level, readout=readout, head=head)
-        labels = TargetLabels.of(data, subject).labels
+    expect(not (others and isinstance(data, Subject)), "models", "none where `data` is a Subject", f"{len(others)}")
+    options: dict[str, Any] = {"call": call, "level": level, "readout": readout, "mode": mode}
+    options |= {"return_type": return_type, "label": label}
+    subject, known = subject_of(model, data, **options)
     ids = named_or_drawn(subject, targets, num_targets, seed)
-    predictions = _Predictions(subject, ids, labels)
+    predictions = _Predictions(subject, ids, None if known is None else known.labels)
     with torch.no_grad():
         with_uniform = predictions.test(run_with(subject, uniform))
         drawn = [predictions.test(run_with(subject, permuted(seed + draw))) for draw in range(permutations)]
@@ -234,8 +230,7 @@ def attention_tests(
     scores = scorer.score_pairs(subject, pairs)
     peers = [scores]
     for other in others:
-        own = Subject.of_data(other, data, call=call, level=level, readout=readout, head=head)
-        peers.append(scorer.score_pairs(own, pairs))
+        peers.append(scorer.score_pairs(subject_of(other, data, **options)[0], pairs))
     return AttentionTests(
         with_uniform,
         _mean(drawn),
