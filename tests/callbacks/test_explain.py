@@ -119,7 +119,7 @@ def test_end_of_training_leaves_explanations_figures_and_metrics(tmp_path: Path,
     ]
     printed = capsys.readouterr().out
     assert "GAtt" in printed
-    assert f"{metrics['explain/gatt/truth_auroc']:.4f}" in printed
+    assert f"{metrics['explain/gatt/truth_auroc']:.2f} \N{PLUS-MINUS SIGN}" in printed
     assert "tensorboard --logdir" in printed
 
 
