@@ -199,7 +199,7 @@ def show(driver: Chrome, place: str) -> None:
 def take_infection(driver: Chrome, folder: Path, out: Path) -> None:
     page = make_page(folder / "page.html")
     print(f"page: {page.stat().st_size / 2**20:.2f} MB")
-    set_screen(driver, 1440, 1290)
+    set_screen(driver, 1440, 1640)
     driver.get(page.as_uri())
     stage = driver.find_element(By.CLASS_NAME, "stage")
     choose(driver, "Compare with", "drop of confidence")

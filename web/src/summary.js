@@ -19,7 +19,7 @@ export function summaryTable(content, colors) {
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence) => h("p", {}, sentence))));
+  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence) => h("p", {}, worded(sentence)))));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
@@ -79,6 +79,9 @@ function written(metric, best) {
   const own = metric.value === best ? h("strong", {}, text) : text;
   return metric.interval ? [own, h("small", { class: "interval" }, ` ${fixed(metric.interval[0], 2)} to ${fixed(metric.interval[1], 2)}`)] : own;
 }
+
+/** A sentence whose words between backticks are names that people type. */
+const worded = (sentence) => sentence.split("`").map((part, place) => (place % 2 === 1 ? h("code", {}, part) : part));
 
 function swatch(content, method, colors) {
   const color = content.methods.find((one) => one.name === method)?.color;

@@ -419,7 +419,7 @@ def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> N
         shown = [float(text.replace("−", "-").replace("undefined", "nan")) for text in cells]
         named = ("truth_auroc", "weight/faithfulness", "removal/faithfulness")
         assert shown == pytest.approx([metrics[f"explain/{method}/{name}"] for name in named], abs=6e-5, nan_ok=True)
-    assert texts(page, ".verdict p") == list(model.evaluation.verdict.sentences)
+    assert texts(page, ".verdict p") == [said.replace("`", "") for said in model.evaluation.verdict.sentences]
     page.find_element(By.XPATH, "//summary[text()='All statistics']").click()
     row = page.find_element(By.XPATH, "//table[@class='metrics']//tr[th[text()='ground truth, AUROC']]")
     assert [float(cell.text.split()[0]) for cell in row.find_elements(By.TAG_NAME, "td")] == pytest.approx(

@@ -2412,7 +2412,7 @@ function summaryTable(content, colors) {
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence2) => h("p", {}, sentence2))));
+  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence2) => h("p", {}, worded(sentence2)))));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
@@ -2489,6 +2489,7 @@ function written(metric, best) {
   const own = metric.value === best ? h("strong", {}, text) : text;
   return metric.interval ? [own, h("small", { class: "interval" }, ` ${fixed(metric.interval[0], 2)} to ${fixed(metric.interval[1], 2)}`)] : own;
 }
+var worded = (sentence2) => sentence2.split("`").map((part, place2) => place2 % 2 === 1 ? h("code", {}, part) : part);
 function swatch(content, method, colors) {
   const color = content.methods.find((one) => one.name === method)?.color;
   const dot = h("span", { class: "swatch", "aria-hidden": "true" });
