@@ -257,3 +257,20 @@ def test_one_call_evaluates_a_heterogeneous_model() -> None:
     expected = GAtt().attribute(subject_of(model), [1, 4])
     for target in (1, 4):
         torch.testing.assert_close(result.scores["gatt"].dense(target), expected.dense(target))
+
+
+def test_types_without_edges_are_told_apart() -> None:
+    data = hetero_graph()
+    for kind in (("term", "in", "paper"), ("paper", "has", "term")):
+        data[kind].edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    model = ready(HeteroNet(GATv2Conv, "sum", add_self_loops=False))
+    scores = GAtt().attribute(Subject.of_data(model, data, node_type="paper"))
+    layers = [{kind: layer.convs[kind] for kind in RELATIONS} for layer in model.convs]
+    walk = hetero_calls(layers, data, "sum")
+    for target in range(SIZES["paper"]):
+        expected = reference.gatt_by_calls(*walk, [(("paper", target), 1.0)])
+        assert float(scores[target].scores.sum()) == pytest.approx(sum(expected.values()))
+    data["author", "writes", "paper"].edge_index = data["paper", "cites", "paper"].edge_index.clamp(max=4)
+    data["paper", "written_by", "author"].edge_index = data["author", "writes", "paper"].edge_index
+    with pytest.raises(TypeError, match="to be called with the edges of one type, as they were given"):
+        _ = Subject.of_data(model, data, node_type="paper").attention

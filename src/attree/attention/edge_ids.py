@@ -36,15 +36,20 @@ def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
 
 
 def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
-    """The edge type whose edges these are: the same memory, or else the only type with such edges; None if none has."""
-    edge_index, types = plain(edge_index), graph.types
+    """The edge type whose edges these are: the same tensor, memory or numbers; None if that is none, or several."""
+    given, types = edge_index, graph.types
+    edge_index = plain(edge_index)
     if types is None or not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
         return None
-    for kind, own in graph.typed_edges.items():
-        if own.data_ptr() == edge_index.data_ptr() and own.shape == edge_index.shape and own.numel():
-            return kind
-    equal = [kind for kind, own in graph.typed_edges.items() if torch.equal(own, edge_index)]
-    return equal[0] if len(equal) == 1 else None
+    own = graph.typed_edges
+    found = [kind for kind, edges in own.items() if edges is edge_index or edges is given]
+    found = found or [kind for kind, edges in own.items() if edges.numel() and _same_memory(edges, edge_index)]
+    found = found or [kind for kind, edges in own.items() if torch.equal(edges, edge_index)]
+    return found[0] if len(found) == 1 else None
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
 
 
 def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:
