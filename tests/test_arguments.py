@@ -19,7 +19,7 @@ from attree.attention import Graph, capture_attention
 from attree.attribution import AvgAtt, GAtt, subgraph_pairs
 from attree.data import GroundTruth
 from attree.errors import AttreeError, MissingDataError
-from attree.evaluation import Evaluation
+from attree.evaluation import Evaluation, EvaluationConfig
 from attree.metrics import functional
 from attree.report.page import write_page
 from attree.subject import Subject
@@ -79,6 +79,9 @@ CALLS = {
         {
             "targets": (None, []),
             "num_targets": NONE,
+            "methods": NONE,
+            "node_type": NONE,
+            "sets": (True,),
             "protocols": ([],),
             "truth": NONE,
             "mode": NONE,
@@ -92,15 +95,15 @@ CALLS = {
     ),
     "Evaluator": Call(
         evaluation.Evaluator,
-        {"subject": SUBJECT, "targets": [0], "methods": ["gatt"], "protocols": ["removal"]},
-        {"targets": ([],), "protocols": ([],), "truth": NONE, "labels": NONE, "shard": NONE, "warn": (True,)},
+        {"subject": SUBJECT, "targets": [0], "config": EvaluationConfig(methods=["gatt"], protocols=["removal"])},
+        {"targets": ([],), "config": NONE, "truth": NONE, "labels": NONE, "shard": NONE, "warn": (True,)},
     ),
     "Evaluation.load": Call(Evaluation.load, {"folder": "nowhere"}),
-    "capture_attention": Call(attree.capture_attention, OF_MODEL, {"graph": NONE, "calls": NONE}),
+    "capture_attention": Call(attree.capture_attention, OF_MODEL, {"graph": NONE, "wiring": NONE, "grad": (True,)}),
     "reduce_attention": Call(
         attree.reduce_attention,
         {**OF_MODEL, "pairs": PAIRS, "protocol": "removal"},
-        {"graph": NONE, "head": NONE, "with_probability": (True,), "progress": NONE},
+        {"graph": NONE, "head": NONE, "with_probability": (True,), "progress": NONE, "node_type": NONE},
     ),
     "delete_edges": Call(
         faithfulness.delete_edges,
@@ -120,7 +123,11 @@ CALLS = {
     "GAtt": Call(GAtt, {}, {"heads": (None, [])}),
     "AvgAtt": Call(AvgAtt, {}, {"heads": (None, [])}),
     "Random": Call(attribution.Random, {}, {"heads": (None, [])}),
-    "GAttExplainer": Call(attree.GAttExplainer, {}, {"heads": (None, []), "readout": NONE, "normalize": (True,)}),
+    "GAttExplainer": Call(
+        attree.GAttExplainer,
+        {},
+        {"heads": (None, []), "readout": NONE, "normalize": (True,), "node_type": (None, "a"), "method": NONE},
+    ),
     "attribute": Call(GAtt().attribute, {"subject": ATTENTION}, {"targets": ([],), "memory": (1.5,)}),
     "make_methods": Call(attribution.make_methods, {"methods": ["gatt"]}, {"heads": (None, [])}),
     "ComputationTree": Call(

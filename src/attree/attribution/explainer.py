@@ -19,7 +19,7 @@ from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
 from attree.attribution.result import Attribution
-from attree.errors import expect, expect_bool
+from attree.errors import expect, expect_bool, expect_instance
 from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
@@ -68,6 +68,7 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> None:
         super().__init__()
         check_readout(readout)
+        expect_instance(method, "method", AttributionMethod, optional=True)
         self.method: AttributionMethod = self.method_class(heads) if method is None else method
         self.readout = readout
         self.normalize = expect_bool(normalize, "normalize")

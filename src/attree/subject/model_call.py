@@ -220,13 +220,12 @@ class ModelCall:
 
     def with_node_type(self, node_type: str | None) -> ModelCall:
         """The same call, whose outputs of one node type are explained."""
-        if node_type is not None:
-            expect(self.types is not None, "node_type", "None for a graph with one type of nodes", node_type)
-            assert self.types is not None
-            self.types.nodes(node_type)
-        call = replace(self, node_type=node_type)
-        call.__dict__["kinds"] = self.kinds
-        return call
+        if node_type is None:
+            return self
+        expect(self.types is not None, "node_type", "None for a graph with one type of nodes", node_type)
+        assert self.types is not None
+        self.types.nodes(node_type)
+        return replace(self, node_type=node_type)
 
     def changed(self, change: Callable[[Kind, Any], Any]) -> ModelCall:
         """The same call with other arguments: `change(kind, value)` gives each anew."""
