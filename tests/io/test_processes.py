@@ -109,7 +109,7 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [4]}))
     first = start(["sweep", "mini.yaml", "--folder", "out"])
     try:
-        wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun")
+        wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun", seconds=240.0)
         (lock,) = Path("out/mini").glob(".*.lock")
         pid = int(lock.read_text().split()[1])
     finally:
@@ -118,6 +118,8 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     assert command("sweep", "mini.yaml", "--folder", "out") == 0
     assert re.search(r"done +\S*seed=4", capsys.readouterr().out)
     assert is_gone(pid)
+    (log,) = Path("out/mini").glob("*/output.log")
+    assert "Restoring states from the checkpoint" in log.read_text(), "the fit began anew"
 
 
 def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:
