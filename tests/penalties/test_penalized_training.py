@@ -306,6 +306,7 @@ def test_bad_penalties_are_refused_in_a_sentence(penalties: Any, message: str) -
         {"entropy.flatter": "true", "entropy": 0.002},
         {"entropy": 0.002, "entropy.flatter": True},
         {"entropy.strength": "2e-3", "entropy.flatter": "true"},
+        {"entropy": {"strength": "2e-3", "flatter": "true"}},
         {"entropy": {"flatter": True}, "entropy.strength": 0.002},
         {"entropy": {"class_path": "attree.penalties.Entropy", "init_args": {"strength": 0.002, "flatter": True}}},
     ],

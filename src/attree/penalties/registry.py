@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-import yaml
-
 from attree.errors import ArgumentError, did_you_mean, expect, expect_name
 from attree.penalties.gsat import GSAT
 from attree.penalties.penalty import AttentionPenalty
@@ -76,8 +74,7 @@ def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in penalties.items():
         name, dot, argument = expect_name(key, "penalties").partition(".")
         if dot:
-            # Arguments of arguments come as text from a command line.
-            added: Any = {argument: _value(value) if isinstance(value, str) else value}
+            added: Any = {argument: value}
         elif name in nested and not isinstance(value, Mapping):
             added = {"strength": value}
         else:
@@ -90,11 +87,13 @@ def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The value that a text stands for, as in a config."""
+    """The number, or True or False, that a text stands for in a config; other texts as they are."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
-        return float(text) if "e" in text.lower() else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError):
-        return yaml.safe_load(text) if text in ("true", "false", "True", "False") else text
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return text
 
 
 def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
@@ -115,7 +114,10 @@ def _make(name: str, value: Any) -> AttentionPenalty:
             f"Expected argument `penalties` to name some of {', '.join(PENALTIES)}, or to give a `class_path`, but got "
             f"{name!r}.{did_you_mean(name, PENALTIES)}"
         )
-    return _call(PENALTIES[name], value if isinstance(value, Mapping) else {"strength": value}, where)
+    given = value if isinstance(value, Mapping) else {"strength": value}
+    # Arguments of arguments come as text from a command line.
+    given = {key: _value(one) if isinstance(one, str) else one for key, one in given.items()}
+    return _call(PENALTIES[name], given, where)
 
 
 def _imported(path: str, where: str) -> type[AttentionPenalty]:
