@@ -24,14 +24,14 @@ from attree.io.config_files import config_names, sweep_names
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
-RUN = ("quick_start", "explain_your_model", "heterogeneous", "numbers", "protocols")
+RUN = ("quick_start", "explain_your_model", "heterogeneous", "numbers", "protocols", "regularization")
 """Pages whose blocks are run here; callback.md is run below, extending.md by test_extending.py."""
 
 PACKAGES = [
     f"attree.{name}"
     for name in (
         *("attention", "attribution", "callbacks", "data", "evaluation", "faithfulness", "metrics", "runs"),
-        *("metrics.functional", "models", "report.page", "subject"),
+        *("metrics.functional", "models", "penalties", "report.page", "subject"),
     )
 ]
 """What the API reference shows."""
