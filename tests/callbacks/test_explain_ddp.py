@@ -41,7 +41,7 @@ def validate(devices: int, num_targets: int, folder: Path) -> dict[str, float]:
 def test_two_processes_log_what_one_does(tmp_path: Path, num_targets: int) -> None:
     one, two = validate(1, num_targets, tmp_path), validate(2, num_targets, tmp_path)
     assert set(one) == set(two)
-    assert sum(name.startswith("validate/explain/") for name in one) == 3 * (2 * 8 + 1)
+    assert sum(name.startswith("validate/explain/") for name in one) == 5 * (2 * 8 + 1)
     for name, value in one.items():
         assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
 
@@ -97,5 +97,9 @@ def test_the_command_with_everything_at_its_default(tmp_path: Path) -> None:
     assert set(one) == set(two)
     assert {"val/acc", "explain/gatt/truth_auroc"} <= set(one)
     for name, value in one.items():
-        if name != "explain/seconds":
+        if name == "intervals":
+            assert set(two[name]) == set(value)
+            for metric, ends in value.items():
+                assert None in ends or two[name][metric] == pytest.approx(ends, abs=1e-3), metric
+        elif name not in ("explain/seconds", "verdict"):
             assert two[name] == pytest.approx(value, abs=1e-4, nan_ok=True), name

@@ -26,6 +26,9 @@ SAME = 0.05
 LARGE = 0.1
 """Differences of correlations from here on are called large."""
 
+WEAK = 0.3
+"""A correlation below this says little of any one edge."""
+
 CONFIDENT = 0.999
 """A prediction above this probability is called saturated: single edges can hardly move it."""
 
@@ -131,9 +134,9 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
             continue
         best = next(iter(ranked))
         low, _ = evaluation.interval(best, protocol, STATISTIC)
-        if ranked[best] <= SAME or low <= 0:
+        if ranked[best] < WEAK or low <= 0:
             yield (
-                f"Under `{protocol}`, no score foretells what reducing an edge does to a prediction: the best, "
+                f"Under `{protocol}`, no score foretells well what reducing an edge does to a prediction: the best, "
                 f"{_label(evaluation, best)}, has a correlation of {_number(evaluation, best, protocol)}.{measured}"
             )
             continue
@@ -165,7 +168,8 @@ def _learned(evaluation: Evaluation) -> Iterator[str]:
 
 def _says(found: Difference) -> str:
     if abs(found.low) <= SAME and abs(found.high) <= SAME:
-        return "says no more than uniform attention: the computation tree alone says as much"
+        more = "hardly more" if found.low > SAME / 10 else "no more"
+        return f"says {more} than uniform attention: the computation tree alone says as much"
     if found.low > 0:
         return "says more than uniform attention"
     if found.high < 0:
