@@ -58,7 +58,7 @@ def test_a_search_draws_settings_runs_every_seed_and_tells_optuna_the_means(file
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
 def test_a_seed_draws_the_same_settings_again(file: Path, sampler: str) -> None:
-    drawn = []
+    drawn: list[list[float]] = []
     for seed, workers in ((3, "1"), (3, "3"), (4, "1")):
         content = {**SEARCH, "name": f"study{len(drawn)}", "runs": [{**BLOCK, "sampler": sampler, "seed": seed}]}
         write_sweep(file.parent, content)
