@@ -19,8 +19,14 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-demo: install
+# A demo needs attree alone; the developers' tools come with the other commands.
+demo: $(VENV)/demo
 	$(BIN)/attree fit --config infection
+
+$(VENV)/demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
 
 test: install
 	$(BIN)/ruff check --no-cache .

@@ -1,19 +1,29 @@
-"""Graphs in, as LightningDataModules, with targets and their true explanations where they exist."""
+"""Graphs in, as LightningDataModules, with targets and their true explanations where they exist.
 
-from attree.data.datasets.arxiv import Arxiv
-from attree.data.datasets.ba_shapes import BAShapes
-from attree.data.datasets.heco import ACM, DBLP
-from attree.data.datasets.hetero_infection import HeteroInfection
-from attree.data.datasets.hin import HIN
-from attree.data.datasets.infection import Infection
-from attree.data.datasets.mutag import MUTAG
-from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
-from attree.data.datasets.webkb import WebKB
-from attree.data.graph_data import GraphDataModule
+Data modules are imported when they are asked for: `attree.evaluate` needs a ground truth, and no Lightning.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from attree.data.ground_truth import GroundTruth
-from attree.data.hetero_data import HeteroDataModule
-from attree.data.link_data import LinkDataModule
-from attree.data.node_data import NodeDataModule
+
+if TYPE_CHECKING:
+    from attree.data.datasets.arxiv import Arxiv
+    from attree.data.datasets.ba_shapes import BAShapes
+    from attree.data.datasets.heco import ACM, DBLP
+    from attree.data.datasets.hetero_infection import HeteroInfection
+    from attree.data.datasets.hin import HIN
+    from attree.data.datasets.infection import Infection
+    from attree.data.datasets.mutag import MUTAG
+    from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
+    from attree.data.datasets.webkb import WebKB
+    from attree.data.graph_data import GraphDataModule
+    from attree.data.hetero_data import HeteroDataModule
+    from attree.data.link_data import LinkDataModule
+    from attree.data.node_data import NodeDataModule
 
 __all__ = [
     "ACM",
@@ -33,3 +43,33 @@ __all__ = [
     "PlanetoidLinks",
     "WebKB",
 ]
+
+_HOMES = {
+    "ACM": "datasets.heco",
+    "DBLP": "datasets.heco",
+    "HIN": "datasets.hin",
+    "MUTAG": "datasets.mutag",
+    "Arxiv": "datasets.arxiv",
+    "BAShapes": "datasets.ba_shapes",
+    "GraphDataModule": "graph_data",
+    "HeteroDataModule": "hetero_data",
+    "HeteroInfection": "datasets.hetero_infection",
+    "Infection": "datasets.infection",
+    "LinkDataModule": "link_data",
+    "NodeDataModule": "node_data",
+    "Planetoid": "datasets.planetoid",
+    "PlanetoidLinks": "datasets.planetoid",
+    "WebKB": "datasets.webkb",
+}
+"""The file of each data module."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a data module when it is asked for."""
+    if name in _HOMES:
+        return getattr(import_module(f"attree.data.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
