@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GATv2Conv
 
 import attree
-from attree.attention import Attention
+from attree.attention import Attention, capture_attention
 from attree.attribution import strongest_paths
 from attree.errors import ArgumentError
 from attree.subject import Subject
 from helpers.effect_nets import EDGES, PAIRS, X, made
-from helpers.graphs import NODES
+from helpers.graphs import NODES, randomize
 
 
 def all_walks(attention: Attention, root: int) -> list[tuple[float, tuple[int, ...]]]:
@@ -60,6 +62,35 @@ def test_pairs_of_nodes_start_at_either_end() -> None:
     found = strongest_paths(subject, 0, 7)
     assert [path.weight for path in found] == pytest.approx(sorted(both, reverse=True)[:7])
     assert {path.nodes[0] for path in strongest_paths(subject, 0, 100)} == set(PAIRS[:, 0].tolist())
+
+
+class Branches(nn.Module):
+    """A layer of two convolutions on the same input whose outputs are added, then one more layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.last = GATConv(5, 4), GATv2Conv(5, 4), GATConv(4, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.one(x, edge_index) + self.two(x, edge_index), edge_index)
+
+
+def test_branches_are_walked_as_they_feed_one_another() -> None:
+    subject = Subject.of(randomize(Branches(), 1).double().eval(), X, EDGES)
+    captured = capture_attention(subject.model, X, EDGES)
+    dense = [torch.zeros(NODES, NODES, dtype=torch.float64) for _ in captured.weights]
+    for matrix, weight in zip(dense, captured.weights, strict=True):
+        source, destination = captured.graph.edge_index
+        matrix.index_put_((destination, source), weight.mean(dim=1), accumulate=True)
+    first = sum(dense[:-1], torch.zeros_like(dense[0]))  # one layer of two calls, or a layer each
+    for target in range(NODES):
+        reached = torch.zeros(NODES, dtype=torch.float64)
+        found = strongest_paths(subject, target, 10_000)
+        for path in found:
+            assert len(path.edges) == 2
+            reached[path.nodes[-1]] += path.weight
+        assert torch.allclose(reached, (dense[-1] @ first)[target], atol=1e-12)
+        assert [abs(path.weight) for path in found] == sorted((path.weight for path in found), reverse=True)
 
 
 def test_graphs_start_where_they_are_read() -> None:

@@ -19,13 +19,14 @@ from attree.tensors.ragged import expand, pointers
 
 @dataclass(frozen=True)
 class AttentionPath:
-    """A walk through all layers of a network into a target.
+    """A walk through the layers of a network into a target, from the last of them to a first one.
 
     Attributes:
-        nodes: The nodes, from the one that the output reads to the one whose features enter the first layer; L + 1.
+        nodes: The nodes, from the one that the output reads to the one whose features enter a first layer; L + 1.
         edges: The edges between them, as ids in `graph.edge_index`, the last layer's first; L. Self-loops count.
         attention: The attention on each edge.
-        weight: The product of attention along the walk, times the weight that the output gives to the first node.
+        weight: The product of attention along the walk, times the factors with which layers and the output read one
+            another.
         effects: By protocol, what reducing each edge alone does to the prediction (dPC), where it was measured.
         names: What the nodes are called.
     """
@@ -43,20 +44,36 @@ class AttentionPath:
         return f"{' <- '.join(names)} ({self.weight:.2g})"
 
 
-class _Level(NamedTuple):
-    """The best walks down to one layer: the node that each has come to, and how it came there.
+class _Walks(NamedTuple):
+    """Walks that end at the same place of a network: the node that each has come to, and how it came there.
 
     Attributes:
         node: The node, [walks].
         weight: The product of attention so far, [walks].
-        before: The walk of the level before that it continues, [walks].
-        edge: The edge that it took, [walks].
+        trace: The number of the last step of each, among all steps that were kept, [walks].
     """
 
     node: Tensor
     weight: Tensor
-    before: Tensor
-    edge: Tensor
+    trace: Tensor
+
+    def times(self, factor: float) -> _Walks:
+        """The same walks with another factor."""
+        return self._replace(weight=self.weight * factor)
+
+    @classmethod
+    def concat(cls, parts: Sequence[_Walks]) -> _Walks:
+        """Walks that came different ways."""
+        return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+class _Step(NamedTuple):
+    """A step that some walk took: from the step before it, along an edge of a layer, to a node."""
+
+    before: int
+    layer: int
+    edge: int
+    node: int
 
 
 def strongest_paths(
@@ -67,7 +84,8 @@ def strongest_paths(
     .. math:: \max_{v = i_L, i_{L-1}, \ldots, i_0} \; \prod_{m=1}^{L} [\mathbf{A}(m)]_{i_m, i_{m-1}}
 
     Exact, without listing walks: from the last layer to the first, each node keeps the k best walks that reach it, as
-    what a walk takes from there on depends on the node alone. GAtt sums these products over all walks.
+    what a walk takes from there on depends on the node alone. GAtt sums these products over all walks. Layers side by
+    side are walked as they feed one another; skips are not followed.
 
     Args:
         subject: What is explained, or its attention alone.
@@ -95,19 +113,29 @@ def paths_from(
     attention.check_chain()
     expect(roots.targets.numel() == 1, "roots", "those of one target", f"{roots.targets.numel()} targets")
     expect_int(k, "k", 1)
-    graph, alphas = attention.graph, [alpha.to(roots.weight.dtype) for alpha in attention.per_edge(heads)]
-    none = torch.full_like(roots.node, -1)
-    levels = [_Level(roots.node, roots.weight, none, none)]
-    for alpha in reversed(alphas):
-        last = levels[-1]
-        before, place = expand(graph.entering.ptr, last.node)
+    graph, wiring = attention.graph, attention.layout
+    alphas = [alpha.to(roots.weight.dtype) for alpha in attention.per_edge(heads)]
+    steps = [_Step(-1, -1, -1, node) for node in roots.node.tolist()]
+    start = _Walks(roots.node, roots.weight, torch.arange(len(steps), device=graph.device))
+    taken: dict[int, _Walks] = {}
+    for layer in reversed(range(len(alphas))):
+        # Walks that come to what the layer returned: from the output that reads it, and from later layers that do.
+        parts = [taken[later].times(factor) for later, factor in wiring.feeds[layer]]
+        parts += [start.times(wiring.shares[layer])] if wiring.shares[layer] else []
+        walks = _Walks.concat(parts) if parts else start.times(0.0)
+        before, place = expand(graph.entering.ptr, walks.node)
         edge = graph.entering.items[place]
-        # An edge that the layer does not use has weight 0.
-        taken = _best(graph.source[edge], last.weight[before] * alpha[edge], k)
-        edge = edge[taken]
-        levels.append(_Level(graph.source[edge], last.weight[before[taken]] * alpha[edge], before[taken], edge))
-    end = levels[-1].weight.abs().argsort(descending=True, stable=True)[:k]
-    return [_trace(levels, alphas, walk) for walk in end.tolist()]
+        weight = walks.weight[before] * alphas[layer][edge]  # 0 on edges that the layer does not use
+        kept = _best(graph.source[edge], weight, k)
+        node, edge, last = graph.source[edge[kept]], edge[kept], walks.trace[before[kept]]
+        trace = torch.arange(len(steps), len(steps) + kept.numel(), device=graph.device)
+        columns = (last.tolist(), [layer] * kept.numel(), edge.tolist(), node.tolist())
+        steps += [_Step(*one) for one in zip(*columns, strict=True)]
+        taken[layer] = _Walks(node, weight[kept], trace)
+    fed = {later for feeds in wiring.feeds for later, _ in feeds}
+    ends = _Walks.concat([walks for layer, walks in sorted(taken.items()) if layer not in fed])
+    strongest = ends.weight.abs().argsort(descending=True, stable=True)[:k]
+    return [_trace(steps, alphas, int(ends.trace[walk]), float(ends.weight[walk])) for walk in strongest.tolist()]
 
 
 def _best(node: Tensor, weight: Tensor, k: int) -> Tensor:
@@ -122,14 +150,15 @@ def _best(node: Tensor, weight: Tensor, k: int) -> Tensor:
     return order[rank < k]
 
 
-def _trace(levels: Sequence[_Level], alphas: Sequence[Tensor], walk: int) -> AttentionPath:
-    """Follow a walk of the last level back to the target."""
-    weight = float(levels[-1].weight[walk])
-    nodes, edges, attention = [int(levels[-1].node[walk])], [], []
-    for layer in range(1, len(levels)):
-        level = levels[-layer]
-        edges.append(int(level.edge[walk]))
-        attention.append(float(alphas[layer - 1][edges[-1]]))
-        walk = int(level.before[walk])
-        nodes.append(int(levels[-layer - 1].node[walk]))
-    return AttentionPath(tuple(nodes[::-1]), tuple(edges[::-1]), tuple(attention[::-1]), weight)
+def _trace(steps: Sequence[_Step], alphas: Sequence[Tensor], last: int, weight: float) -> AttentionPath:
+    """Follow a walk from its last step back to the node that the output reads."""
+    taken = [steps[last]]
+    while taken[-1].before >= 0:
+        taken.append(steps[taken[-1].before])
+    root, *walk = reversed(taken)
+    return AttentionPath(
+        (root.node, *(step.node for step in walk)),
+        tuple(step.edge for step in walk),
+        tuple(float(alphas[step.layer][step.edge]) for step in walk),
+        weight,
+    )
