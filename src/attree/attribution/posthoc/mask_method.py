@@ -18,7 +18,7 @@ from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
 from attree.attribution.progress import progress_bar
 from attree.attribution.result import Attribution
-from attree.errors import expect_bool
+from attree.errors import UnsupportedModelError, expect_bool
 from attree.subject import Subject
 from attree.subject.subject import Targets
 from attree.tensors.ragged import pointers
@@ -62,6 +62,7 @@ class MaskMethod(AttributionMethod):
         """
         subject = as_subject(subject)
         model = subject.model
+        refuse_types(self.label, subject)
         ids = subject.targets(targets)
         with frozen_model(model), self.open_run(subject) as run:
             try:
@@ -89,6 +90,16 @@ class MaskMethod(AttributionMethod):
                 parts.append(_listed(copies, self.score(run, copies).detach()))
                 advance(copies.targets.numel())
         return parts
+
+
+def refuse_types(method: str, subject: Subject) -> None:
+    """Raise where the graph has several types of nodes or edges, of which these methods make no copies."""
+    if subject.graph.types is not None:
+        raise UnsupportedModelError(
+            f"Expected a graph with one type of nodes and edges to be explained by {method}, but {subject.call.name} "
+            f"runs on the node types {', '.join(subject.graph.types.node_types)}: methods that follow attention "
+            "explain those."
+        )
 
 
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:

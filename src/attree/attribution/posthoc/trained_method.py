@@ -13,6 +13,7 @@ from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import frozen_model
+from attree.attribution.posthoc.mask_method import refuse_types
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
@@ -70,6 +71,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     def fitted(self, subject: Subject) -> Fit:
         """What was fitted to the subject; a subject that forgot its attention may have other weights by now."""
+        refuse_types(self.label, subject)
         if subject.level == "edge":
             raise UnsupportedModelError(
                 f"Expected nodes or graphs to be explained by {self.label}, but {subject.call.name} returns one row "
