@@ -110,7 +110,6 @@ def paths_from(
 ) -> list[AttentionPath]:
     """As `strongest_paths`, from the roots of one target."""
     expect_instance(attention, "attention", Attention)
-    attention.check_chain()
     expect(roots.targets.numel() == 1, "roots", "those of one target", f"{roots.targets.numel()} targets")
     expect_int(k, "k", 1)
     graph, wiring = attention.graph, attention.layout
