@@ -20,6 +20,7 @@ from attree.io.files import replacing
 from attree.io.metrics_file import write_metrics
 from attree.report.curves import read_curves
 from attree.report.page import write_page
+from attree.report.style import as_png
 from attree.report.table import metrics_table
 from attree.runs.run_folder import flush_logger, is_logger
 
@@ -84,7 +85,7 @@ class FinalReport:
         with warn_only("Figures"):
             for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
-                    figure.savefig(path, dpi=150)
+                    path.write_bytes(as_png(figure))
             self._written.append(f"Figures: {self.folder / 'figures'}")
 
     def write_page(self, loggers: Sequence[Logger]) -> None:

@@ -9,11 +9,14 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning.pytorch import LightningModule, Trainer
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import nn
@@ -29,6 +32,7 @@ from attree.io.files import write_text
 from attree.io.plain_json import plain
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
+from attree.report.style import as_png
 from attree.runs.run_folder import is_logger
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
@@ -139,7 +143,7 @@ class TensorBoardWriter:
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Pictures, by name."""
         for name, figure in figures.items():
-            self.writer.add_figure(f"{self.name}/{name}", figure, step)
+            self.writer.add_image(f"{self.name}/{name}", _pixels(figure), step, dataformats="HWC")
 
     def write_hyperparameters(self, pl_module: LightningModule, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """One line of the HParams page: what the run was, and the metrics to compare runs by.
@@ -167,12 +171,17 @@ def _put_first(experiment: Summary, names: Collection[str]) -> None:
     value.metadata.plugin_data.content = content.SerializeToString()
 
 
+def _pixels(figure: Figure) -> np.ndarray:
+    """A figure's picture as TensorBoard takes it: height, width, red-green-blue."""
+    return imread(BytesIO(as_png(figure)), format="png")[:, :, :3]
+
+
 def write_figures_run(folder: Path, figures: Mapping[str, Figure], step: int) -> None:
     """Pictures by name as a TensorBoard run of their own, in place of those that the folder had."""
     former = list(folder.glob("events.out.tfevents.*"))
     with SummaryWriter(str(folder)) as writer:
         for name, figure in figures.items():
-            writer.add_figure(name, figure, step)
+            writer.add_image(name, _pixels(figure), step, dataformats="HWC")
     for path in former:
         path.unlink(missing_ok=True)
 

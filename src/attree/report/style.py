@@ -6,7 +6,9 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -194,3 +196,18 @@ def count(number: int, noun: str, plural: str = "") -> str:
     ('1 edge', '12,345 edges')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+FILE_DPI = 150
+"""Resolution of pictures in files and dashboards."""
+
+_RENDERED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()
+
+
+def as_png(figure: Figure) -> bytes:
+    """A finished figure as a PNG file. It is drawn once: laying out and drawing take most of a short fit's time."""
+    if figure not in _RENDERED:
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", dpi=FILE_DPI)
+        _RENDERED[figure] = buffer.getvalue()
+    return _RENDERED[figure]
