@@ -81,23 +81,17 @@ def one_pass_each(model: nn.Module, data: Data, result: Evaluation, protocol: st
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_reductions_are_those_of_one_pass_for_each_edge(name: str) -> None:
+def test_reductions_are_those_of_one_pass_for_each_edge_and_slow_engines_are_announced(name: str) -> None:
     model, data = MODELS[name]
     model = settled(model)
-    result = explain(model, data, targets="all")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = attree.evaluate(model, data, methods=["gatt"], protocols=["weight", "removal"], targets="all")
     assert len(result.pairs) > 0
     for protocol, reduction in result.reductions.items():
         expected = one_pass_each(model, data, result, protocol)
         torch.testing.assert_close(reduction.delta_pc, expected, rtol=0, atol=1e-7)
         assert float(expected.abs().max()) > 1e-4
-
-
-@pytest.mark.parametrize("name", list(MODELS))
-def test_slower_engines_are_announced(name: str) -> None:
-    model, data = MODELS[name]
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        attree.evaluate(settled(model), data, methods=["gatt"], protocols=["weight"], num_targets=2)
     slower = [str(one.message) for one in said if "is reduced by" in str(one.message)]
     assert len(slower) == (1 if name in NOT_ROWS else 0), slower
 
