@@ -12,6 +12,7 @@ it works for the first time, results included.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ def case(name: str, root: str) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     if name == "arxiv":
         model, x, edge_index = load(root, num_layers=2)
         return model, x, edge_index, torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))[:1000]
-    graph = Planetoid({"cora": "Cora", "pubmed": "PubMed"}[name], root=root).graph
+    graph = Planetoid("Cora" if name == "cora" else "PubMed", root=root).graph
     torch.manual_seed(0)
     model = GAT(graph.num_features, int(graph.y.max()) + 1, 64).eval()
     return model, graph.x, graph.edge_index, torch.arange(graph.num_nodes)
@@ -59,7 +60,8 @@ def main() -> None:
 
         with growth() as memory:
             occlusion()
-        race = Race({"forward": forward, "occlusion": occlusion}, arguments.rounds)
+        contestants: dict[str, Callable[[], Tensor]] = {"forward": forward, "occlusion": occlusion}
+        race = Race(contestants, arguments.rounds)
         passes, scores = race.ratio("occlusion", "forward"), race.results["occlusion"].numel()
         seconds = race.time("occlusion").median
         cells = (name, f"{targets.numel():,}", f"{scores:,}", f"{seconds:.2f}", f"{passes:.1f}")

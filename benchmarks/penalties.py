@@ -65,8 +65,16 @@ def epoch_seconds(module: NodeDataModule, epochs: int, name: str | None) -> floa
     penalties = None if name is None else {name: penalty(name, module.graph)}
     model = NodeClassifier(GAT(module.num_features, module.num_classes, 64, heads=2), lr=0.001, penalties=penalties)
     times = EpochTimes()
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[times], limit_val_batches=0, **quiet).fit(model, module)
+    off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    quiet: dict[str, Any] = dict.fromkeys(off, False)
+    Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=[times],
+        limit_val_batches=0,
+        **quiet,
+        enable_model_summary=False,
+    ).fit(model, module)
     return median(times.seconds)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +28,7 @@ from attree.attribution import GAtt
 from attree.data import Infection, Planetoid
 
 PROTOCOLS = ("weight", "removal")
-OPTIONS = ("ignore", "follow")
+OPTIONS: tuple[Literal["ignore", "follow"], ...] = ("ignore", "follow")
 
 
 class Net(nn.Module):

@@ -22,6 +22,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -94,7 +95,8 @@ class GraphNet(nn.Module):
 
 def own_methods() -> list[AttributionMethod]:
     """The methods that are compared; those that learn something for a model take too long for so many nets."""
-    names = ["gatt", "uniform", "avgatt", "saliency", IntegratedGradients(steps=20), "attention_gradient", "occlusion"]
+    names: list[str | AttributionMethod] = []
+    names += ["gatt", "uniform", "avgatt", "saliency", IntegratedGradients(steps=20), "attention_gradient", "occlusion"]
     named = make_methods([*names, attree.AttentionGradient("weight"), attree.Occlusion("weight"), "random"])
     return list(named.values())
 
@@ -158,7 +160,7 @@ def measured(
         probability = drops[method.name]
         fresh = subject.fresh()
         _ = fresh.attention
-        passes = _seconds(lambda method=method, fresh=fresh: method.attribute(fresh, result.targets)) / forward
+        passes = _seconds(partial(method.attribute, fresh, result.targets)) / forward
         yield {
             "method": method.name,
             "label": method.label,
