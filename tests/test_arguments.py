@@ -57,6 +57,7 @@ class Call:
     untested: tuple[str, ...] = ()
 
 
+TRAINED: dict[str, tuple[Any, ...]] = {"lr": (1.5,), "weight_decay": (1.5,), "penalties": (None, [], {})}
 NONE = (None,)
 GRAPH, MODEL = small_graph(), small_model()
 LOOPED = Graph(GRAPH.edge_index, NODES)
@@ -197,10 +198,8 @@ CALLS = {
         )
         for name in ("GAT", "GATv2", "SuperGAT")
     },
-    "NodeClassifier": Call(models.NodeClassifier, {"net": models.GAT(4, 3)}, {"lr": (1.5,), "weight_decay": (1.5,)}),
-    "GraphClassifier": Call(
-        models.GraphClassifier, {"net": models.GAT(4, 3)}, {"lr": (1.5,), "weight_decay": (1.5,), "bias": (True,)}
-    ),
+    "NodeClassifier": Call(models.NodeClassifier, {"net": models.GAT(4, 3)}, TRAINED),
+    "GraphClassifier": Call(models.GraphClassifier, {"net": models.GAT(4, 3)}, {**TRAINED, "bias": (True,)}),
     **{
         name: Call(getattr(functional, name), {arguments[0]: COLUMN, arguments[1]: COLUMN > 2})
         for name, arguments in {

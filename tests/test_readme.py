@@ -34,4 +34,4 @@ def test_linked_files_and_named_configs_exist() -> None:
 
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_make_targets_exist(target: str) -> None:
-    assert f"\n{target}: install\n" in (REPO / "Makefile").read_text()
+    assert re.search(rf"^{target}: (install|\$\(VENV\)/demo)$", (REPO / "Makefile").read_text(), flags=re.M)

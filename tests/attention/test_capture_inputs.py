@@ -56,7 +56,7 @@ def test_compiled_models_run_eagerly(how: str, name: str, used: bool) -> None:
     compiled.train()
     before = snapshot(model)
     assert_same(capture_attention(compiled, X, MESSY), expected)
-    assert not measure_bypass(compiled, lambda x: compiled(x, MESSY), X, calls=[0, 1]).exists
+    assert not measure_bypass(compiled, lambda x: compiled(x, MESSY), X, layers=[[0], [1]]).exists
     assert snapshot(model) == before
     assert compiled.training
 
