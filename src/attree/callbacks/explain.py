@@ -59,6 +59,7 @@ class _CallState:
         is_final: Whether the last evaluation measured all that is reported at the end.
         evaluated: The weights of the last evaluation.
         validated: The weights of the last validation.
+        is_logged: Whether the last evaluation repeats one of the same weights, which was logged.
         has_layout: Whether TensorBoard's charts are laid out.
         has_ended: Whether training has ended.
         has_diverged: Whether the last evaluation found numbers that are not finite.
@@ -73,6 +74,7 @@ class _CallState:
     is_final: bool = False
     evaluated: Weights | None = None
     validated: Weights | None = None
+    is_logged: bool = False
     has_layout: bool = False
     has_ended: bool = False
     has_diverged: bool = False
@@ -296,7 +298,9 @@ class ExplainCallback(Callback):
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
             state.latest = latest = explained.evaluator.evaluate(final=state.is_final)
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
-        state.evaluated = copy_weights(pl_module.state_dict())
+        weights = pl_module.state_dict()
+        state.is_logged = state.has_ended and is_same(state.evaluated, weights)
+        state.evaluated = copy_weights(weights)
         state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if state.has_diverged:
             self._say_diverged()
@@ -308,7 +312,7 @@ class ExplainCallback(Callback):
             if self.save and state.writer is not None:
                 with warn_only("The explanations of this step"):
                     state.writer.write_explanations(latest, log_step(trainer))
-        if in_fit and state.writer is not None:
+        if in_fit and state.writer is not None and not state.is_logged:
             with warn_only("TensorBoard's runs of methods"):
                 state.writer.write_methods(metrics, log_step(trainer))
 
@@ -316,11 +320,13 @@ class ExplainCallback(Callback):
         """Log metrics `explain/...`: a fit's under their names, those of `validate` and `test` behind the call's."""
         stage, state = trainer.state.fn, self._state
         in_fit = stage is None or stage == TrainerFn.FITTING
+        # The same weights may have been measured, and logged at this step, without what is measured at the end alone.
+        known = set(state.names) if state.is_logged else set()
         named = {self.name + name.removeprefix(PREFIX): name for name in metrics}
         state.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
         values = dict(zip(state.names, metrics.values(), strict=True))
         if in_fit and state.has_ended and not trainer.validating:
-            log_after_training(trainer, values)
+            log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
             return
         shown = headline(values) if in_fit else None
         together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
