@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
@@ -28,6 +29,7 @@ from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
+from attree.report.telling import order_targets
 from attree.runs.classes import search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses
@@ -138,6 +140,8 @@ class _Call:
         try:
             if summed_up:
                 summary = evaluate_explained(self.run, few, self.seed)
+                if few is not explained:
+                    summary.shown = evaluate_explained(self.run, _telling(explained), self.seed)
                 rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
                 written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
@@ -149,8 +153,9 @@ class _Call:
             parts.close()
         if few is not explained:
             console.print(
-                f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn "
-                "at random; the scores are of all."
+                f"Metrics are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the page "
+                f"shows the {summary.shown.explained.ids.numel()} most telling (right, with true edges, small, "
+                "confident); the scores are of all."
             )
         _say(console, parts, written, self.out, shard, summed_up)
 
@@ -161,13 +166,24 @@ class _Call:
 
 
 def _few(explained: Explained, seed: int) -> Explained:
-    """The targets that are summed up: all, or as many as a page shows and a part holds, drawn at random."""
+    """The targets that are measured: all, or as many as a page shows and a part holds, drawn at random."""
     number = explained.ids.numel()
-    if number <= MOST_TARGETS:
-        return explained
-    drawn = choose_targets(MOST_TARGETS, number, seed)
-    fitting = int((explained.sizes()[drawn].cumsum(0) <= PART_ROWS).sum())
-    return explained.only(drawn[: max(fitting, 1)])
+    return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
+
+
+def _telling(explained: Explained) -> Explained:
+    """The targets that are shown where they are too many: the most telling, as far as can be told without scores.
+
+    They are not the ones that are measured: metrics of targets that were picked for being right would mislead.
+    """
+    order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
+    return _fitting(explained, order[:MOST_TARGETS].sort().values)
+
+
+def _fitting(explained: Explained, part: Tensor) -> Explained:
+    """Of some targets as many as a part holds."""
+    fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
+    return explained.only(part[: max(fitting, 1)])
 
 
 def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Summary:
