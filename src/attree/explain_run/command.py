@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
+from rich.text import Text
 from torch import Tensor
 from torch_geometric.data import Batch
 
@@ -26,11 +27,11 @@ from attree.explain_run.rows import strongest_rows
 from attree.explain_run.shard import process_shard, write_parts
 from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
-from attree.io.console import plain_console
+from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
 from attree.report.telling import order_targets
-from attree.runs.classes import search_working_folder
+from attree.runs.classes import foreign_classes, search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
@@ -158,6 +159,10 @@ class _Call:
                 "confident); the scores are of all."
             )
         _say(console, parts, written, self.out, shard, summed_up)
+        if summed_up:
+            foreign = foreign_classes(self.run.config)
+            allow = ["--allow", ",".join(foreign)] if foreign else []
+            console.print(next_command("attree", "serve", self.run.folder, *allow))
 
     def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
         """What gives the rows that are written: all, or the strongest of each target by the first method."""
@@ -230,8 +235,9 @@ def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Sh
         else ""
     )
     missing = f"{found} of {parts.num_parts} parts: other processes have theirs to write yet"
-    console.print(f"{own}Scores: {parts.folder} ({whole or missing})")
+    console.print(Text.assemble(f"{own}Scores: ", linked(parts.folder), f" ({whole or missing})"))
     if summed_up:
-        console.print(f"Metrics and figures: {out}\nPage: {out / 'page.html'}")
+        console.print(Text("Metrics and figures: ") + linked(out))
+        console.print(Text("Page: ") + linked(out / "page.html"))
     elif shard.rank == 0:
         console.print("Metrics, figures and page are left out: they are for one process and one pass over the graph.")
