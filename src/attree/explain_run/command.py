@@ -6,6 +6,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
+from attree.attribution.progress import LateBar
 from attree.errors import expect
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
 from attree.evaluation.config import default_methods
+from attree.evaluation.evaluate import REDUCING
 from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call_fingerprint import call_fingerprint
 from attree.explain_run.explained import Explained, explained_of
@@ -209,7 +212,8 @@ def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Sum
         None if explained.truth is None else explained.truth.of_targets(explained.ids),
         labels=labels,
     )
-    return Summary(run, explained, evaluator.evaluate(), evaluator)
+    with closing(LateBar(REDUCING)) as bar:
+        return Summary(run, explained, evaluator.evaluate(bar.update), evaluator)
 
 
 def _reader(explained: Explained, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
