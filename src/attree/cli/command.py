@@ -167,7 +167,8 @@ class AttreeCLI(HookedCLI):
 
     def _say_next(self, folder: Path) -> None:
         """Say how to look at the run's explanations, if `attree explain` has targets by number in it."""
-        latest = next((one.latest for one in self.trainer.callbacks if isinstance(one, ExplainCallback)), None)
+        trainer: Any = self.trainer
+        latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
         needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
         if latest is None or latest.pairs.level == "edge" or latest.pairs.graph.types is not None:
             return

@@ -104,7 +104,8 @@ def explain_evaluated(
         )
     if method is None:
         best = evaluation.verdict.method
-        method = best if best in METHODS else METHOD  # a method of one's own cannot be made by its name
+        # A method of one's own cannot be made by its name.
+        method = best if best is not None and best in METHODS else METHOD
     if protocol is None:
         protocol = PROTOCOL if not evaluation.reductions or PROTOCOL in evaluation.reductions else _last(evaluation)
     (made,) = make_methods([method]).values()
