@@ -56,7 +56,7 @@ def explain(
     figures: int,
     show: int,
     seed: int,
-    top: int | None = None,
+    top: int | None,
 ) -> int:
     """Explain targets of a finished run, write what was found, and return the exit status.
 
