@@ -66,7 +66,8 @@ def test_a_list_is_written_alike_everywhere(text: str) -> None:
         (["explain", "x", "--figures=-1"], "Expected argument `figures` to be an integer >= 0, but got '-1'."),
         (["explain", "x", "--part_rows", "0"], "Expected argument `part_rows` to be an integer >= 1, but got '0'."),
         (["explain", "x", "--seed"], "Expected argument `seed` to have a value, but got none."),
-        (["sweep", "x", "--jobs", "many"], "Expected argument `jobs` to be an integer >= 1, but got 'many'."),
+        (["sweep", "x", "--jobs", "many"], "argument `workers` or `jobs` to be an integer >= 1, but got 'many'."),
+        (["paper", "all", "--jobs", "many"], "Expected argument `jobs` to be an integer >= 1, but got 'many'."),
         (
             ["sweep", "x", "--dry_run", "--collect"],
             "`run` to be given without --dry_run and --collect, but got '--dry_run",

@@ -18,6 +18,7 @@ from attree.cli import main
 from attree.data import MUTAG
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
+from attree.evaluation.targets import choose_targets
 from attree.explain_run.parse_targets import parse_targets
 from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
@@ -130,12 +131,13 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(
         ]
     )
     run = next((tmp_path / "mutag").iterdir())
-    assert explain(str(run), "--targets=5,17", "--methods=gatt", "--figures=1") == 0
+    assert explain(str(run), "--targets=5,17", "--methods=gatt", "--figures=2") == 0
     drawn = {path.stem for path in (run / "explain" / "figures").glob("*.png")}
-    assert drawn == {"case_study_5", "deletion", "dpc_removal", "dpc_weight", "scores_removal", "scores_weight"}
+    of_all = {"deletion", "dpc_removal", "dpc_weight", "scores_removal", "scores_weight"}
+    assert drawn == {"case_study_5", "case_study_17", *of_all}
     assert len(Evaluation.load(run / "explain").targets) == 2
     kinds = MUTAG(root=data_root).load()[17].x.argmax(1).tolist()
-    printed = capsys.readouterr().out.split("Target 17, true class")[1]
+    printed = capsys.readouterr().out.split("Target 17, true class")[1].split("Target ")[0]
     edges = re.findall(r"(\w+) -> (\w+)", printed)
     assert edges
     for name in {name for edge in edges for name in edge}:  # the page's and the figures' names: C0, N16
@@ -180,30 +182,57 @@ def test_targets_that_are_none_are_refused(text: str) -> None:
         parse_targets(text, 10)
 
 
-def test_more_targets_than_a_page_shows_give_a_page_of_some_and_scores_of_all(
+def test_more_targets_than_a_page_shows_give_a_page_of_the_most_telling_and_scores_of_all(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = attree.load_run(run)
     graph = loaded.data.graph
-    wrong = (loaded.net(graph.x, graph.edge_index).argmax(dim=-1) != graph.y).nonzero().view(-1).tolist()
-    assert len(wrong) > 4
+    right = (loaded.net(graph.x, graph.edge_index).argmax(dim=-1) == graph.y).nonzero().view(-1).tolist()
+    assert 4 < len(right) < graph.num_nodes
     monkeypatch.setattr("attree.explain_run.command.MOST_TARGETS", 4)
     options = ("--methods=gatt,random", "--figures=1", "--show=1", f"--out={tmp_path}")
-    assert explain(str(run), "--targets=errors", *options) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"Metrics, figures and page are of 4 of the {len(wrong)} targets, drawn at random" in said
+    assert explain(str(run), "--targets=all", *options) == 0
+    printed = capsys.readouterr().out
+    said = " ".join(printed.split())
+    assert f"Metrics are of 4 of the {graph.num_nodes} targets, drawn at random; the page shows the 4 most tell" in said
     rows = pd.read_parquet(tmp_path / "scores")
-    assert rows.target.drop_duplicates().tolist() == wrong
+    assert rows.target.drop_duplicates().tolist() == list(range(graph.num_nodes))
     result = Evaluation.load(tmp_path)
-    assert len(result.targets) == 4
-    assert set(result.targets.tolist()) <= set(wrong)
-    shown = page_data(tmp_path / "page.html")
-    assert sorted(target["id"] for target in shown["targets"]) == sorted(result.targets.tolist())
-    for target in result.targets.tolist():  # the page and the dataset say the same, random scores included
+    assert torch.equal(result.targets, choose_targets(4, graph.num_nodes, 0))  # a sample, not picked for being right
+    page = page_data(tmp_path / "page.html")
+    shown = [target["id"] for target in page["targets"]]
+    assert len(shown) == 4
+    assert set(shown) <= set(right)
+    assert set(shown) != set(result.targets.tolist())
+    assert f"Target {shown[0]}, true class" in printed
+    assert (tmp_path / "figures" / f"case_study_{shown[0]}.png").is_file()
+    on_page = {(one.get("method"), one.get("protocol"), one["name"]): one["value"] for one in page["metrics"]}
+    pearson = result.metrics["explain/gatt/removal/pc_pearson"]
+    assert on_page["gatt", "removal", "pc_pearson"] == pytest.approx(pearson)
+    for target in result.targets.tolist():  # the summary and the dataset say the same, random scores included
         for method in ("gatt", "random"):
             expected = rows[rows.target == target][method].to_numpy()
             pairs = result.pairs.owner == result.targets.tolist().index(target)
             np.testing.assert_allclose(result.pair_scores[method][pairs].numpy(), expected, atol=1e-6)
+
+
+def test_the_most_telling_targets_are_drawn_and_printed_with_significant_digits(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--methods=gatt", "--protocols=removal", "--figures=1", "--show=2", f"--out={tmp_path}")
+    assert explain(str(run), "--targets=random:12", *options) == 0
+    printed = capsys.readouterr().out
+    order = [target["id"] for target in page_data(tmp_path / "page.html")["targets"]]
+    assert order[0] != Evaluation.load(tmp_path).targets[0]
+    assert re.findall(r"Target (\d+), true class", printed) == [str(target) for target in order[:2]]
+    assert [path.stem for path in (tmp_path / "figures").glob("case_study_*.png")] == [f"case_study_{order[0]}"]
+    effects = [float(cell) for cell in re.findall(r" ([+-]\d\S*?)\*? ", printed)]
+    result = Evaluation.load(tmp_path)
+    (position,) = (result.targets == order[0]).nonzero().view(-1).tolist()
+    part = slice(*result.pairs.ptr[position : position + 2].tolist())
+    known = result.reductions["removal"].delta_pc[part]
+    assert effects
+    assert min((known - effects[0]).abs() / known.abs().clamp(min=1e-12)) < 0.005
 
 
 def test_what_is_no_run_is_refused_in_a_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

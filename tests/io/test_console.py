@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import yaml
 
 import attree
 from attree.cli import main
-from attree.io.console import plain_console
+from attree.io.console import linked, plain_console
 from helpers.cli import CONFIGS, TINY, fit, refusal
 
 NAME = "a[b]c[/d] [red]:smile:x"
@@ -33,6 +35,17 @@ def test_there_is_no_other_console() -> None:
     assert [column for column in columns if "markup=False" not in column] == []
 
 
+def test_paths_are_links_where_a_terminal_knows_them(tmp_path: Path) -> None:
+    path = tmp_path / "a b"
+    for is_terminal, expected in ((True, path.as_uri()), (False, None)):
+        out = io.StringIO()
+        plain_console(file=out, force_terminal=is_terminal, soft_wrap=True, _environ={"TERM": "xterm"}).print(
+            linked(path)
+        )
+        assert str(path) in out.getvalue()
+        assert (expected in out.getvalue()) if expected else out.getvalue() == f"{path}\n"
+
+
 def test_commands_print_the_paths_that_they_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,11 +53,15 @@ def test_commands_print_the_paths_that_they_write_to(
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
     run = fit(folder)
-    assert f"{folder}/infection/version_0" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{folder}/infection/version_0" in printed
+    assert printed.endswith(f"Next: attree explain {shlex.quote(str(run))} --targets random:20\n")
     with pytest.raises(SystemExit) as stop:
         main(["explain", str(run), "--targets=1", "--figures=0"])
     assert stop.value.code == 0
-    assert f"Page: {run}/explain/page.html" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"Page: {run}/explain/page.html" in printed
+    assert printed.endswith(f"Next: attree serve {shlex.quote(str(run))}\n")
     settings = {key.removeprefix("--"): yaml.safe_load(value) for key, value in (one.split("=") for one in TINY)}
     settings = {re.sub(r"^data\.", "data.init_args.", key): value for key, value in settings.items()}
     content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings | {"trainer.max_epochs": 1}}

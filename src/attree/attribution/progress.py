@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from time import monotonic
+from typing import ClassVar
 
 import torch.distributed as dist
 from rich.console import Console
@@ -11,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attree.attribution.result import Attribution
 from attree.io.console import plain_console
+
+SHOWN_AFTER = 3.0
+"""Seconds after which a bar appears."""
 
 
 def track(parts: Iterable[Attribution], total: int, description: str = "Explaining") -> Iterator[Attribution]:
@@ -32,20 +38,68 @@ def track(parts: Iterable[Attribution], total: int, description: str = "Explaini
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """While open, a bar counts to `total`, with the time left; the returned function advances it.
 
-    It is shown on a terminal, by the first process alone, and is gone when done.
+    It is shown like that of `LateBar`.
 
     Args:
         description: What stands before the bar.
         total: How much there is to do.
     """
+    done = 0
+    with closing(LateBar(description)) as bar:
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            bar.update(done, total)
+
+        yield advance
+
+
+class LateBar:
+    """A bar on standard error for what may take long: it appears after a few seconds and is gone when all is done.
+
+    It is shown on a terminal or in a notebook, by the first process alone, and never beside another of its kind, so
+    that what is quick, a log file and a bar within a bar stay as they are.
+
+    Args:
+        description: What stands before the bar.
+    """
+
+    _shown: ClassVar[LateBar | None] = None
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+        self._began = monotonic()
+        self._progress: Progress | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """Say that so much of so much is done; the bar goes when that is all."""
+        if done >= total:
+            self.close()
+            return
+        if self._progress is None:
+            if monotonic() - self._began < SHOWN_AFTER or LateBar._shown is not None or not _is_watched():
+                return
+            self._progress = _bar(plain_console(stderr=True), transient=True)
+            self._progress.add_task(self.description, total=total)
+            self._progress.start()
+            LateBar._shown = self
+        self._progress.update(self._progress.task_ids[0], completed=done, total=total)
+
+    def close(self) -> None:
+        """Take the bar away; it may come again."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = LateBar._shown = None
+
+
+def _is_watched() -> bool:
+    """Whether somebody looks: at a terminal, or at a notebook that has what rich's bars need there."""
     console = plain_console(stderr=True)
     first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-    hidden = total <= 1 or not (console.is_terminal and first)
-    with _bar(console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(description, total=total)
-        yield lambda done: progress.advance(task, done)
+    return first and (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None))
 
 
-def _bar(console: Console, transient: bool = False, disable: bool = False) -> Progress:
+def _bar(console: Console, transient: bool = False) -> Progress:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, transient=transient, disable=disable)
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=transient)

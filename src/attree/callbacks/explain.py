@@ -205,6 +205,11 @@ class ExplainCallback(Callback):
     # Which targets were chosen is part of a run: one that is resumed on the same data keeps them, whatever the
     # arguments say now. On other data they mean nothing.
 
+    @property
+    def latest(self) -> Evaluation | None:
+        """The last evaluation of the last call of the trainer; None if there was none."""
+        return self._state.latest
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self._drawn is None else {"targets": self._drawn.targets.tolist(), "data": self._drawn.data}
 

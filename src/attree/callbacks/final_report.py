@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from matplotlib.figure import Figure
+from rich.text import Text
 
 from attree.attribution import GAtt
 from attree.callbacks._private import log_step
 from attree.callbacks.pictures import warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
-from attree.io.console import plain_console
+from attree.io.console import linked, plain_console
 from attree.io.files import replacing
 from attree.io.metrics_file import write_metrics
 from attree.report.curves import read_curves
@@ -44,7 +46,7 @@ class FinalReport:
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        self._written: list[str] = []
+        self._written: list[Text] = []
         self.tests: AttentionTests | None = None
 
     @property
@@ -63,7 +65,7 @@ class FinalReport:
             if ids is not None:  # targets are called as in the figures
                 scores = replace(scores, targets=ids.to(scores.targets))
             saved = scores.save(self.folder / "explanations" / "gatt.npz")
-            self._written.append(f"GAtt of all targets: {saved}")
+            self._written.append(Text("GAtt of all targets: ") + linked(saved))
 
     def test_attention(self) -> None:
         """Ask whether attention is an explanation of the network; tests that it does not allow are a warning."""
@@ -76,7 +78,7 @@ class FinalReport:
                 path = write_metrics(
                     self.folder / "attention_tests.json", self.tests.to_dict(), verdict=self.tests.sentences
                 )
-                self._written.append(f"Tests of attention: {path}")
+                self._written.append(Text("Tests of attention: ") + linked(path))
 
     def write_figures(self, figures: Mapping[str, Figure]) -> None:
         """Write figures by name; one that cannot be written is a warning."""
@@ -86,7 +88,7 @@ class FinalReport:
             for name, figure in figures.items():
                 with replacing(self.folder / "figures" / f"{name}.png") as path:
                     path.write_bytes(as_png(figure))
-            self._written.append(f"Figures: {self.folder / 'figures'}")
+            self._written.append(Text("Figures: ") + linked(self.folder / "figures"))
 
     def write_page(self, loggers: Sequence[Logger]) -> None:
         """Write the page of the run's targets, with its curves so far; one that cannot be written is a warning."""
@@ -99,7 +101,7 @@ class FinalReport:
             path = write_page(
                 self.folder / "page.html", self.evaluation, curves=read_curves(self.folder), summary=self._facts()
             )
-            self._written.append(f"Page: {path}")
+            self._written.append(Text("Page: ") + linked(path))
 
     def _facts(self) -> dict[str, str]:
         """What stands at the top of the page."""
@@ -128,4 +130,4 @@ class FinalReport:
             console.print("Nothing was saved, as the trainer has no logger: no figures, page or explanations.")
         curves = [logger.save_dir for logger in trainer.loggers if is_logger(logger, "TensorBoardLogger")]
         if curves and table:
-            console.print(f"Curves: tensorboard --logdir {curves[0]}")
+            console.print(f"Curves: {shlex.join(['tensorboard', '--logdir', str(curves[0])])}")

@@ -23,10 +23,10 @@ from attree.cli.parser import AttreeParser
 from attree.cli.predictions import save_predictions
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
 from attree.errors import ArgumentError, expect
-from attree.io.console import plain_console
+from attree.io.console import next_command, plain_console
 from attree.report.table import metrics_table
 from attree.runs.checkpoint import mismatch, read_checkpoint
-from attree.runs.classes import LINKS, search_working_folder
+from attree.runs.classes import LINKS, foreign_classes, search_working_folder
 from attree.runs.resume import check_same_run, resume_logger
 from attree.runs.run_lock import RunLock
 from attree.runs.save_config import SaveConfig
@@ -160,8 +160,23 @@ class AttreeCLI(HookedCLI):
             if is_first_process():
                 print(sentence)
             return
-        with self._in_own_folder():
+        with self._in_own_folder() as folder:
             self.trainer.fit(**kwargs)
+        if folder is not None:
+            self._say_next(folder)
+
+    def _say_next(self, folder: Path) -> None:
+        """Say how to look at the run's explanations, if `attree explain` has targets by number in it."""
+        trainer: Any = self.trainer
+        latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
+        needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
+        if latest is None or latest.pairs.level == "edge" or latest.pairs.graph.types is not None:
+            return
+        if all(path.is_file() for path in needed):
+            foreign = foreign_classes(yaml.safe_load(self.config_text))
+            allow = ["--allow", ",".join(foreign)] if foreign else []
+            line = next_command("attree", "explain", folder, "--targets", "random:20", *allow)
+            plain_console(soft_wrap=True).print(line)
 
     def validate(self, **kwargs: Any) -> None:
         """Measure on the validation data, without Lightning's table."""
@@ -187,15 +202,15 @@ class AttreeCLI(HookedCLI):
             print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
 
     @contextmanager
-    def _in_own_folder(self) -> Iterator[None]:
-        """Run a command in a folder of its own; only the first of several processes claims it."""
+    def _in_own_folder(self) -> Iterator[Path | None]:
+        """Run a command in a folder of its own; only the first of several processes claims it, and is told it."""
         if not is_first_process():
-            yield
+            yield None
             return
         folder = RunLock(self.trainer.loggers, str(self.subcommand), self.resumed)
         refused = False
         try:
-            yield
+            yield folder.path
         except Exception as error:
             does_not_fit = "Error(s) in loading state_dict" in str(error)
             refused = self.trainer.global_step == 0 and (does_not_fit or sentence_of(error) is not None)

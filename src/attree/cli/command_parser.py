@@ -63,8 +63,9 @@ class CommandParser(argparse.ArgumentParser):
         return message
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix("--")
+def _plain(names: str) -> str:
+    """An argument without dashes, under each of its names: argparse does not say which one was typed."""
+    return "` or `".join(name.removeprefix("--") for name in names.split("/"))
 
 
 def word_list(text: str) -> list[str]:

@@ -54,8 +54,9 @@ that carry a flow to it. Any number of targets takes bounded memory; a call that
 it is given again. Any number of processes and machines write it together by running the same command with an OUT that
 they share: each claims a file, writes it and goes on to the next, and the claims of one that dies expire.
 
-In one process the targets are also summed up, or 200 of them, drawn at random, if there are more: scores_<method>.npz,
-metrics.json, evaluation.npz, figures and page.html, which opens in any browser; the strongest edges are printed.""",
+In one process the targets are also summed up: scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html,
+which opens in any browser; the strongest edges are printed. Of more than 200 targets, 200 drawn at random are measured,
+and the page shows the 200 most telling. Those that are drawn and printed one by one are the most telling, too.""",
         """Start with:  attree explain logs/infection/version_0 --targets random:20
              attree explain logs/infection/version_0 --targets 2,44 --methods gatt,saliency""",
     )
@@ -110,8 +111,12 @@ metrics.json, evaluation.npz, figures and page.html, which opens in any browser;
         metavar="K",
         help="write each target's K strongest edges alone, by the first method's score (default: all)",
     )
-    parser.add_argument("--figures", type=integer(0), default=5, help="targets drawn as case studies (default: 5)")
-    parser.add_argument("--show", type=integer(0), default=3, help="targets whose edges are printed (default: 3)")
+    parser.add_argument(
+        "--figures", type=integer(0), default=5, help="most telling targets drawn as case studies (default: 5)"
+    )
+    parser.add_argument(
+        "--show", type=integer(0), default=3, help="most telling targets whose edges are printed (default: 3)"
+    )
     parser.add_argument("--seed", type=integer(0), default=0, help="seed of random targets and scores (default: 0)")
     return parser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import check_model
 from attree.attribution import Methods
+from attree.attribution.progress import LateBar
 from attree.data import GroundTruth
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import expect
@@ -27,6 +29,9 @@ from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
 from attree.subject.subject import Targets
+
+REDUCING = "Reducing edges"
+"""What stands before the bar that counts pairs of a target and an edge."""
 
 
 def evaluate(
@@ -82,7 +87,8 @@ def evaluate(
             as long as all else.
         random_draws: Draws that the statistics of random methods are averaged over.
         seed: Seed of the drawn targets and of methods that draw.
-        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced. None shows
+            a bar on a terminal or in a notebook if that takes longer than a few seconds, as slow methods do.
 
     Returns:
         The result: print it, or ask it for `metrics`, `scores`, `reductions`, `to_pandas()`, `plot()`, `save(folder)`.
@@ -99,7 +105,9 @@ def evaluate(
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
     ids = named_or_drawn(subject, targets, num_targets, seed)
-    return Evaluator(subject, ids, config, truth, labels=labels).evaluate(progress)
+    evaluator = Evaluator(subject, ids, config, truth, labels=labels)
+    with closing(LateBar(REDUCING)) as bar:
+        return evaluator.evaluate(bar.update if progress is None else progress)
 
 
 def subject_of(

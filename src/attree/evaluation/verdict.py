@@ -6,10 +6,10 @@ The rules are data: each has a name and looks at one question. A rule that has n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 STATISTIC = "pc_pearson"
 """What methods are judged by: Pearson's correlation of scores with the drop of the predicted class's probability."""
+
+RANKS = "pc_kendall"
+"""The same by ranks: a few strong edges cannot make it."""
+
+PROTOCOL = "removal"
+"""The protocol that a method is recommended for, where it was measured."""
 
 SAME = 0.05
 """Differences of correlations within this are called none."""
@@ -55,9 +61,19 @@ class Finding:
 
 
 class Verdict(tuple[Finding, ...]):
-    """What an evaluation says, finding by finding."""
+    """What an evaluation says, finding by finding.
 
-    __slots__ = ()
+    Attributes:
+        method: Name of the method that foretells the model best, under `removal` if that was measured, else under the
+            last protocol; `occlusion` under `removal`, whose effect it is. None if no correlation is above `SAME`.
+    """
+
+    method: str | None
+
+    def __new__(cls, findings: Iterable[Finding] = (), method: str | None = None) -> Self:
+        verdict = super().__new__(cls, findings)
+        verdict.method = method
+        return verdict
 
     @property
     def sentences(self) -> list[str]:
@@ -90,7 +106,22 @@ class Rule:
 
 def judge(evaluation: Evaluation) -> Verdict:
     """Ask every rule of `RULES`."""
-    return Verdict(Finding(rule.name, sentence) for rule in RULES for sentence in rule.answer(evaluation))
+    findings = (Finding(rule.name, sentence) for rule in RULES for sentence in rule.answer(evaluation))
+    return Verdict(findings, _recommended(evaluation))
+
+
+def _recommended(evaluation: Evaluation) -> str | None:
+    """The method to explain the model by."""
+    if not evaluation.reductions:
+        return None
+    protocol = PROTOCOL if PROTOCOL in evaluation.reductions else list(evaluation.reductions)[-1]
+    foretelling = [method for method, value in _defined(evaluation, protocol).items() if value > SAME]
+    return next(iter([*_exact(evaluation, protocol), *foretelling]), None)
+
+
+def _exact(evaluation: Evaluation, protocol: str) -> list[str]:
+    """The methods that measure the effect under a protocol itself."""
+    return [method for method, own in OWN_PROTOCOL.items() if own == protocol and method in evaluation.pair_scores]
 
 
 def _value(evaluation: Evaluation, method: str, protocol: str | None, statistic: str = STATISTIC) -> float:
@@ -112,9 +143,9 @@ def _label(evaluation: Evaluation, method: str) -> str:
     return evaluation.labels.get(method, method)
 
 
-def _number(evaluation: Evaluation, method: str, protocol: str) -> str:
-    low, high = evaluation.interval(method, protocol, STATISTIC)
-    value = _value(evaluation, method, protocol)
+def _number(evaluation: Evaluation, method: str, protocol: str, statistic: str = STATISTIC) -> str:
+    low, high = evaluation.interval(method, protocol, statistic)
+    value = _value(evaluation, method, protocol, statistic)
     return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
@@ -128,7 +159,7 @@ def _cost(evaluation: Evaluation, method: str) -> str:
 def _best(evaluation: Evaluation) -> Iterator[str]:
     for protocol in evaluation.reductions:
         ranked = _defined(evaluation, protocol)
-        exact = [method for method, own in OWN_PROTOCOL.items() if own == protocol and method in evaluation.pair_scores]
+        exact = _exact(evaluation, protocol)
         measured = f" ({_label(evaluation, exact[0])} measures that effect itself.)" if exact else ""
         if not ranked:
             continue
@@ -150,6 +181,19 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
             f"Under `{protocol}`, {_label(evaluation, best)} foretells the model best (correlation "
             f"{_number(evaluation, best, protocol)}{_cost(evaluation, best)}){tied}.{measured}"
         )
+
+
+def _ranks(evaluation: Evaluation) -> Iterator[str]:
+    for protocol in evaluation.reductions:
+        ranked = _defined(evaluation, protocol)
+        best = next(iter(ranked), None)
+        if best is None or ranked[best] <= SAME or math.isnan(_value(evaluation, best, protocol, RANKS)):
+            continue
+        if evaluation.interval(best, protocol, RANKS)[1] < 0:
+            yield (
+                f"Under `{protocol}`, that holds for the strongest edges only: over all edges the ranks run the other "
+                f"way (Kendall {_number(evaluation, best, protocol, RANKS)})."
+            )
 
 
 def _join(evaluation: Evaluation, methods: list[str]) -> str:
@@ -258,6 +302,7 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     Rule("no_effect", "Does attention have an effect at all?", _no_effect),
     Rule("best", "What foretells the model best, and at what cost?", _best),
+    Rule("ranks", "Does that hold for all edges, or for the strongest only?", _ranks),
     Rule("learned", "Does learned attention say more than uniform attention?", _learned),
     Rule("protocol", "Does it matter what reducing an edge means?", _protocols),
     Rule("truth", "What finds the true edges?", _truth),

@@ -6,17 +6,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
+from rich.text import Text
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
+from attree.attribution.progress import LateBar
 from attree.errors import expect
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
 from attree.evaluation.config import default_methods
+from attree.evaluation.evaluate import REDUCING
 from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call_fingerprint import call_fingerprint
 from attree.explain_run.explained import Explained, explained_of
@@ -25,10 +30,11 @@ from attree.explain_run.rows import strongest_rows
 from attree.explain_run.shard import process_shard, write_parts
 from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
-from attree.io.console import plain_console
+from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.report.style import count
-from attree.runs.classes import search_working_folder
+from attree.report.telling import order_targets
+from attree.runs.classes import foreign_classes, search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
@@ -50,7 +56,7 @@ def explain(
     figures: int,
     show: int,
     seed: int,
-    top: int | None = None,
+    top: int | None,
 ) -> int:
     """Explain targets of a finished run, write what was found, and return the exit status.
 
@@ -138,6 +144,8 @@ class _Call:
         try:
             if summed_up:
                 summary = evaluate_explained(self.run, few, self.seed)
+                if few is not explained:
+                    summary.shown = evaluate_explained(self.run, _telling(explained), self.seed)
                 rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
                 written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
@@ -149,10 +157,15 @@ class _Call:
             parts.close()
         if few is not explained:
             console.print(
-                f"Metrics, figures and page are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn "
-                "at random; the scores are of all."
+                f"Metrics are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the page "
+                f"shows the {summary.shown.explained.ids.numel()} most telling (right, with true edges, small, "
+                "confident); the scores are of all."
             )
         _say(console, parts, written, self.out, shard, summed_up)
+        if summed_up:
+            foreign = foreign_classes(self.run.config)
+            allow = ["--allow", ",".join(foreign)] if foreign else []
+            console.print(next_command("attree", "serve", self.run.folder, *allow))
 
     def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
         """What gives the rows that are written: all, or the strongest of each target by the first method."""
@@ -161,13 +174,24 @@ class _Call:
 
 
 def _few(explained: Explained, seed: int) -> Explained:
-    """The targets that are summed up: all, or as many as a page shows and a part holds, drawn at random."""
+    """The targets that are measured: all, or as many as a page shows and a part holds, drawn at random."""
     number = explained.ids.numel()
-    if number <= MOST_TARGETS:
-        return explained
-    drawn = choose_targets(MOST_TARGETS, number, seed)
-    fitting = int((explained.sizes()[drawn].cumsum(0) <= PART_ROWS).sum())
-    return explained.only(drawn[: max(fitting, 1)])
+    return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
+
+
+def _telling(explained: Explained) -> Explained:
+    """The targets that are shown where they are too many: the most telling, as far as can be told without scores.
+
+    They are not the ones that are measured: metrics of targets that were picked for being right would mislead.
+    """
+    order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
+    return _fitting(explained, order[:MOST_TARGETS].sort().values)
+
+
+def _fitting(explained: Explained, part: Tensor) -> Explained:
+    """Of some targets as many as a part holds."""
+    fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
+    return explained.only(part[: max(fitting, 1)])
 
 
 def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Summary:
@@ -188,7 +212,8 @@ def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Sum
         None if explained.truth is None else explained.truth.of_targets(explained.ids),
         labels=labels,
     )
-    return Summary(run, explained, evaluator.evaluate(), evaluator)
+    with closing(LateBar(REDUCING)) as bar:
+        return Summary(run, explained, evaluator.evaluate(bar.update), evaluator)
 
 
 def _reader(explained: Explained, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
@@ -214,8 +239,9 @@ def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Sh
         else ""
     )
     missing = f"{found} of {parts.num_parts} parts: other processes have theirs to write yet"
-    console.print(f"{own}Scores: {parts.folder} ({whole or missing})")
+    console.print(Text.assemble(f"{own}Scores: ", linked(parts.folder), f" ({whole or missing})"))
     if summed_up:
-        console.print(f"Metrics and figures: {out}\nPage: {out / 'page.html'}")
+        console.print(Text("Metrics and figures: ") + linked(out))
+        console.print(Text("Page: ") + linked(out / "page.html"))
     elif shard.rank == 0:
         console.print("Metrics, figures and page are left out: they are for one process and one pass over the graph.")

@@ -22,6 +22,7 @@ from attree.callbacks.module_subject import find_subject
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
+from attree.evaluation.evaluator import predicted_classes
 from attree.explain_run.parse_targets import asks_for_errors, parse_targets
 from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import ReductionProtocol
@@ -96,6 +97,15 @@ class Explained(ABC):
         """At least how many rows each target has room for, [T]."""
 
     @abstractmethod
+    def predictions(self) -> Tensor | None:
+        """Class probabilities of the targets, [T, classes]; None where labels or numbers are predicted."""
+
+    @property
+    def has_truth(self) -> Tensor | None:
+        """Whether each target has edges that are known to explain it, [T]; None if that is known of none."""
+        return None if self.truth is None else torch.isin(self.ids, self.truth.targets.to(self.ids))
+
+    @abstractmethod
     def table(self, begin: int, end: int) -> pa.Table:
         """The rows of the targets `begin` to `end`."""
 
@@ -168,6 +178,9 @@ class ExplainedNodes(Explained):
         steps = depth + 1 + bool(self.protocols)
         bound = frontier_bound(self.subject.graph, steps)[self.ids]
         return bound.clamp(max=float(self.subject.graph.num_edges))
+
+    def predictions(self) -> Tensor | None:
+        return predicted_classes(self.subject, self.subject.targets(self.ids))
 
     def table(self, begin: int, end: int) -> pa.Table:
         targets = self.ids[begin:end]
@@ -255,6 +268,17 @@ class ExplainedGraphs(Explained):
 
     def sizes(self) -> Tensor:
         return torch.tensor([float((graph.num_nodes or 0) + graph.num_edges) for graph in self.graphs])
+
+    @torch.no_grad()
+    def predictions(self) -> Tensor | None:
+        parts = []
+        for begin in range(0, len(self.graphs), GRAPHS_AT_ONCE):
+            subject = self._subject_of(self.graphs[begin : begin + GRAPHS_AT_ONCE])
+            part = predicted_classes(subject, subject.targets("all"))
+            if part is None:
+                return None
+            parts.append(part)
+        return torch.cat(parts)
 
     def bounds(self, rows: int) -> list[tuple[int, int]]:
         bounds = super().bounds(rows)

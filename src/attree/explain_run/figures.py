@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from matplotlib.figure import Figure
 
@@ -28,27 +30,35 @@ MOST_COPIED_EDGES = 30_000_000
 MOST_TREE_NODES = 60
 
 
-def draw_figures(explained: Explained, evaluator: Evaluator, evaluation: Evaluation, count: int) -> dict[str, Figure]:
-    """All figures by name; one that cannot be drawn is a warning.
+def draw_targets(explained: Explained, evaluator: Evaluator, positions: Sequence[int]) -> dict[str, Figure]:
+    """Case studies and computation trees of some targets, by name; what cannot be drawn is a warning.
 
     Args:
         explained: What is explained.
         evaluator: What evaluated it.
-        evaluation: What came of it.
-        count: How many targets are drawn one by one; 0 draws nothing at all.
+        positions: Which targets, by their places among all.
     """
     figures: dict[str, Figure] = {}
-    if count == 0:
-        return figures
-    are_nodes = explained.first_nodes is None
+    part = torch.tensor(positions, dtype=torch.int64)
     with warn_only("Case studies"):
-        figures |= draw_case_studies(evaluator, count, evaluator.targets)
-    if are_nodes:
+        figures |= draw_case_studies(evaluator, len(positions), evaluator.targets.cpu()[part])
+    if explained.first_nodes is None:
         with warn_only("Computation trees"):
             attention = evaluator.subject.attention
-            for target in explained.ids[:count].tolist():
+            for target in explained.ids.cpu()[part].tolist():
                 tree = ComputationTree(attention, target, max_nodes=MOST_TREE_NODES, prune=True)
                 figures[f"tree_{target}"] = computation_tree(tree)
+    return figures
+
+
+def draw_figures(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
+    """The figures of all targets together, by name; one that cannot be drawn is a warning.
+
+    Args:
+        evaluator: What evaluated them.
+        evaluation: What came of it.
+    """
+    figures: dict[str, Figure] = {}
     with warn_only("Figures of all targets"):
         figures |= draw_score_histograms(evaluation)
         for protocol, reduction in evaluation.reductions.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attree.evaluation import Evaluation, Evaluator, TargetLabels
 from attree.explain_run.explained import Explained
-from attree.explain_run.figures import draw_figures
+from attree.explain_run.figures import draw_figures, draw_targets
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
@@ -22,7 +22,9 @@ from attree.io.metrics_file import read_metrics
 from attree.report.curves import read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
+from attree.report.style import significant
 from attree.report.table import metrics_table
+from attree.report.telling import telling_order
 from attree.runs.load_run import FinishedRun
 
 MOST_TARGETS = MAX_TARGETS
@@ -43,6 +45,9 @@ class Summary:
         explained: What is explained of it.
         evaluation: What the methods say.
         evaluator: What evaluated it.
+
+    Attributes:
+        shown: What is drawn, printed edge by edge and shown on the page: itself, or the summary of other targets.
     """
 
     def __init__(self, run: FinishedRun, explained: Explained, evaluation: Evaluation, evaluator: Evaluator) -> None:
@@ -50,30 +55,41 @@ class Summary:
         self.explained = explained
         self.evaluation = evaluation
         self.evaluator = evaluator
+        self.shown = self
+
+    @property
+    def telling(self) -> list[int]:
+        """Positions of the targets, the most telling first."""
+        return telling_order(self.evaluation, has_truth=self.explained.has_truth).tolist()
 
     def write(self, out: Path, figures: int) -> None:
-        """Write metrics, scores, figures of the first few targets, and the page."""
+        """Write metrics, scores, figures of the most telling targets, and the page."""
         self.evaluation.save(out)
         for name, scores in self.evaluation.scores.items():
             scores.save(out / f"scores_{name}.npz")
-        for name, figure in draw_figures(self.explained, self.evaluator, self.evaluation, figures).items():
+        shown = self.shown
+        drawn = draw_targets(shown.explained, shown.evaluator, shown.telling[:figures])
+        if figures > 0:
+            drawn |= draw_figures(self.evaluator, self.evaluation)
+        for name, figure in drawn.items():
             for suffix in FORMATS:
                 with replacing(out / "figures" / f"{name}{suffix}") as path:
                     figure.savefig(path, dpi=150)
         write_text(out / "page.html", page_html(self.page()))
 
     def show(self, console: Console, count: int) -> None:
-        """Print the metrics, and the strongest edges of the first few targets."""
+        """Print the metrics, and the strongest edges of the most telling targets."""
         if self.evaluation.metrics:
             console.print(self._table(), soft_wrap=False)
             console.print(str(self.evaluation.verdict), markup=False)
-        explained = self.explained
+        shown = self.shown
+        explained, positions = shown.explained, shown.telling[:count]
         tables = top_edges_table(
-            self.evaluation, explained.ids, explained.labels, count, explained.first_nodes, explained.class_names
+            shown.evaluation, explained.ids, explained.labels, positions, explained.first_nodes, explained.class_names
         )
-        for position, table in enumerate(tables):
+        for position, table in zip(positions, tables, strict=True):
             print_whole(console, table)
-            console.print(strongest_paths_text(self.evaluation, position, explained.first_nodes), soft_wrap=True)
+            console.print(strongest_paths_text(shown.evaluation, position, explained.first_nodes), soft_wrap=True)
 
     def _table(self) -> Table:
         result = self.evaluation
@@ -85,20 +101,25 @@ class Summary:
         Args:
             is_live: Whether the page can ask the model.
         """
-        subject = self.explained.subject
+        shown = self.shown
+        subject, evaluation = shown.explained.subject, shown.evaluation
         recorded = Reducer(subject).record()
         reductions = {
-            name: recorded.reduce(self.evaluation.pairs, resolve_protocol(name, subject.model), with_probability=True)
-            for name in self.evaluation.reductions
+            name: recorded.reduce(evaluation.pairs, resolve_protocol(name, subject.model), with_probability=True)
+            for name in evaluation.reductions
         }
         metrics_file = self.run.folder / "metrics.json"
         metrics = read_metrics(metrics_file) if metrics_file.is_file() else {}
-        accuracy = {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
+        facts = {"run": str(self.run.folder)}
+        facts |= {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
+        if shown is not self:
+            facts["shown"] = "the most telling targets; metrics are of others, drawn at random"
         return page_content(
-            replace(self.evaluation, reductions=reductions),
+            replace(evaluation, reductions=reductions),
             curves=read_curves(self.run.folder),
-            summary={"run": str(self.run.folder)} | accuracy,
+            summary=facts,
             is_live=is_live,
+            measured=self.evaluation,
         )
 
 
@@ -106,11 +127,11 @@ def top_edges_table(
     evaluation: Evaluation,
     ids: Tensor,
     labels: Tensor,
-    count: int,
+    positions: Sequence[int],
     first_nodes: Tensor | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """One table each for the first few targets: edges by the first method's score, and what reducing each does.
+    """One table each for some targets: edges by the first method's score, and what reducing each does.
 
     Nodes are called as on the page: by their names where they have some.
 
@@ -118,17 +139,17 @@ def top_edges_table(
         evaluation: The result.
         ids: What the targets are called.
         labels: Their true classes.
-        count: How many targets.
+        positions: Which targets, by their places among all.
         first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
         class_names: What classes are called; by default their numbers.
     """
     pairs, bounds, names = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about.node_names
     first = next(iter(evaluation.pair_scores))
-    for position, name in enumerate(ids[:count].tolist()):
+    for position in positions:
         part = slice(bounds[position], bounds[position + 1])
         strongest = evaluation.pair_scores[first][part].argsort(descending=True)[:MOST_EDGES] + part.start
         true = TargetLabels(class_names=class_names).class_name(int(labels[position]))
-        title = Text(f"Target {name}, true class {true}", style="bold")
+        title = Text(f"Target {int(ids[position])}, true class {true}", style="bold")
         table = Table(title=title, caption=CHANGED if evaluation.reductions else None, padding=(0, 1, 0, 0))
         first_node = 0 if first_nodes is None else int(first_nodes[position])
         table.add_column("edge", no_wrap=True)
@@ -140,9 +161,10 @@ def top_edges_table(
         for pair in strongest.tolist():
             nodes = pairs.graph.edge_index[:, pairs.edges[pair]].tolist()
             source, destination = (str(node - first_node) if names is None else names[node] for node in nodes)
-            cells = [f"{float(scores[pair]):.4f}" for scores in evaluation.pair_scores.values()]
+            cells = [significant(float(scores[pair])) for scores in evaluation.pair_scores.values()]
             for reduction in evaluation.reductions.values():
-                cells.append(f"{float(reduction.delta_pc[pair]):+.4f}{'*' if bool(reduction.changed[pair]) else ' '}")
+                effect = significant(float(reduction.delta_pc[pair]), sign=True)
+                cells.append(f"{effect}{'*' if bool(reduction.changed[pair]) else ' '}")
             table.add_row(f"{source} -> {destination}", *cells)
         yield table
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from attree.attribution import AttributionMethod, make_methods
+from attree.attribution import METHODS, AttributionMethod, make_methods
 from attree.data import GroundTruth
 from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_int
@@ -103,7 +103,9 @@ def explain_evaluated(
             "attree.explain(model, data, target) explains any target."
         )
     if method is None:
-        method = getattr(getattr(evaluation, "verdict", None), "method", None) or METHOD
+        best = evaluation.verdict.method
+        # A method of one's own cannot be made by its name.
+        method = best if best is not None and best in METHODS else METHOD
     if protocol is None:
         protocol = PROTOCOL if not evaluation.reductions or PROTOCOL in evaluation.reductions else _last(evaluation)
     (made,) = make_methods([method]).values()

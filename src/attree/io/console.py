@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
+from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
 
 def plain_console(**options: Any) -> Console:
@@ -20,6 +24,20 @@ def plain_console(**options: Any) -> Console:
         **options: Arguments of `rich.console.Console`.
     """
     return Console(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+
+def linked(path: Path) -> Text:
+    """A path as it is, which a click opens in terminals that know links."""
+    return Text(str(path), style=Style(link=path.resolve().as_uri()))
+
+
+def next_command(*words: str | Path) -> str:
+    """A line that says what to type next, quoted as a shell needs it.
+
+    >>> next_command("attree", "serve", "my runs/a")
+    "Next: attree serve 'my runs/a'"
+    """
+    return f"Next: {shlex.join(map(str, words))}"
 
 
 def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:

@@ -189,6 +189,17 @@ def picture_axes(axes: Axes, title: str = "", half_width: float = 1.0, half_heig
     axes.set_title(title, fontsize=LABEL_SIZE, color=INK)
 
 
+def significant(value: float, sign: bool = False) -> str:
+    """A number with three significant digits, however small it is, and with its sign if asked for.
+
+    >>> significant(0.00012345), significant(-0.5, sign=True), significant(0.0, sign=True)
+    ('0.000123', '-0.500', '0')
+    """
+    if value == 0:
+        return "0"
+    return f"{value:{'+' if sign else ''}#.3g}".rstrip(".")
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun.
 

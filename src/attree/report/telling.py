@@ -35,10 +35,38 @@ def telling_order(
         A permutation of the targets, [T].
     """
     pairs = evaluation.pairs
-    count, device = pairs.targets.numel(), pairs.ptr.device
-    predictions = evaluation.predictions if predictions is None else predictions
-    true_classes = evaluation.about.labels if true_classes is None else true_classes
-    zeros = torch.zeros(count, device=device)
+    zeros = torch.zeros(pairs.targets.numel(), device=pairs.ptr.device)
+    effect = zeros.clone()
+    for reduction in evaluation.reductions.values():
+        strength = reduction.delta_pc.abs().nan_to_num(nan=0.0).to(effect)
+        largest = zeros.clone().scatter_reduce(0, pairs.owner, strength, "amax", include_self=True)
+        effect = torch.maximum(effect, largest)
+    return order_targets(
+        pairs.ptr.diff(),
+        evaluation.predictions if predictions is None else predictions,
+        evaluation.about.labels if true_classes is None else true_classes,
+        has_truth,
+        effect,
+    )
+
+
+def order_targets(
+    sizes: Tensor,
+    predictions: Tensor | None = None,
+    true_classes: Tensor | None = None,
+    has_truth: Tensor | None = None,
+    effect: Tensor | None = None,
+) -> Tensor:
+    """As `telling_order`, of targets that nothing but this is known of; those that are equal in all stay in order.
+
+    Args:
+        sizes: How many edges are around each target, [T].
+        predictions: Class probabilities, [T, classes], or None.
+        true_classes: True classes, [T], negative where unknown, or None.
+        has_truth: Whether each target has edges that are known to explain it, [T], or None.
+        effect: The largest effect of a single edge on each target, [T], or None.
+    """
+    device = sizes.device
     keys = []
     if predictions is not None:
         confidence, predicted = predictions.to(device).max(dim=1)
@@ -47,17 +75,12 @@ def telling_order(
             keys.append(torch.where(true < 0, 1.0, 2.0 * (predicted != true)))
     if has_truth is not None:
         keys.append((~has_truth.to(device)).float())
-    size = pairs.ptr.diff()
-    keys.append(torch.where(size > LARGE, 2.0, ((size < READABLE[0]) | (size > READABLE[1])).float()))
+    keys.append(torch.where(sizes > LARGE, 2.0, ((sizes < READABLE[0]) | (sizes > READABLE[1])).float()))
     if predictions is not None:
         keys.append((confidence < CONFIDENT).float())
-    effect = zeros.clone()
-    for reduction in evaluation.reductions.values():
-        strength = reduction.delta_pc.abs().nan_to_num(nan=0.0).to(effect)
-        largest = zeros.clone().scatter_reduce(0, pairs.owner, strength, "amax", include_self=True)
-        effect = torch.maximum(effect, largest)
-    keys.append(-effect)
-    order = torch.arange(count, device=device)
+    if effect is not None:
+        keys.append(-effect)
+    order = torch.arange(sizes.numel(), device=device)
     for key in reversed(keys):
         order = order[key[order].argsort(stable=True)]
     return order

@@ -54,8 +54,7 @@ def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()
     Raises:
         ArgumentError: The config names a class that is not allowed, or one that cannot be made with its arguments.
     """
-    foreign = sorted({path for part in ("data", "model") for path in class_paths(config[part])} - set(allow))
-    refused = [path for path in foreign if not _is_own(path)]
+    refused = [path for path in foreign_classes(config) if path not in allow]
     if refused:
         names = ", ".join(f'"{path}"' for path in refused)
         raise ArgumentError(
@@ -67,6 +66,12 @@ def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()
     data = builder.build(config["data"], "data")
     model = config["model"]
     return data, builder.build(_with_sizes(model, data), "model")
+
+
+def foreign_classes(config: Mapping[str, Any]) -> list[str]:
+    """Import paths in a run's config that are not attree's own, so that they have to be allowed by name."""
+    named = {path for part in ("data", "model") for path in class_paths(config[part])}
+    return sorted(path for path in named if not _is_own(path))
 
 
 def search_working_folder() -> None:

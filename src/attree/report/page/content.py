@@ -47,11 +47,13 @@ def page_content(
     max_targets: int = MAX_TARGETS,
     max_edges: int = MAX_EDGES,
     is_live: bool = False,
+    measured: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Gather what a page shows; `attree.report.page.write_page` says what the arguments are.
 
     The targets stand in the order of `telling_order`; of more than `max_targets` the most telling are kept. With
     `is_live`, the page is told that it can ask a model, and what targets and edges are called there.
+    Metrics and verdict are those of `measured`, where other targets were measured than are shown.
     """
     expect_instance(evaluation, "evaluation", Evaluation)
     expect_instance(title, "title", str, optional=True)
@@ -112,6 +114,7 @@ def page_content(
         if true_classes is not None and int(true_classes[position]) >= 0:  # a negative one says that it is unknown
             target["true"] = int(true_classes[position])
     looks = method_looks(evaluation.pair_scores)
+    measured = evaluation if measured is None else measured
     return {
         "title": title or evaluation.title or TITLE,
         "kind": "graph" if is_graph else pairs.level,
@@ -122,8 +125,8 @@ def page_content(
         ],
         "protocols": [{"name": name, "meaning": _meaning(evaluation, name)} for name in evaluation.reductions],
         "statistics": METRIC_LABELS,
-        "metrics": _metrics(evaluation),
-        "verdict": evaluation.verdict.sentences,
+        "metrics": _metrics(measured),
+        "verdict": measured.verdict.sentences,
         "summary": [list(entry) for entry in (summary or {}).items()],
         "curves": [
             {"name": name, "points": [[int(step), float(value)] for step, value in points]}
@@ -133,8 +136,8 @@ def page_content(
         "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, order),
         "groups": None if groups is None else groups.content(),
         "serves": is_live,
-        "numTargets": count,
-        "numPairs": len(pairs),
+        "numTargets": measured.targets.numel(),
+        "numPairs": len(measured.pairs),
         "targets": targets,
     }
 
