@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def broken(*args: object, **kwargs: object) -> Any:
         (TensorBoardWriter, "write_hyperparameters", "HParams"),
         (TensorBoardWriter, "write_layout", "custom scalars"),
         (TensorBoardWriter, "write_scores", "Pictures"),
-        (Figure, "savefig", "Figures"),
+        (Figure, "savefig", "(Figures|Pictures)"),
     ],
 )
 def test_what_cannot_be_shown_is_a_warning_of_one_line(
@@ -65,7 +66,7 @@ def test_what_cannot_be_shown_is_a_warning_of_one_line(
     with pytest.warns(UserWarning, match="could not be made") as said:
         run.fit(classifier(data), datamodule=data)
     lines = [str(one.message) for one in said if "could not be made" in str(one.message)]
-    assert all(named in line and "RuntimeError: no fonts here" in line and "\n" not in line for line in lines)
+    assert all(re.search(named, line) and "RuntimeError: no fonts here" in line and "\n" not in line for line in lines)
     check_saved(Path(run.log_dir))
     assert not list(Path(run.log_dir).rglob("*.png")) or method != "savefig"
 
