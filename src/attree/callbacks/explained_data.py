@@ -266,9 +266,7 @@ def _of_links(graph: Data | HeteroData) -> ExplainedData:
     known = [label for label in labels if isinstance(label, Tensor)]
     plain = all(bool(((label == 0) | (label == 1)).all()) for label in known)
     names = LINK_NAMES if plain else None
-    return ExplainedData(
-        [graph], num_classes=2 if plain else None, class_names=names, has_links=True, only_links=True
-    )
+    return ExplainedData([graph], num_classes=2 if plain else None, class_names=names, has_links=True, only_links=True)
 
 
 def _of_nodes(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named: Any = None) -> ExplainedData:
@@ -318,8 +316,8 @@ def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Expl
         return _of_nodes(graphs[0], subset)
     if is_heterogeneous(graphs[0]):
         raise UnsupportedModelError(
-            f"Expected one heterogeneous graph, but got {len(graphs)}: argument `data` of ExplainCallback can be one of "
-            "them."
+            f"Expected one heterogeneous graph, but got {len(graphs)}: argument `data` of ExplainCallback can be one "
+            "of them."
         )
     links = "edge_label_index" in graphs[0]
     if subset == "all":
