@@ -59,7 +59,7 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
 
 
 def pairs_of(graph: Data | HeteroData) -> Tensor | None:
-    """The pairs of nodes that a graph asks for, `edge_label_index` [2, P]; None if none, or if several types have some."""
+    """The pairs that a graph asks for, `edge_label_index` [2, P]; None if none, or if several types have some."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
     found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
     return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None
