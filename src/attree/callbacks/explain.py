@@ -126,8 +126,9 @@ class ExplainCallback(Callback):
         random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
         seed: Seed of the choice of targets and of the `random` method.
         subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
-        data: What is explained: a PyG `Data`, or a list or dataset of them; None takes the trainer's data module
-            (attree's, or PyG's `LightningNodeData` and `LightningDataset`) or the loaders of the running call.
+        data: What is explained: a PyG `Data` or `HeteroData`, or a list or dataset of `Data`; None takes the trainer's
+            data module (attree's, or PyG's `LightningNodeData`, `LightningLinkData` and `LightningDataset`) or the
+            loaders of the running call.
         truth: True edges of nodes; None takes those of attree's data modules.
         network: Where the network is inside the module, such as `model.backbone`; None takes the first whose outputs
             fit the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.

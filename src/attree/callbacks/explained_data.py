@@ -16,17 +16,15 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+from attree.callbacks.asked import PARTS, explained_type, is_heterogeneous, pairs_of, with_links
 from attree.callbacks.random_state import seeded_apart
 from attree.data import GraphDataModule, GroundTruth, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation.targets import choose_targets
-from attree.subject.binding import HETEROGENEOUS
 from attree.subject.labels import count_classes
 
 Subset = Literal["all", "train", "val", "test"]
 """Which nodes or graphs are explained."""
-
-PARTS = ("train", "val", "test")
 
 LINK_NAMES = ("no link", "a link")
 """What the classes of link predictors are called."""
@@ -104,6 +102,7 @@ class ExplainedData:
         class_names: What classes are called, where the data module says so.
         node_types: What the columns of one-hot node features mean, where the data module says so.
         has_links: Whether the data asks for links (`edge_label_index`).
+        only_links: Whether it asks for nothing else.
         name: What the data module calls the dataset.
         node_type: Of a heterogeneous graph: whose nodes are explained.
     """
@@ -117,6 +116,7 @@ class ExplainedData:
     has_links: bool = False
     name: str | None = None
     node_type: str | None = None
+    only_links: bool = False
 
     @property
     def num_targets(self) -> int:
@@ -126,8 +126,8 @@ class ExplainedData:
         graph = self.graphs[0]
         if self.node_type is not None:
             return int(graph[self.node_type].num_nodes or 0)
-        pairs = graph.get("edge_label_index") if self.has_links else None
-        if isinstance(pairs, Tensor) and pairs.numel():
+        pairs = pairs_of(graph) if self.has_links else None
+        if pairs is not None and pairs.numel():
             return int(pairs.shape[1])
         return int(graph.num_nodes or 0)
 
@@ -141,7 +141,8 @@ class ExplainedData:
         if self.num_classes is not None:
             return self.num_classes
         if self.is_one_graph:
-            return count_classes(self.graphs[0].get("y"))
+            graph = self.graphs[0]
+            return count_classes((graph if self.node_type is None else graph[self.node_type]).get("y"))
         return self.graphs.count_classes() if isinstance(self.graphs, Graphs) else _count_classes(self.graphs)
 
     def on(self, positions: Sequence[int], device: torch.device) -> Data:
@@ -249,14 +250,45 @@ def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | N
         chosen = None if subset == "all" else torch.as_tensor(module.split[subset])
         names = module.class_names, module.node_types
         return ExplainedData(module.graphs, chosen, None, module.num_classes, *names, name=module.name)
-    if isinstance(graph := getattr(module, "data", None), Data | HeteroData):  # PyG's LightningNodeData
-        _refuse_heterogeneous(graph)
-        nodes = None if subset == "all" else getattr(module, f"input_{subset}_nodes", None)
-        links = getattr(module, "input_train_edges", None) is not None  # PyG's LightningLinkData
-        return ExplainedData([graph], _nodes(graph, subset) if nodes is None else _ids(nodes), has_links=links)
+    if isinstance(graph := getattr(module, "data", None), Data | HeteroData):
+        if hasattr(module, "input_train_edges"):  # PyG's LightningLinkData
+            return _of_links(with_links(module, subset))
+        nodes = None if subset == "all" else getattr(module, f"input_{subset}_nodes", None)  # PyG's LightningNodeData
+        return _of_nodes(graph, subset, nodes, getattr(module, "input_train_nodes", None))
     datasets = {part: getattr(module, f"{part}_dataset", None) for part in PARTS}  # PyG's LightningDataset
     parts = {part: [_as_dataset(dataset)] for part, dataset in datasets.items() if dataset is not None}
     return _of_datasets(parts, subset, seed) if parts else None
+
+
+def _of_links(graph: Data | HeteroData) -> ExplainedData:
+    """A graph whose pairs are explained."""
+    labels = [store.get("edge_label") for store in (graph.edge_stores if is_heterogeneous(graph) else [graph])]
+    known = [label for label in labels if isinstance(label, Tensor)]
+    plain = all(bool(((label == 0) | (label == 1)).all()) for label in known)
+    names = LINK_NAMES if plain else None
+    return ExplainedData([graph], num_classes=2 if plain else None, class_names=names, has_links=True, only_links=True)
+
+
+def _of_nodes(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named: Any = None) -> ExplainedData:
+    """A graph whose nodes are explained, of one type where it has several, or its pairs if it asks for those.
+
+    Args:
+        graph: The graph.
+        subset: Which nodes.
+        nodes: The nodes, as a data module of PyG has them; None takes the graph's mask.
+        named: What tells the type of the nodes, where the data module knows it.
+    """
+    if not isinstance(graph, HeteroData):
+        links = "edge_label_index" in graph
+        choice = _nodes(graph, subset) if nodes is None else _ids(nodes)
+        return ExplainedData([graph], choice, has_links=links, only_links=links and "y" not in graph)
+    kind = explained_type(graph, named)
+    if kind is None:
+        expect(subset == "all", "subset", "'all' where pairs of nodes are explained", subset)
+        return _of_links(graph)
+    nodes = nodes[1] if isinstance(nodes, tuple) else nodes
+    every = nodes is None or isinstance(nodes, str)  # PyG's word for all nodes of a type
+    return ExplainedData([graph], _nodes(graph[kind], subset) if every else _ids(nodes), node_type=kind)
 
 
 def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:
@@ -280,11 +312,14 @@ def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Expl
             else:
                 owners[known].add(part)
     graphs = Graphs(datasets, seed)
-    _refuse_heterogeneous(graphs[0])
-    links = "edge_label_index" in graphs[0]
     if len(graphs) == 1:
-        graph = graphs[0]
-        return ExplainedData([graph], _nodes(graph, subset), has_links=links)
+        return _of_nodes(graphs[0], subset)
+    if is_heterogeneous(graphs[0]):
+        raise UnsupportedModelError(
+            f"Expected one heterogeneous graph, but got {len(graphs)}: argument `data` of ExplainCallback can be one "
+            "of them."
+        )
+    links = "edge_label_index" in graphs[0]
     if subset == "all":
         return ExplainedData(graphs, has_links=links)
     ends = torch.tensor([len(dataset) for dataset in datasets]).cumsum(0).tolist()
@@ -304,19 +339,28 @@ def _is_same(one: Any, other: Any) -> bool:
     if len(one) != 1 or len(other) != 1:
         return False
     first, second = seeded_apart(0, lambda: one[0]), seeded_apart(0, lambda: other[0])
-    return first is second or all(_is_equal(first.get(key), second.get(key)) for key in ("x", "edge_index"))
+    return first is second or all(_is_equal(first, second, key) for key in ("x", "edge_index"))
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(first: Data | HeteroData, second: Data | HeteroData, key: str) -> bool:
+    """Whether two graphs have the same tensors under a key, in the same types."""
+    if isinstance(first, HeteroData) != isinstance(second, HeteroData):
+        return False
+    if isinstance(first, HeteroData):
+        ours, theirs = first.collect(key, allow_empty=True), second.collect(key, allow_empty=True)
+        return ours.keys() == theirs.keys() and all(_are_equal(ours[kind], theirs[kind]) for kind in ours)
+    return _are_equal(first.get(key), second.get(key))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
     return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one.cpu(), other.cpu())
 
 
 def _as_dataset(given: Any) -> Any:
     """Something with a length and graphs at its positions."""
-    _refuse_heterogeneous(given)
     if isinstance(given, Batch):
         return given.to_data_list()
-    if isinstance(given, Data):
+    if isinstance(given, Data | HeteroData):
         return [given]
     sized = isinstance(given, Iterable) and hasattr(given, "__len__") and hasattr(given, "__getitem__")
     fits = sized and len(given) > 0 and isinstance(seeded_apart(0, lambda: given[0]), Data | HeteroData)
@@ -357,8 +401,13 @@ def _of_loader(loader: Any, seed: int) -> Iterator[Any]:
         yield from (_as_dataset(batch) for batch in batches if isinstance(batch, Data | HeteroData))
 
 
-def _with_links(graph: Data) -> Data:
+def _with_links(graph: Data | HeteroData) -> Data:
     """A graph of a loader that draws links: their ends are the loader's, not the graph's own."""
+    if isinstance(graph, HeteroData):
+        raise UnsupportedModelError(
+            "Expected a loader of a whole heterogeneous graph, but got one that draws links: argument `data` of "
+            "ExplainCallback can be the graph with `edge_label_index` in one type of edges."
+        )
     graph = copy.copy(graph)
     graph.edge_label_index = graph.edge_index[:, :0]
     return graph
@@ -368,11 +417,6 @@ def _dataset_of(loader: Any) -> Any:
     """The dataset of a loader, if its items can be read one by one; else None."""
     dataset = getattr(loader, "dataset", None)
     return dataset if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else None
-
-
-def _refuse_heterogeneous(graph: Any) -> None:
-    if isinstance(graph, HeteroData):
-        raise UnsupportedModelError(HETEROGENEOUS)
 
 
 def _count_classes(dataset: Any) -> int | None:

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from attree.attention.softmax_hook import attention_convs
 from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, AttreeError, UnsupportedModelError
+from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import Shard, choose_targets
@@ -27,6 +27,9 @@ from attree.subject.readout import READOUTS, Readout
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
 """Attributes of a module that are tried after the module itself."""
+
+TRIED_EDGES = 8
+"""Edges that a target should have around it to be tried out."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,17 @@ class Explained:
 
     def try_out(self, settings: ExplainSettings) -> None:
         """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
-        subject, targets = self.evaluator.subject, self.evaluator.targets[:1]
-        Evaluator(subject, targets, replace(settings.config, random_draws=1), warn=False).evaluate()
+        config = replace(settings.config, random_draws=1)
+        Evaluator(self.evaluator.subject, self._cheap_target(), config, warn=False).evaluate()
+
+    def _cheap_target(self) -> Tensor:
+        """A target with few edges around it, but enough of them to show whether they can be reduced."""
+        pairs = self.evaluator.pairs
+        if pairs.targets.numel() == 0:  # this process has no share of the targets
+            return self.evaluator.targets[:1]
+        flow = torch.bincount(pairs.owner[pairs.flow], minlength=pairs.targets.numel())
+        enough = flow >= min(TRIED_EDGES, int(flow.max()))
+        return pairs.targets[flow.masked_fill(~enough, int(flow.max()) + 1).argmin().view(1)]
 
 
 def explain_module(
@@ -105,9 +117,15 @@ def explain_module(
         head=head,
         readout=settings.readout,
         num_classes=data.count_classes(),
-        has_links=data.has_links,
+        only_links=data.only_links,
         node_type=data.node_type,
     )
+    if data.is_one_graph and data.has_links:
+        if subject.level == "edge":
+            expect(data.choice is None, "subset", "'all' where the pairs of a graph are explained", settings.subset)
+        else:  # the graph has pairs, which this module does not predict
+            data = replace(data, has_links=False)
+            drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
     chosen = drawn.targets
     if not data.is_one_graph:
         chosen = torch.arange(drawn.targets.numel())
@@ -130,7 +148,7 @@ def find_subject(
     head: Head | None = None,
     readout: Readout | None = None,
     num_classes: int | None = None,
-    has_links: bool = False,
+    only_links: bool = False,
     node_type: str | None = None,
 ) -> Subject:
     """The subject of the first network in a module whose outputs fit the data.
@@ -148,7 +166,7 @@ def find_subject(
         readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, or reads
             it from the model.
         num_classes: Number of classes; None where it is not known.
-        has_links: Whether the data asks for links.
+        only_links: Whether the data asks for links alone, so that outputs of nodes do not fit.
         node_type: Of a heterogeneous graph: whose outputs are explained.
 
     Raises:
@@ -158,16 +176,18 @@ def find_subject(
     own = getattr(module, "readout", None)
     chosen = next((known for known in READOUTS if known == own), None) if readout is None else readout
     if call is not None:
-        return _checked(Subject.of_data(module, data, call=call, readout=chosen, head=head), data, head)
+        given = Subject.of_data(module, data, call=call, node_type=node_type, readout=chosen, head=head)
+        return _checked(given, data, head)
     if network is not None:
-        return _checked(Subject.of_data(_named(module, network), data, readout=chosen, head=head), data, head)
-    _expect_labels(module, data, head, num_classes, has_links)
+        named = _named(module, network)
+        return _checked(Subject.of_data(named, data, node_type=node_type, readout=chosen, head=head), data, head)
+    _expect_labels(module, data, head, num_classes)
     tried = []
     for name, candidate in _candidates(module):
         try:
             attention_convs(candidate)
             subject = Subject.of_data(candidate, data, node_type=node_type, readout=chosen, head=head)
-            reason = _misfit(subject, labels_of(data, subject), num_classes)
+            reason = _misfit(subject, labels_of(data, subject), num_classes, only_links)
         except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
         if reason is None:
@@ -184,14 +204,14 @@ def _checked(subject: Subject, data: Data, head: Head) -> Subject:
     return subject
 
 
-def _expect_labels(module: nn.Module, data: Data, head: Head, num_classes: int | None, has_links: bool) -> None:
-    """Outputs that no label stands beside may be anything: an encoder's embeddings, scores of links."""
-    if head.mode is not None or num_classes is not None or isinstance(data.get("y"), Tensor):
+def _expect_labels(module: nn.Module, data: Data | HeteroData, head: Head, num_classes: int | None) -> None:
+    """Outputs that no label stands beside may be anything: an encoder's embeddings, say."""
+    labels = (store.get(key) for store in data.stores for key in ("y", "edge_label"))
+    if head.mode is not None or num_classes is not None or any(isinstance(label, Tensor) for label in labels):
         return
-    links = " They ask for links (`edge_label_index`), whose predictions are not explained." if has_links else ""
     raise ArgumentError(
-        f"Expected the data of {type(module).__name__} to have labels `y`, or arguments `network`, `call` or `mode` of "
-        f"ExplainCallback to say what predicts classes of nodes or graphs, but got data without labels.{links}"
+        f"Expected the data of {type(module).__name__} to have labels `y` (`edge_label` of links), or arguments "
+        "`network`, `call` or `mode` of ExplainCallback to say what predicts classes, but got data without labels."
     )
 
 
@@ -216,9 +236,11 @@ def _named(module: nn.Module, path: str) -> nn.Module:
     return found
 
 
-def _misfit(subject: Subject, labels: Any, num_classes: int | None) -> str | None:
+def _misfit(subject: Subject, labels: Any, num_classes: int | None, only_links: bool) -> str | None:
     """Why a network's outputs are no predictions of the data's labels; None if they may be."""
     output, head = subject.output, subject.head
+    if only_links and subject.level != "edge":
+        return f"its outputs are those of {subject.level}s, and the data asks for links (`edge_label_index`)"
     rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
     if subject.level == "node" and subject.node_type is None and rows != subject.graph.num_nodes:
         raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")

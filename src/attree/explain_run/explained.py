@@ -328,7 +328,7 @@ def explained_of(
     def make_subject(graph: Data) -> Subject:
         if isinstance(module, GraphClassifier):
             return Subject.of(module, graph.x, graph.edge_index, batch=graph.batch, readout=module.readout, head=LOGITS)
-        return find_subject(module, graph, num_classes=data.count_classes(), has_links=data.has_links)
+        return find_subject(module, graph, num_classes=data.count_classes())
 
     if not data.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used where nodes are explained", "a run on many graphs")

@@ -21,11 +21,6 @@ from attree.subject.model_call import ModelCall, parameters, unwrapped
 Call = Callable[[Any, Any], Tensor]
 """How a user says that a model predicts: `call(model, data)` returns one row of outputs per node, pair or graph."""
 
-HETEROGENEOUS = (
-    "Expected a graph with one kind of node and edge, but got a heterogeneous one: `data.to_homogeneous()` makes one, "
-    "for a model that takes it."
-)
-
 WHOLE = ("batch", "data")
 """What a `forward` calls its only argument where that is a whole graph or batch, whatever else has that name."""
 

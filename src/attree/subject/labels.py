@@ -19,6 +19,9 @@ def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
     """
     key = "edge_label" if subject.level == "edge" else "y"
     if isinstance(data, HeteroData):
+        if subject.level == "edge":
+            found = [store[key] for store in data.edge_stores if key in store]
+            return found[0] if len(found) == 1 else None
         return None if subject.node_type is None else data[subject.node_type].get(key)
     return data.get(key)
 

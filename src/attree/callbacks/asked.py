@@ -1,0 +1,100 @@
+"""What a stranger's data asks of one graph: the nodes of which type, or which pairs of nodes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader.utils import get_edge_label_index
+
+from attree.errors import ArgumentError, UnsupportedModelError, expect
+
+PARTS = ("train", "val", "test")
+
+SAMPLED = ("n_id", "e_id", "input_id", "batch_size")
+"""What PyG's samplers leave in the stores of a graph that they drew."""
+
+
+def is_heterogeneous(graph: Any) -> bool:
+    """Whether a graph has types of nodes and edges."""
+    return isinstance(graph, HeteroData)
+
+
+def explained_type(graph: HeteroData, given: Any = None) -> str | None:
+    """The type of nodes whose outputs are explained; None where the graph asks for pairs of nodes.
+
+    Args:
+        graph: A heterogeneous graph.
+        given: What the data says of it: a type, or a pair of a type and its nodes, as PyG's `input_train_nodes`.
+
+    Raises:
+        ArgumentError: It cannot be told.
+        UnsupportedModelError: The graph is a part that a sampler drew.
+    """
+    sampled = [key for key in SAMPLED for store in graph.stores if key in store]
+    if sampled:
+        raise UnsupportedModelError(
+            f"Expected a whole heterogeneous graph, but got a part that a sampler drew (it has `{sampled[0]}`): "
+            "argument `data` of ExplainCallback can be the whole one."
+        )
+    given = given[0] if isinstance(given, tuple) else given
+    if isinstance(given, str):
+        expect(given in graph.node_types, "data", f"of one of the types {', '.join(graph.node_types)}", given)
+        return given
+    labelled = [kind for kind in graph.node_types if isinstance(graph[kind].get("y"), Tensor)]
+    split = [kind for kind in labelled if any(f"{part}_mask" in graph[kind] for part in PARTS)]
+    for kinds in (labelled, split):
+        if len(kinds) == 1:
+            return kinds[0]
+    if not labelled and pairs_of(graph) is not None:
+        return None
+    raise ArgumentError(
+        "Expected one type of nodes of the heterogeneous graph to have labels `y` (of several, one to have masks), or "
+        "one type of edges to have `edge_label_index`, so that it is plain whose outputs are explained, but got labels "
+        f"of {', '.join(labelled) or 'no type'}."
+    )
+
+
+def pairs_of(graph: Data | HeteroData) -> Tensor | None:
+    """The pairs that a graph asks for, `edge_label_index` [2, P]; None if none, or if several types have some."""
+    stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
+    found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
+    return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None
+
+
+def with_links(module: Any, subset: str) -> Data | HeteroData:
+    """The graph of PyG's `LightningLinkData` with the pairs that a part of it asks for; `all` is the parts in a row.
+
+    Labels are those that were given for these pairs; pairs of parts without labels are edges, whose label is 1.
+
+    Raises:
+        ArgumentError: The module has no pairs of that part.
+        UnsupportedModelError: The parts ask for pairs of different types of edges.
+    """
+    graph = module.data
+    asked = {part: getattr(module, f"input_{part}_edges", None) for part in PARTS}
+    parts = [part for part in PARTS if asked[part] is not None and subset in ("all", part)]
+    if not parts and subset == "all" and pairs_of(graph) is not None:
+        return graph
+    expect(bool(parts), "subset", "one that the LightningLinkData has `input_..._edges` of", subset)
+    found = [get_edge_label_index(graph, asked[part]) for part in parts]
+    kinds = {kind for kind, _ in found}
+    if len(kinds) > 1:
+        names = ", ".join(str(kind) for kind in sorted(kinds))
+        raise UnsupportedModelError(f"Expected pairs of one type of edges, but LightningLinkData has those of {names}.")
+    given = [getattr(module, f"input_{part}_labels", None) for part in parts]
+    labels = [
+        torch.ones(pairs.shape[1]) if own is None else torch.as_tensor(own).float().cpu()
+        for own, (_, pairs) in zip(given, found, strict=True)
+    ]
+    graph = copy.copy(graph)
+    for store in graph.edge_stores if isinstance(graph, HeteroData) else []:
+        for key in ("edge_label_index", "edge_label"):
+            store.pop(key, None)
+    store = graph[kinds.pop()] if isinstance(graph, HeteroData) else graph
+    store["edge_label_index"] = torch.cat([pairs.cpu() for _, pairs in found], dim=1)
+    store["edge_label"] = torch.cat(labels)
+    return graph
