@@ -28,22 +28,28 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--data=Coraa"], "argument `data` to be a dataset (Arxiv, BAShapes, HIN, Infection,"),
+        (
+            ["--data=Coraa"],
+            "argument `data` to be a dataset (ACM, Arxiv, BAShapes, DBLP, HIN,",
+        ),
         (["--data=Infectio"], "but got 'Infectio'. Did you mean `Infection`?"),
-        (["--model.net=attree.models.GCN"], "`net` to be a network (GAT, GATv2, SuperGAT or your own), but got"),
+        (
+            ["--model.net=attree.models.GCN"],
+            "`net` to be a network (GAT, GATv2, HGT, HeteroGAT, SuperGAT or your own)",
+        ),
         (["--model.net=GATT"], "but got 'GATT'. Did you mean `GAT`?"),
         (["--model=NodeClassifer"], "but got 'NodeClassifer'. Did you mean `NodeClassifier`?"),
         (["--model.net.num_layers=-1"], "argument `num_layers` to be an integer >= 1, but got -1."),
         (["--model.lrr=1"], "There is no argument `--model.lrr`. Did you mean `--model.lr`?"),
         (["--lr=1"], "There is no argument `--lr`. Did you mean `--model.lr`?"),
         (["--model.init_args.lrr=1"], "There is no argument `--model.lrr`. Did you mean `--model.lr`?"),
-        (["--model.heads", "4"], "There is no argument `--model.heads`. Did you mean `--model.net.heads`?"),
-        (["--num_layers=2"], "Did you mean `--data.num_layers` or `--model.net.num_layers`?"),
+        (["--model.heads", "4"], "There is no argument `--model.heads`. Did you mean `--model.net.heads`"),
+        (["--num_layers=2"], "`--model.net.num_layers`"),
         (
             ["--model.readout=sum"],
             "`--model.readout`. It is one of GraphClassifier, which is not what was chosen here.",
         ),
-        (["--model.net.head=2"], "There is no argument `--model.net.head`. Did you mean `--model.net.heads`?"),
+        (["--model.net.head=2"], "There is no argument `--model.net.head`. Did you mean `--model.net.heads`"),
         (["--model.lr=fast"], "argument `lr` to be a number, but got 'fast'."),
         (["--data.num_node=3"], "There is no argument `--data.num_node`. Did you mean `--data.num_nodes`?"),
         (["--data.num_nodes=many"], "argument `num_nodes` to be an integer, but got 'many'."),
@@ -133,11 +139,11 @@ def with_value(change: Callable[[dict], None]) -> str:
         (b"seed_everything: 0\n", "Expected `data` and `model` to be given"),
         (
             with_value(lambda c: c["model"]["init_args"]["net"].update(class_path="attree.models.GATT")).encode(),
-            "argument `net` to be a network (GAT, GATv2, SuperGAT or your own), but got 'attree.models.GATT'. Did you",
+            "HeteroGAT, SuperGAT or your own), but got 'attree.models.GATT'. Did you",
         ),
         (
             with_value(lambda c: c["model"].update(class_path="attree.model.NodeClassifier")).encode(),
-            "argument `model` to be a LightningModule (GraphClassifier, NodeClassifier or your own), but got",
+            "a LightningModule (GraphClassifier, HeteroClassifier, LinkPredictor, NodeClassifier or your own), but got",
         ),
         (
             with_value(lambda c: c["data"].update(class_path="Infecton")).encode(),

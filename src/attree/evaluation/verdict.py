@@ -153,7 +153,8 @@ def _cost(evaluation: Evaluation, method: str) -> str:
     seconds = evaluation.seconds.get(method)
     if seconds is None:
         return ""
-    return f", in {seconds * 1000:.0f} ms" if seconds < 1 else f", in {seconds:.1f} s"
+    # Coarse, so that the same evaluation says the same again.
+    return ", in less than a second" if seconds < 1 else f", in about {seconds:.0f} s"
 
 
 def _best(evaluation: Evaluation) -> Iterator[str]:
