@@ -77,6 +77,8 @@ LOOKS = {
     "pg_explainer": Look("#AFD07D", ">"),
     "graph_mask": Look("#3F0451", "p"),
     "fastdnx": Look("#8E78FF", "h"),
+    "occlusion": Look("#000000", "H"),
+    "attention_gradient": Look("#F0E442", "8"),
     "random": Look("#5F5F5F", "X"),
 }
 """The methods' looks by name: Okabe and Ito's palette, then colours as far from it and each other as can be."""

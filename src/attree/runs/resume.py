@@ -55,7 +55,8 @@ def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str
 
 def _is_of_the_data(key: str, value: Any) -> bool:
     """Whether a setting is a size of the network that the data decides, once it is read."""
-    return value is None and key.rpartition(".")[2] in LINKS
+    *_, part, argument = ["", *key.split(".")]
+    return value is None and argument in LINKS.get(part, ())
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
