@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from attree.report.table import metrics_table
 
@@ -19,3 +22,12 @@ def test_the_caption_says_how_many_targets_and_what_protocols_do(count: int, wor
 
 def test_targets_are_not_counted_where_nobody_says_how_many() -> None:
     assert "measured on" not in str(metrics_table(METRICS).caption)
+
+
+def test_five_methods_with_intervals_fit_80_columns() -> None:
+    names = [f"explain/{method}/removal/pc_spearman" for method in ("gatt", "avgatt", "uniform", "occlusion", "random")]
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(metrics_table(dict.fromkeys(names, -0.25), intervals=dict.fromkeys(names, (-0.37, -0.13))))
+    printed = console.export_text()
+    assert "confidence, Spearman" in printed
+    assert printed.count("-0.25 \N{PLUS-MINUS SIGN}.12") == 5
