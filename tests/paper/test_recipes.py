@@ -12,7 +12,9 @@ from attree import cli
 from attree.errors import ArgumentError
 from attree.paper import RECIPES, recipe
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+ALL_CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+CONFIGS = [path for path in ALL_CONFIGS if path.stem not in ("acm", "cora_links", "dblp", "hetero_infection")]
+"""Those of the paper's datasets."""
 DATASETS = ("Infection", "BA-Shapes", "Cora", "CiteSeer", "PubMed", "Arxiv", "Cornell", "Texas", "Wisconsin")
 
 
@@ -47,7 +49,7 @@ def test_config_follows_the_recipe(path: Path) -> None:
     assert set(net["init_args"]) == {"hidden_channels", "num_layers"}
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda path: path.stem)
 def test_first_line_is_the_command_and_it_parses(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = path.read_text().splitlines()[0]
     assert first == f"# attree fit --config {path.stem}"

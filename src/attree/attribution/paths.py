@@ -96,8 +96,10 @@ def strongest_paths(
     >>> from attree.attention import Graph
     >>> graph = Graph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
     >>> attention = Attention.from_weights(graph, [torch.tensor([0.8, 0.2, 1.0]), torch.tensor([0.25, 0.75, 1.0])])
-    >>> [str(path) for path in strongest_paths(attention, 0, k=2)]
-    ['0 <- 0 <- 1 (0.6)', '0 <- 1 <- 1 (0.25)']
+    >>> for path in strongest_paths(attention, 0, k=2):
+    ...     print(path)
+    0 <- 0 <- 1 (0.6)
+    0 <- 1 <- 1 (0.25)
     """
     subject = as_subject(subject)
     if heads is not None:

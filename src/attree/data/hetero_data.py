@@ -57,6 +57,7 @@ class HeteroDataModule(WholeGraphModule[HeteroData]):
 def offsets(graph: HeteroData) -> dict[str, int]:
     """Where the nodes of each type begin in the one id space of all nodes.
 
+    >>> import torch
     >>> graph = HeteroData({"person": {"x": torch.zeros(3, 1)}, "fly": {"x": torch.zeros(2, 1)}})
     >>> offsets(graph)
     {'person': 0, 'fly': 3}

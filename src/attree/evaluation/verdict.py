@@ -271,7 +271,7 @@ def _no_effect(evaluation: Evaluation) -> Iterator[str]:
 def _saturated(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.predictions is None or evaluation.predictions.numel() == 0:
         return
-    share = float((evaluation.predictions.amax(dim=-1) > CONFIDENT).double().mean())
+    share = float((evaluation.predictions.amax(dim=-1) > CONFIDENT).float().mean())
     if share >= 0.5:
         yield (
             f"The model is saturated: it gives {share:.0%} of the targets a probability above {CONFIDENT:.1%}, which "

@@ -47,7 +47,7 @@ def imported_modules(module: str) -> set[str]:
         room = f"{name}.".split(".")[1]
         if name and name not in found and room not in NUMBERLESS and _file_of(name).is_file():
             found.add(name)
-            waiting += [*_parse(_text_of(name))[0], name.rpartition(".")[0]]
+            waiting += [*_parse(_text_of(name), name != PACKAGE_NAME)[0], name.rpartition(".")[0]]
     return found
 
 
@@ -61,22 +61,32 @@ def _file_of(module: str) -> Path:
 
 
 @cache
-def _parse(text: str) -> tuple[tuple[str, ...], str]:
-    """What a file imports of the package, and its code without its docstrings."""
+def _parse(text: str, is_lazy: bool = False) -> tuple[tuple[str, ...], str]:
+    """What a file imports of the package, and its code without its docstrings.
+
+    Args:
+        text: The file's text.
+        is_lazy: Whether a file with a `__getattr__` of its own imports what it names for type checkers, when asked.
+    """
     tree = ast.parse(text)
-    imports = tuple(_imports(tree))
+    asked = is_lazy and any(isinstance(part, ast.FunctionDef) and part.name == "__getattr__" for part in tree.body)
+    imports = tuple(_imports(tree, for_types=asked))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [part for part in node.body if not _is_text(part)]
     return imports, ast.dump(tree)
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Names that are imported and may be modules of the package; imports for type checkers do not count."""
+def _imports(tree: ast.Module, for_types: bool) -> Iterator[str]:
+    """Names that are imported and may be modules of the package; imports for type checkers count if asked for."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        if (
+            not for_types
+            and isinstance(node, ast.If)
+            and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        ):
             waiting += node.orelse
             continue
         if isinstance(node, ast.Import):

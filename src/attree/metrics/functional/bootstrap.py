@@ -50,8 +50,8 @@ def resample_targets(num_targets: int, resamples: int = 200, seed: int = 0) -> R
 def percentile_interval(resampled: Resamples, level: float = 0.95) -> Interval:
     """The interval that holds a share of the resamples; NaN where the statistic is undefined in all of them.
 
-    >>> percentile_interval(np.arange(101.0), level=0.9)
-    (5.0, 95.0)
+    >>> percentile_interval(np.arange(101.0), level=0.5)
+    (25.0, 75.0)
     """
     known = resampled[np.isfinite(resampled)]
     if len(known) == 0:
