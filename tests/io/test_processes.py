@@ -39,7 +39,7 @@ import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from attree.paper.cells import Cell, CellContext
-from attree.paper.options import Options
+from attree.paper.item import Options
 from attree.paper.run import measure
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attree.paper import fingerprint
+from attree.paper import cache as fingerprint
 from attree.paper.cache import Cache
 from attree.paper.cells import Faithfulness
 
@@ -68,7 +68,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def hashes() -> tuple[str, str]:
     """Of training, and of a cell."""
     fingerprint.code_hash.cache_clear()
-    return fingerprint.code_hash("attree.paper.training"), fingerprint.code_hash(Faithfulness.__module__)
+    return fingerprint.code_hash("attree.paper.net"), fingerprint.code_hash(Faithfulness.__module__)
 
 
 def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> None:
@@ -80,7 +80,7 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
         ("edges.py", True, True),
         ("tensors/ragged.py", True, True),
         ("data/loading/splits.py", True, True),
-        ("paper/training.py", True, True),
+        ("paper/net.py", True, True),
         ("faithfulness/exact/algebra/known.py", None, True),
         ("metrics/functional/correlation.py", False, True),
         ("metrics/functional/bootstrap.py", False, True),

@@ -18,9 +18,9 @@ from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
 from attree.paper.cells import Calculation, CellContext, Explanation, Faithfulness, HeadSelection
+from attree.paper.cells.explanation import CALCULATIONS
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.cells.proximity import _correlations
-from attree.paper.cells.speed import CALCULATIONS
 from attree.paper.net import Net
 from attree.paper.printed_numbers import printed
 from helpers.graphs import NODES, messy_graph

@@ -11,9 +11,8 @@ from attree.attention import Graph, capture_attention
 from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError
 from attree.models import GraphClassifier
-from attree.paper.net import Net, build, make_data
-from attree.paper.supergat import AuthorsSuperGAT, reported_attention
-from attree.paper.training import reproducible, train
+from attree.paper.authors import AuthorsSuperGAT, reported_attention
+from attree.paper.net import Net, build, make_data, reproducible, train
 from helpers.graphs import NODES, messy_graph
 
 

@@ -1,14 +1,26 @@
-"""The paper authors' own trained weights, read from plain arrays."""
+"""What the paper's authors published: their trained weights, and the SuperGAT-MX of their code.
+
+That code weighs messages by the softmax of LeakyReLU(x_i . x_j), and computes the MX weights only when it is asked for
+its attention. So the attention that it reports is not the attention that it uses, and MX's own parameters are never
+trained. PyG's convolution, which `attree.models.SuperGAT` uses, does what the SuperGAT paper says."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import SuperGATConv
+from torch_geometric.utils import softmax
 
+from attree.attention import Graph
+from attree.attention.capture import Attention, eval_mode
 from attree.data.datasets.arrays import load_arrays
 from attree.errors import MissingDataError, expect
+from attree.faithfulness.exact.algebra.known import SuperGATAlgebra, register_algebra
+from attree.models import SuperGAT
 from attree.models.attention_net import GAT
 
 
@@ -44,3 +56,70 @@ def _build(arrays: dict[str, Tensor], num_layers: int) -> GAT:
         }
     )
     return net
+
+
+class DotProductConv(SuperGATConv):
+    """A SuperGAT convolution whose messages are weighed by plain dot products."""
+
+    def get_attention(
+        self, edge_index_i: Tensor, x_i: Tensor, x_j: Tensor, num_nodes: int | None, return_logits: bool = False
+    ) -> Tensor:
+        """The weights of messages, or the dot products that the edge-prediction loss sees."""
+        logits = (x_i * x_j).sum(dim=-1)
+        if return_logits:
+            return logits
+        return softmax(F.leaky_relu(logits, self.negative_slope), edge_index_i, num_nodes=num_nodes)
+
+    def reported(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """The MX weights of every edge, [edges, heads], which the authors' code reports."""
+        x = self.lin(x).view(-1, self.heads, self.out_channels)
+        # PyG's own rule, which `get_attention` above stands before.
+        return super().get_attention(edge_index[1], x[edge_index[1]], x[edge_index[0]], num_nodes=x.shape[0])
+
+
+class DotProductAlgebra(SuperGATAlgebra):
+    """What the exact engine needs to know of it: score = LeakyReLU(dot)."""
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return self._activated((source * target).sum(dim=-1))
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return self._activated(torch.einsum("rhc,dhc->rhd", target, source))
+
+    def _activated(self, dot: Tensor) -> Tensor:
+        return F.leaky_relu(dot, float(self.conv.negative_slope))
+
+
+register_algebra(DotProductConv, DotProductAlgebra)
+
+
+class AuthorsSuperGAT(SuperGAT):
+    """SuperGAT-MX of the paper's authors' code, over `DotProductConv`."""
+
+    conv_class = DotProductConv
+
+    @property
+    def conv(self) -> str:
+        return "SuperGAT-MX-authors"
+
+
+def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: Graph) -> Attention:
+    """What the authors' code reports as the network's attention: MX weights along a pass that does not use them."""
+    inputs: list[Tensor] = []
+
+    def see(conv: nn.Module, args: tuple[Any, ...]) -> None:
+        inputs.append(args[0])
+
+    handles = [conv.register_forward_pre_hook(see) for conv in net.convs]
+    try:
+        with eval_mode(net), torch.no_grad():
+            net(x, graph.original_edge_index)
+            weights = [
+                conv.reported(seen, graph.edge_index)
+                for conv, seen in zip(net.convs, inputs, strict=True)
+                if isinstance(conv, DotProductConv)
+            ]
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Attention.from_weights(graph, [weight.mean(dim=1) for weight in weights])

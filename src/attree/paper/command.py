@@ -15,9 +15,8 @@ from attree.errors import ArgumentError, AttreeError
 from attree.io.console import plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.paper.cells import Cell, CellContext, Result
-from attree.paper.item import Item, ItemInputs, Report
+from attree.paper.item import Item, ItemInputs, Options, Report, resolve_name
 from attree.paper.net import DATASETS, MODELS
-from attree.paper.options import Options, resolve_name
 from attree.paper.render import write_report, write_summary
 from attree.paper.run import measure, usable
 from attree.paper.tables import ITEMS

@@ -1,17 +1,25 @@
-"""A network of the paper: everything that decides what its weights are."""
+"""A network of the paper: its settings, its data, and its training (Adam, full batches of nodes, last epoch)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 
 from attree.data import Arxiv, BAShapes, GraphDataModule, Infection, NodeDataModule, Planetoid, WebKB
 from attree.data.datasets.hin import HIN
 from attree.data.datasets.mutag import MUTAG
 from attree.errors import expect
-from attree.models import GAT, AttentionNet, GATv2, SuperGAT
+from attree.models import GAT, AttentionNet, GATv2, GraphClassifier, SuperGAT
+from attree.paper.authors import AuthorsSuperGAT
 from attree.paper.recipes import Recipe, recipe
-from attree.paper.supergat import AuthorsSuperGAT
 
 Weights = Literal["trained", "untrained", "authors"]
 MODELS = ("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
@@ -108,3 +116,72 @@ def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
         attention_type="SD" if net.model == "SuperGAT-SD" else "MX",
         edge_sample_ratio=0.8,
     )
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """One thread and a seed, so that sums add up in one order whatever else runs; undone on exit."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def make_model(net: Net, data: NodeDataModule | GraphDataModule) -> nn.Module:
+    """The model before any training; that of graphs sums over nodes and has no bias of its own."""
+    inner = build(net, data.num_features, data.num_classes)
+    return inner if isinstance(data, NodeDataModule) else GraphClassifier(inner, bias=False)
+
+
+def train(net: Net, data: NodeDataModule | GraphDataModule) -> tuple[nn.Module, float]:
+    """Train a network, and return it in eval mode with its test accuracy."""
+    with reproducible(net.seed):
+        model = make_model(net, data)
+        optimizer = torch.optim.Adam(model.parameters(), lr=net.recipe.lr, weight_decay=net.weight_decay)
+        epochs = net.recipe.epochs if net.epochs is None else net.epochs
+        model.train()
+        for _ in range(epochs if net.weights == "trained" else 0):
+            for batch in _batches(data):
+                optimizer.zero_grad()
+                _loss(model, batch).backward()
+                optimizer.step()
+        model.eval()
+        return model, accuracy(model, data)
+
+
+def _batches(data: NodeDataModule | GraphDataModule) -> Iterator[Data]:
+    if isinstance(data, NodeDataModule):
+        yield data.graph
+    else:
+        graphs = [data.graphs[position] for position in data.split["train"]]
+        yield from DataLoader(graphs, data.batch_size, shuffle=True)
+
+
+def _loss(model: nn.Module, batch: Data) -> torch.Tensor:
+    if isinstance(batch, Batch):
+        return F.cross_entropy(model(batch.x, batch.edge_index, batch.batch, batch.num_graphs), batch.y)
+    logits = model(batch.x, batch.edge_index)
+    loss = F.cross_entropy(logits[batch.train_mask], batch.y[batch.train_mask])
+    attention_loss = model.attention_loss() if isinstance(model, AttentionNet) else None
+    return loss if attention_loss is None else loss + attention_loss
+
+
+def accuracy(model: nn.Module, data: NodeDataModule | GraphDataModule) -> float:
+    """Share of the test nodes or graphs that are classified correctly."""
+    with torch.no_grad():
+        if isinstance(data, NodeDataModule):
+            graph = data.graph
+            right = model(graph.x, graph.edge_index).argmax(dim=-1) == graph.y
+            return float(right[graph.test_mask].float().mean())
+        batch = held_out(data)
+        predicted = model(batch.x, batch.edge_index, batch.batch, batch.num_graphs).argmax(dim=-1)
+        return float((predicted == batch.y).float().mean())
+
+
+def held_out(data: GraphDataModule) -> Batch:
+    """The test graphs as one batch."""
+    return Batch.from_data_list([data.graphs[position] for position in data.split["test"]])

@@ -10,7 +10,7 @@ from pathlib import Path
 from attree.errors import AttreeError, MissingDataError
 from attree.io.processes import end_worker_with_parent
 from attree.paper.cells import Cell, CellContext, Result
-from attree.paper.options import Options
+from attree.paper.item import Options
 
 STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
 """A file that says that Arxiv's features at hand are not the real ones."""

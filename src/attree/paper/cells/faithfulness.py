@@ -1,8 +1,9 @@
-"""Faithfulness of one network's attention, under several protocols, with intervals."""
+"""Faithfulness of one network's attention under several protocols, with intervals; and of single heads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -17,11 +18,10 @@ from attree.faithfulness import reduce_attention, resolve_protocol
 from attree.faithfulness.protocol import AUTHORS
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.metrics.functional.bootstrap import Interval, percentile_interval, resampled_faithfulness
-from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.cell_context import CellContext
-from attree.paper.net import Net
-from attree.paper.supergat import AuthorsSuperGAT, reported_attention
-from attree.paper.training import held_out
+from attree.paper.authors import AuthorsSuperGAT, reported_attention
+from attree.paper.cells.base import Cell, CellContext, Result
+from attree.paper.net import Net, held_out
+from attree.subject import Subject
 from attree.subject.subject import Targets
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
@@ -162,3 +162,37 @@ def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, I
             scores, reduction.delta_pc, reduction.delta_ne, reduction.changed, owner
         ).items()
     }
+
+
+@dataclass(frozen=True)
+class HeadSelection(Cell):
+    """Pearson of GAtt with dPC for every choice of one head a layer, the network being the same.
+
+    Attributes:
+        net: The network, of several heads in all layers but the last.
+        targets: How many nodes are explained: the authors' draw.
+    """
+
+    net: Net
+    targets: int = 100
+    kind: ClassVar[str] = "heads"
+
+    def __str__(self) -> str:
+        return f"single heads of {self.net}"
+
+    @property
+    def dataset(self) -> str:
+        return self.net.dataset
+
+    def measure(self, context: CellContext) -> Result:
+        model, accuracy = context.model(self.net)
+        graph = context.node_data(self.net.dataset, self.net.layers, self.net.seed).graph
+        subject = Subject.of_data(model, graph)
+        evaluation = evaluate(model, subject, authors_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
+        delta = evaluation.reductions["weight"].delta_pc
+        counts = [weight.shape[1] for weight in subject.attention.weights]
+        found = {
+            ",".join(map(str, heads)): float(pearson(GAtt(heads).score_pairs(subject, evaluation.pairs), delta))
+            for heads in product(*(range(count) for count in counts))
+        }
+        return {"accuracy": accuracy, "pearson": found}

@@ -17,8 +17,7 @@ from attree.attention import Graph
 from attree.attention.capture import Attention
 from attree.attribution import GAttSim, subgraph_pairs
 from attree.data import GraphDataModule
-from attree.paper.cells.base import Cell, Result
-from attree.paper.cells.cell_context import CellContext
+from attree.paper.cells.base import Cell, CellContext, Result
 
 CHUNK, CHUNK_EDGES = 200, 20_000_000
 """Targets at a time, and about as many edges of theirs at most."""

@@ -1,24 +1,9 @@
 """Every table and figure of the paper, by name."""
 
 from attree.paper.item import Item
-from attree.paper.tables import (
-    ablation,
-    explanation,
-    faithfulness,
-    figures,
-    graph_level,
-    heads,
-    proximity,
-    regularization,
-    settings,
-    speed,
-    supergat,
-)
+from attree.paper.tables import explanation, faithfulness, figures, other_networks, proximity, runtime, settings
 
-MODULES = (
-    *(ablation, explanation, faithfulness, figures, graph_level, heads, proximity, regularization, settings, speed),
-    supergat,
-)
+MODULES = (explanation, faithfulness, figures, other_networks, proximity, runtime, settings)
 
 ORDER = (
     *("faithfulness", "faithfulness_gat", "faithfulness_gatv2", "explanation", "properties", "ablation"),

@@ -1,4 +1,4 @@
-"""Explanation accuracy of ten methods, their runtimes, and the two against each other."""
+"""Explanation accuracy: how well ten methods find the edges of the ground truth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import pandas as pd
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import Cell, Explanation
-from attree.paper.item import NEAR, Item, ItemInputs, Picture, Section, Table
+from attree.paper.item import NEAR, Item, ItemInputs, Options, Section, Table
 from attree.paper.net import SYNTHETIC, Net
-from attree.paper.options import Options
-from attree.paper.printed_numbers import add_printed, printed
+from attree.paper.printed_numbers import add_printed
 from attree.paper.tables.rows import over_seeds
-from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 
 PAPER_METHODS = (
     *("gatt", "avgatt", "saliency", "guided_backprop", "integrated_gradients"),
@@ -53,7 +51,8 @@ def known_methods() -> list[str]:
     return [name for name in ORDER if name in METHODS]
 
 
-def _cells(options: Options) -> list[Cell]:
+def explanation_cells(options: Options) -> list[Cell]:
+    """Every method on every network of `_nets`, where it can be measured in reasonable time."""
     cells: list[Cell] = []
     for net in _nets(options):
         first = net.weights == "authors" or (net.model == "GATv2" and net.seed == 0)
@@ -68,9 +67,10 @@ def _cells(options: Options) -> list[Cell]:
     return cells
 
 
-def _rows(made: ItemInputs) -> pd.DataFrame:
+def explanation_rows(made: ItemInputs) -> pd.DataFrame:
+    """One row per method and network: its AUROC and its seconds."""
     rows = []
-    for cell in _cells(made.options):
+    for cell in explanation_cells(made.options):
         if isinstance(cell, Explanation) and cell in made.results:
             result = made.results[cell]
             rows.append(
@@ -94,7 +94,7 @@ def _rows(made: ItemInputs) -> pd.DataFrame:
 
 
 def _accuracy(made: ItemInputs) -> list[Section]:
-    rows = _rows(made)
+    rows = explanation_rows(made)
     if len(rows) == 0:
         return []
     paper = add_printed(over_seeds(rows, KEYS), "explanation")
@@ -149,53 +149,6 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
     return f"{found}: unexplained"
 
 
-def _runtime(made: ItemInputs) -> list[Section]:
-    rows = _rows(made)
-    if len(rows) == 0:
-        return []
-    rows = _of_the_authors(rows)
-    paper = add_printed(rows.assign(ours=rows["runtime"], unit="seconds"), "runtime").assign(difference=math.nan)
-    arxiv = printed("runtime")
-    notes = (
-        "One thread of a CPU here, a graphics card in the paper. Each is the time from a trained network to the scores "
-        "of all pairs, measured once; medians of several rounds: docs/runtime.md. GAtt's in the paper: `runtime_gatt`.",
-        f"Arxiv ({', '.join(arxiv[arxiv.dataset == 'Arxiv'].paper.iloc[:2])} s for GAtt mat and batch in print) needs "
-        "its trained network: see benchmarks/arxiv.py.",
-    )
-    return [
-        Table(
-            "runtime",
-            "Seconds to explain all targets (400 and 974), GAT of 3 layers",
-            paper,
-            ("dataset",),
-            ("method",),
-            2,
-            notes,
-        )
-    ]
-
-
-def _of_the_authors(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the authors' networks; of methods that mask edges, those where self-loops are edges."""
-    own = rows[(rows["model"] == "GAT") & (rows["weights"] == "authors")]
-    return own.sort_values("self_loops", kind="stable").drop_duplicates(["dataset", "method"], keep="last")
-
-
-def _plot(made: ItemInputs) -> list[Section]:
-    rows = _rows(made)
-    if len(rows) == 0:
-        return []
-    rows = _of_the_authors(rows)
-    panels = {
-        str(dataset): [
-            MethodPoint(method, seconds, auroc)
-            for method, seconds, auroc in zip(own["method"], own["runtime"], own["ours"], strict=True)
-        ]
-        for dataset, own in rows.groupby("dataset", sort=False)
-    }
-    return [Picture("accuracy_runtime", "Explanation accuracy against runtime", accuracy_runtime_figure(panels))]
-
-
 ITEMS = (
     Item(
         "explanation",
@@ -203,25 +156,7 @@ ITEMS = (
         "main table on explanation accuracy",
         "the authors' BA-Shapes and Infection, with their weights",
         (9, 10),
-        _cells,
+        explanation_cells,
         _accuracy,
-    ),
-    Item(
-        "runtime",
-        "Seconds that every method takes for all targets",
-        "appendix, table of runtimes",
-        "the authors' BA-Shapes and Infection, with their weights",
-        (9, 10),
-        _cells,
-        _runtime,
-    ),
-    Item(
-        "accuracy_runtime",
-        "Explanation accuracy against runtime",
-        "appendix, accuracy-runtime figure",
-        "the authors' BA-Shapes and Infection, with their weights",
-        (9, 10),
-        _cells,
-        _plot,
     ),
 )

@@ -9,9 +9,8 @@ from attree.evaluation import evaluate
 from attree.evaluation.target_labels import TargetLabels
 from attree.paper.cells import Cell, Trained
 from attree.paper.cells.faithfulness import authors_targets
-from attree.paper.item import Item, ItemInputs, Picture, Section
+from attree.paper.item import Item, ItemInputs, Options, Picture, Section
 from attree.paper.net import PLANETOID, SYNTHETIC, Net
-from attree.paper.options import Options
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.computation_tree import computation_tree
