@@ -1,12 +1,18 @@
-"""A headless Chromium to look at pages with: for benchmarks, screenshots and tests."""
+"""A headless Chromium to look at pages with, and TensorBoard as a user starts it: for benchmarks, screenshots, tests."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -53,3 +59,40 @@ def set_screen(driver: Chrome, width: int, height: int, theme: str = "light") ->
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": theme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+@contextmanager
+def tensorboard_command(logdir: Path, seconds: float = 120.0) -> Iterator[str]:
+    """Run `tensorboard --logdir`, which finds the tab by the package's entry point; gives its address.
+
+    Args:
+        logdir: The log folder.
+        seconds: How long it may take to start.
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + seconds
+            found = None
+            while found is None and time.monotonic() < deadline and process.poll() is None:
+                time.sleep(0.1)
+                said.seek(0)
+                found = re.search(r"http://\S+?:(\d+)/", said.read())
+            if found is None:
+                said.seek(0)
+                raise RuntimeError(f"TensorBoard did not start: {said.read()}")
+            yield f"http://127.0.0.1:{found[1]}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def wait_until_read(address: str, runs: int = 1, seconds: float = 120.0) -> None:
+    """Wait until TensorBoard has read so many runs with explanations."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if len(json.loads(urlopen(f"{address}/data/plugin/attree/runs").read())["runs"]) >= runs:
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"TensorBoard has not read {runs} runs with explanations")

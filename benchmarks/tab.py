@@ -3,7 +3,7 @@
     python benchmarks/tab.py [--runs 200] [--picture FILE]
 
 The runs are event files of a sweep over weight decay with invented numbers, of four methods under two protocols: times
-do not depend on the numbers. TensorBoard has read the log folder before the clock starts.
+do not depend on the numbers. TensorBoard is started by its command and has read the log folder before the clock starts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from threading import Thread
 from urllib.request import urlopen
 
 from rich.console import Console
-from tensorboard import default, program
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.tab.plugin import AttreePlugin
-from browser import chromium, set_screen
+from browser import chromium, set_screen, tensorboard_command, wait_until_read
 
 METHODS = ("gatt", "avgatt", "uniform", "random")
 STATISTICS = (
@@ -73,16 +70,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         write_runs(Path(place), arguments.runs)
-        board = program.TensorBoard(plugins=[*default.get_static_plugins(), AttreePlugin])
-        flags = ["--logdir", place, "--port", "0", "--reload_interval", "0", "--load_fast", "false"]
-        board.configure(argv=[None, *flags])
-        server = board._make_server()
-        Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.get_url().rstrip('/').rpartition(':')[2]}"
-        while urlopen(f"{address}/data/plugin/attree/runs").read().count(b'"name": "weight_decay') < arguments.runs:
-            time.sleep(0.5)
         asked, opened = [], []
-        with chromium() as driver:
+        with tensorboard_command(Path(place)) as address, chromium() as driver:
+            wait_until_read(address, arguments.runs, seconds=600)
             set_screen(driver, 1440, 1250)
             for _ in range(arguments.repeats):
                 start = time.perf_counter()
@@ -93,7 +83,6 @@ def main() -> None:
                 opened.append(float(driver.execute_async_script(DRAWN)))
             if arguments.picture is not None:
                 driver.save_screenshot(str(arguments.picture))
-        server.shutdown()
     Console().print(
         f"{arguments.runs} runs: {size / 2**20:.2f} MB of JSON in {statistics.median(asked) * 1000:.0f} ms; "
         f"the tab is drawn after {statistics.median(opened):.0f} ms (slowest {max(opened):.0f} ms)",

@@ -13,8 +13,6 @@ from tensorboard.backend.event_processing import data_ingester
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from attree.tab.plugin import AttreePlugin
-
 METHODS = ("gatt", "avgatt")
 
 
@@ -40,8 +38,8 @@ def write_run(folder: Path, decay: float, seed: int, steps: int = 3, *, settings
 
 @contextmanager
 def tensorboard(logdir: Path) -> Iterator[str]:
-    """TensorBoard with attree's tab on a log folder; gives its address."""
-    server = program.TensorBoard(plugins=[*default.get_static_plugins(), AttreePlugin])
+    """TensorBoard with all installed plugins, as its command has them, on a log folder; gives its address."""
+    server = program.TensorBoard(plugins=default.get_plugins())
     server.configure(
         argv=[None, "--logdir", str(logdir), "--port", "0", "--reload_interval", "0", "--load_fast", "false"]
     )
@@ -59,7 +57,7 @@ def application(logdir: Path) -> Any:
     """The tab's routes alone, as TensorBoard would call them: a WSGI application by path."""
     from tensorboard.backend import application as backend
 
-    server = program.TensorBoard(plugins=[*default.get_static_plugins(), AttreePlugin])
+    server = program.TensorBoard(plugins=default.get_plugins())
     server.configure(argv=[None, "--logdir", str(logdir), "--load_fast", "false"])
     ingester = data_ingester.LocalDataIngester(server.flags)
     ingester._multiplexer.AddRunsFromDirectory(str(logdir))

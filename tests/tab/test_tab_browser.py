@@ -18,7 +18,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from attree.report.page import write_page
-from browser import chromium, missing, set_screen
+from browser import chromium, missing, set_screen, tensorboard_command, wait_until_read
 from helpers.explained import IMAGE, SCRIPT, explained_model
 from helpers.logdirs import tensorboard, write_run
 
@@ -57,7 +57,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
         target.pop("group", None)
     old.write_text(old.read_text().replace(data, json.dumps(content).replace("<", "\\u003c").replace(">", "\\u003e")))
     write_run(root / "old", 0.5, 0, settings=False)
-    with tensorboard(root) as address:
+    with tensorboard_command(root) as address:
+        wait_until_read(address, runs=7)
         yield address, root
 
 
@@ -150,7 +151,7 @@ def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep:
     assert len(driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")) == 2
     field(driver, "Quality").select_by_visible_text("faithfulness, reduced by removal")
     cells = [cell.text for cell in driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr:first-child td")]
-    assert cells[1] == "0.4"
+    assert cells[1] == "0.4000"
     assert cells[2] == "undefined"
 
 

@@ -7,18 +7,18 @@ import { standingOut } from "./palette.js";
 const LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
 // Told apart without colour: the first is drawn through.
 const DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
+// Panels of one statistic stand in this order, then others by name.
+const PROTOCOLS = ["weight", "coefficient", "removal"];
 const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 
 /** Panels, one a kind of metric; null if there are no curves. The first kinds stand open, the rest fold away. */
 export function curvePanels(content, colors) {
   const panels = new Map();
   const dash = dashes(content.methods);
-  for (const curve of content.curves) {
-    const points = curve.points.filter(([, value]) => value !== null);
-    if (points.length === 0) continue;
-    const own = { ...describe(content, curve.name), points };
-    own.dash = dash[own.method];
-    panels.set(own.panel, [...(panels.get(own.panel) ?? []), own]);
+  const known = content.curves.map((curve) => ({ ...describe(content, curve.name), points: curve.points.filter(([, value]) => value !== null) }))
+    .filter(({ points }) => points.length > 0);
+  for (const curve of known.sort((a, b) => byProtocol(a.protocol, b.protocol) || a.method - b.method)) {
+    panels.set(curve.panel, [...(panels.get(curve.panel) ?? []), { ...curve, dash: dash[curve.method] }]);
   }
   if (panels.size === 0) return null;
   const steps = [...panels.values()].flat().flatMap((curve) => curve.points.map(([step]) => step));
@@ -46,10 +46,16 @@ function describe(content, name) {
   const kind = words.at(-1);
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
-  const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
+  const protocol = isMethod && words.length > 3 ? words[2] : "";
   const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
+  return { name, kind, protocol, panel: protocol ? `${title} (${protocol})` : title, label, method, hue: content.methods[method]?.color };
+}
+
+/** How protocols are sorted: by the strength of what they do, then by name. */
+export function byProtocol(a, b) {
+  const place = (name) => (PROTOCOLS.includes(name) ? PROTOCOLS.indexOf(name) : PROTOCOLS.length);
+  return a === b ? 0 : place(a) - place(b) || (a < b ? -1 : 1);
 }
 
 /** A dash for each method: by its place, or the next one if a method of the same colour has that. */
@@ -130,9 +136,9 @@ class Panel {
   }
 }
 
-/** Three or four round values within a range. */
-export function ticks(low, high) {
-  const rough = (high - low) / 3 || Math.abs(high) || 1;
+/** Round values within a range, about `parts` of them. */
+export function ticks(low, high, parts = 3) {
+  const rough = (high - low) / parts || Math.abs(high) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = power * ([1, 2, 5, 10].find((one) => one * power >= rough * 0.999) ?? 10);
   const found = [];

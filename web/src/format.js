@@ -10,6 +10,11 @@ export function number(value, digits = 4) {
   return text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 }
 
+/** A number with the same digits as all others of its column. */
+export function fixed(value, digits = 4) {
+  return typeof value === "number" && Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : number(value);
+}
+
 /** A number with its sign: changes are read by it. */
 export function signed(value) {
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);

@@ -27,13 +27,13 @@ export function scatter({ title, xTitle, yTitle, points, methods, labels = null,
   const look = new Map(methods.map(({ name, color }, place) => [name, [standingOut(colors, color), SHAPES[place % SHAPES.length]]]));
   const text = (px, py, anchor, content, size = 11) => s("text", { x: px, y: py, "text-anchor": anchor, "font-size": size, fill: colors.muted }, content);
   const parts = [];
-  for (const value of ticks(low, high)) {
+  for (const value of ticks(low, high, 5)) {
     parts.push(s("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(value), y2: y(value), stroke: colors.faint }),
       text(SIZE.left - 6, y(value) + 4, "end", number(value)));
   }
   const bottom = SIZE.height - SIZE.bottom;
   const every = labels ? Math.ceil(labels.length / 9) : 1;
-  const marks = labels ? labels.map((label, place) => [place, label]).filter(([place]) => place % every === 0) : ticks(left, right).map((value) => [value, number(value)]);
+  const marks = labels ? labels.map((label, place) => [place, label]).filter(([place]) => place % every === 0) : ticks(left, right, 5).map((value) => [value, number(value)]);
   for (const [value, label] of marks) parts.push(text(x(value), bottom + 16, "middle", label));
   parts.push(text((SIZE.left + SIZE.width - SIZE.right) / 2, SIZE.height - 8, "middle", xTitle, 12));
   for (const line of joined) {

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
-import { number } from "./format.js";
+import { fixed, number } from "./format.js";
 import { standingOut } from "./palette.js";
 
 const TOTAL = "faithfulness";
@@ -96,4 +96,3 @@ function highest(values) {
 }
 
 const unique = (values) => [...new Set(values)];
-const fixed = (value, digits = 4) => (value === null ? "undefined" : value.toFixed(digits).replace("-", "−"));

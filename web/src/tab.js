@@ -1,8 +1,8 @@
 // TensorBoard's tab: all runs of the log folder, what their explanations are worth, and the explorer of each.
 
-import { curvePanels } from "./curves.js";
+import { byProtocol, curvePanels } from "./curves.js";
 import { h, select } from "./dom.js";
-import { count, number, whole } from "./format.js";
+import { count, fixed, number, whole } from "./format.js";
 import { ambientTheme, palette } from "./palette.js";
 import { front, methodLegend, scatter } from "./scatter.js";
 
@@ -148,7 +148,7 @@ export class Tab {
     const place = new Map(places.map((one, number_) => [String(one), number_]));
     const known = runs.filter((run) => place.has(String(run.settings[over])));
     const at = (run) => place.get(String(run.settings[over]));
-    const labels = places.map((one) => (typeof one === "number" ? number(one) : String(one)));
+    const labels = places.map((one) => settingText(one));
     const points = known.flatMap((run) => this.data.methods.map(({ name }) => ({ run: run.name, method: name, x: at(run), y: value(run, name) })))
       .filter((point) => isNumber(point.y))
       .map((point) => ({ ...point, text: `${point.run}: ${label[point.method]} ${number(point.y)} at ${over} ${labels[point.x]}` }));
@@ -188,7 +188,8 @@ export class Tab {
     const cell = (column, run) => {
       const own = column.value(run);
       if (column.key === "name") return h("th", { scope: "row" }, h("button", { type: "button", class: "open", click: () => this.choose(run.name) }, run.name));
-      return h("td", { class: "number" }, own === undefined ? "" : own === null || typeof own === "number" ? number(own) : String(own));
+      if (own === undefined) return h("td", { class: "number" });
+      return h("td", { class: "number" }, column.key.startsWith("setting ") ? settingText(own) : fixed(own));
     };
     this.table.replaceChildren(h("table", { class: "edges runs" },
       h("thead", {}, h("tr", {}, head)),
@@ -254,12 +255,12 @@ function qualitiesOf(runs) {
       if (!tag.startsWith("explain/") || rest.length === 0) continue;
       const [statistic, protocol] = [rest.at(-1), rest.length > 1 ? rest[0] : ""];
       const text = (STATISTICS[statistic] ?? statistic.replaceAll("_", " ")) + (protocol ? `, reduced by ${protocol}` : "");
-      found.set(rest.join("/"), { key: rest.join("/"), text, statistic, tag: (method) => ["explain", method, ...rest].join("/") });
+      found.set(rest.join("/"), { key: rest.join("/"), text, statistic, protocol, tag: (method) => ["explain", method, ...rest].join("/") });
     }
   }
   const order = Object.keys(STATISTICS);
   const rank = ({ statistic }) => (order.includes(statistic) ? order.indexOf(statistic) : order.length);
-  return [...found.values()].sort((a, b) => rank(a) - rank(b) || compare(a.key, b.key));
+  return [...found.values()].sort((a, b) => rank(a) - rank(b) || byProtocol(a.protocol, b.protocol) || compare(a.key, b.key));
 }
 
 /** Settings that differ between runs, what regularises first: {name, values}. */
@@ -281,6 +282,9 @@ function pageName(page) {
   const step = /(\d+)\.json$/.exec(page);
   return step ? `at step ${whole(Number(step[1]))}` : page === "page.html" ? "at the end of the fit" : "by attree explain";
 }
+
+/** A setting as people type it: 0.00001 and 0.1, not 0.10000000149. */
+const settingText = (value) => (typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value));
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 

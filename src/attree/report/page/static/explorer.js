@@ -91,6 +91,9 @@ function number(value, digits = 4) {
   const text = size >= 1e-4 && size < 1e6 ? String(Number(value.toPrecision(digits))) : value.toExponential(2);
   return text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 }
+function fixed(value, digits = 4) {
+  return typeof value === "number" && Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : number(value);
+}
 function signed(value) {
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);
 }
@@ -186,16 +189,14 @@ function ambientTheme() {
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
+var PROTOCOLS = ["weight", "coefficient", "removal"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
   const dash = dashes(content.methods);
-  for (const curve of content.curves) {
-    const points = curve.points.filter(([, value]) => value !== null);
-    if (points.length === 0) continue;
-    const own = { ...describe(content, curve.name), points };
-    own.dash = dash[own.method];
-    panels.set(own.panel, [...panels.get(own.panel) ?? [], own]);
+  const known2 = content.curves.map((curve) => ({ ...describe(content, curve.name), points: curve.points.filter(([, value]) => value !== null) })).filter(({ points }) => points.length > 0);
+  for (const curve of known2.sort((a, b) => byProtocol(a.protocol, b.protocol) || a.method - b.method)) {
+    panels.set(curve.panel, [...panels.get(curve.panel) ?? [], { ...curve, dash: dash[curve.method] }]);
   }
   if (panels.size === 0) return null;
   const steps = [...panels.values()].flat().flatMap((curve) => curve.points.map(([step2]) => step2));
@@ -223,10 +224,14 @@ function describe(content, name) {
   const kind = words.at(-1);
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
-  const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
+  const protocol = isMethod && words.length > 3 ? words[2] : "";
   const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
+  return { name, kind, protocol, panel: protocol ? `${title} (${protocol})` : title, label, method, hue: content.methods[method]?.color };
+}
+function byProtocol(a, b) {
+  const place2 = (name) => PROTOCOLS.includes(name) ? PROTOCOLS.indexOf(name) : PROTOCOLS.length;
+  return a === b ? 0 : place2(a) - place2(b) || (a < b ? -1 : 1);
 }
 function dashes(methods) {
   const taken = /* @__PURE__ */ new Set();
@@ -306,8 +311,8 @@ var Panel = class {
     return void 0;
   }
 };
-function ticks(low, high) {
-  const rough = (high - low) / 3 || Math.abs(high) || 1;
+function ticks(low, high, parts = 3) {
+  const rough = (high - low) / parts || Math.abs(high) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = power * ([1, 2, 5, 10].find((one) => one * power >= rough * 0.999) ?? 10);
   const found = [];
@@ -2501,7 +2506,6 @@ function highest(values) {
   return known2.length > 1 ? Math.max(...known2) : NaN;
 }
 var unique = (values) => [...new Set(values)];
-var fixed = (value, digits = 4) => value === null ? "undefined" : value.toFixed(digits).replace("-", "−");
 
 // src/main.js
 function mount(root, document_, asked = "", changed = () => {

@@ -35,6 +35,9 @@ function number(value, digits = 4) {
   const text = size >= 1e-4 && size < 1e6 ? String(Number(value.toPrecision(digits))) : value.toExponential(2);
   return text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 }
+function fixed(value, digits = 4) {
+  return typeof value === "number" && Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : number(value);
+}
 function whole(value) {
   return Math.round(value).toLocaleString("en");
 }
@@ -107,16 +110,14 @@ function ambientTheme() {
 // src/curves.js
 var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
+var PROTOCOLS = ["weight", "coefficient", "removal"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
   const dash = dashes(content.methods);
-  for (const curve of content.curves) {
-    const points = curve.points.filter(([, value]) => value !== null);
-    if (points.length === 0) continue;
-    const own = { ...describe(content, curve.name), points };
-    own.dash = dash[own.method];
-    panels.set(own.panel, [...panels.get(own.panel) ?? [], own]);
+  const known = content.curves.map((curve) => ({ ...describe(content, curve.name), points: curve.points.filter(([, value]) => value !== null) })).filter(({ points }) => points.length > 0);
+  for (const curve of known.sort((a, b) => byProtocol(a.protocol, b.protocol) || a.method - b.method)) {
+    panels.set(curve.panel, [...panels.get(curve.panel) ?? [], { ...curve, dash: dash[curve.method] }]);
   }
   if (panels.size === 0) return null;
   const steps = [...panels.values()].flat().flatMap((curve) => curve.points.map(([step]) => step));
@@ -144,10 +145,14 @@ function describe(content, name) {
   const kind = words.at(-1);
   const title = LABELS[kind] ?? content.statistics[kind] ?? kind.replaceAll("_", " ");
   const isMethod = words[0] === "explain" && words.length > 2;
-  const protocol = isMethod && words.length > 3 ? ` (${words[2]})` : "";
+  const protocol = isMethod && words.length > 3 ? words[2] : "";
   const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, panel: title + protocol, label, method, hue: content.methods[method]?.color };
+  return { name, kind, protocol, panel: protocol ? `${title} (${protocol})` : title, label, method, hue: content.methods[method]?.color };
+}
+function byProtocol(a, b) {
+  const place = (name) => PROTOCOLS.includes(name) ? PROTOCOLS.indexOf(name) : PROTOCOLS.length;
+  return a === b ? 0 : place(a) - place(b) || (a < b ? -1 : 1);
 }
 function dashes(methods) {
   const taken = /* @__PURE__ */ new Set();
@@ -227,8 +232,8 @@ var Panel = class {
     return void 0;
   }
 };
-function ticks(low, high) {
-  const rough = (high - low) / 3 || Math.abs(high) || 1;
+function ticks(low, high, parts = 3) {
+  const rough = (high - low) / parts || Math.abs(high) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = power * ([1, 2, 5, 10].find((one) => one * power >= rough * 0.999) ?? 10);
   const found = [];
@@ -252,7 +257,7 @@ function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined
   const look = new Map(methods.map(({ name, color }, place) => [name, [standingOut(colors, color), SHAPES[place % SHAPES.length]]]));
   const text = (px, py, anchor, content, size = 11) => s("text", { x: px, y: py, "text-anchor": anchor, "font-size": size, fill: colors.muted }, content);
   const parts = [];
-  for (const value of ticks(low, high)) {
+  for (const value of ticks(low, high, 5)) {
     parts.push(
       s("line", { x1: SIZE2.left, x2: SIZE2.width - SIZE2.right, y1: y(value), y2: y(value), stroke: colors.faint }),
       text(SIZE2.left - 6, y(value) + 4, "end", number(value))
@@ -260,7 +265,7 @@ function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined
   }
   const bottom = SIZE2.height - SIZE2.bottom;
   const every = labels ? Math.ceil(labels.length / 9) : 1;
-  const marks = labels ? labels.map((label, place) => [place, label]).filter(([place]) => place % every === 0) : ticks(left, right).map((value) => [value, number(value)]);
+  const marks = labels ? labels.map((label, place) => [place, label]).filter(([place]) => place % every === 0) : ticks(left, right, 5).map((value) => [value, number(value)]);
   for (const [value, label] of marks) parts.push(text(x(value), bottom + 16, "middle", label));
   parts.push(text((SIZE2.left + SIZE2.width - SIZE2.right) / 2, SIZE2.height - 8, "middle", xTitle, 12));
   for (const line of joined) {
@@ -469,7 +474,7 @@ var Tab = class {
     const place = new Map(places.map((one, number_) => [String(one), number_]));
     const known = runs.filter((run) => place.has(String(run.settings[over])));
     const at = (run) => place.get(String(run.settings[over]));
-    const labels = places.map((one) => typeof one === "number" ? number(one) : String(one));
+    const labels = places.map((one) => settingText(one));
     const points = known.flatMap((run) => this.data.methods.map(({ name }) => ({ run: run.name, method: name, x: at(run), y: value(run, name) }))).filter((point) => isNumber(point.y)).map((point) => ({ ...point, text: `${point.run}: ${label[point.method]} ${number(point.y)} at ${over} ${labels[point.x]}` }));
     const means = (own) => labels.map((_, x) => {
       const values = own.filter((point) => point.x === x).map((point) => point.y);
@@ -517,7 +522,8 @@ var Tab = class {
     const cell = (column, run) => {
       const own = column.value(run);
       if (column.key === "name") return h("th", { scope: "row" }, h("button", { type: "button", class: "open", click: () => this.choose(run.name) }, run.name));
-      return h("td", { class: "number" }, own === void 0 ? "" : own === null || typeof own === "number" ? number(own) : String(own));
+      if (own === void 0) return h("td", { class: "number" });
+      return h("td", { class: "number" }, column.key.startsWith("setting ") ? settingText(own) : fixed(own));
     };
     this.table.replaceChildren(h(
       "table",
@@ -587,12 +593,12 @@ function qualitiesOf(runs) {
       if (!tag.startsWith("explain/") || rest.length === 0) continue;
       const [statistic, protocol] = [rest.at(-1), rest.length > 1 ? rest[0] : ""];
       const text = (STATISTICS[statistic] ?? statistic.replaceAll("_", " ")) + (protocol ? `, reduced by ${protocol}` : "");
-      found.set(rest.join("/"), { key: rest.join("/"), text, statistic, tag: (method) => ["explain", method, ...rest].join("/") });
+      found.set(rest.join("/"), { key: rest.join("/"), text, statistic, protocol, tag: (method) => ["explain", method, ...rest].join("/") });
     }
   }
   const order = Object.keys(STATISTICS);
   const rank = ({ statistic }) => order.includes(statistic) ? order.indexOf(statistic) : order.length;
-  return [...found.values()].sort((a, b) => rank(a) - rank(b) || compare(a.key, b.key));
+  return [...found.values()].sort((a, b) => rank(a) - rank(b) || byProtocol(a.protocol, b.protocol) || compare(a.key, b.key));
 }
 function settingsOf(runs) {
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))];
@@ -607,6 +613,7 @@ function pageName(page) {
   const step = /(\d+)\.json$/.exec(page);
   return step ? `at step ${whole(Number(step[1]))}` : page === "page.html" ? "at the end of the fit" : "by attree explain";
 }
+var settingText = (value) => typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value);
 var isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 function compare(a, b) {
   if (a === b) return 0;
