@@ -27,7 +27,7 @@ import attree
 from attree.callbacks import ExplainCallback
 from attree.callbacks.explained_data import ExplainedData
 from attree.errors import AttreeError
-from attree.io.metrics_file import read_metrics
+from attree.io.json_files import read_metrics
 from helpers.plain_projects import CLASSES, PlainGraphs, PlainNodes, node_graph, small_graphs
 from helpers.small_fits import curves
 

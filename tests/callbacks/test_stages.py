@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attree.callbacks import ExplainCallback
-from attree.io.metrics_file import read_metrics
+from attree.io.json_files import read_metrics
 from helpers.small_fits import classifier, curves, infection, trainer
 
 

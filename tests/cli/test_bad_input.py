@@ -269,6 +269,6 @@ def test_true_bugs_show_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def slip(self: object) -> None:
         raise KeyError("nobody gave this")
 
-    monkeypatch.setattr("attree.cli.command.AttreeCLI.before_instantiate_classes", slip)
+    monkeypatch.setattr("attree.cli.lightning_cli.AttreeCLI.before_instantiate_classes", slip)
     with pytest.raises(KeyError, match="nobody gave this"):
         fit(tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attree import attribution, defaults, faithfulness
-from attree.cli import commands
+from attree.cli import arguments
 from attree.cli.command_parser import word_list
 from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of
@@ -39,8 +39,8 @@ def test_every_command_has_a_function(name: str) -> None:
 
 
 def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
-    assert {name: attribution.method_label(name) for name in attribution.METHODS} == commands.METHODS
-    assert set(faithfulness.protocol_names()) == set(commands.PROTOCOLS)
+    assert {name: attribution.method_label(name) for name in attribution.METHODS} == arguments.METHODS
+    assert set(faithfulness.protocol_names()) == set(arguments.PROTOCOLS)
     assert tuple(attribution.DEFAULT_METHODS) == defaults.METHODS
     assert tuple(faithfulness.DEFAULT_PROTOCOLS) == defaults.PROTOCOLS
 

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from attree.callbacks import EpochProgress
 from attree.cli import main
-from attree.cli.command import AttreeCLI
+from attree.cli.lightning_cli import AttreeCLI
 from helpers.cli import fit, refusal, tiny
 from helpers.versions import since
 

@@ -26,7 +26,7 @@ from attree.evaluation.targets import Shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
 from attree.explain_run.shard import process_shard
-from attree.io.metrics_file import read_metrics
+from attree.io.json_files import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.time_limit import SECONDS
 
@@ -59,7 +59,7 @@ def work(run: Path, out: Path, rank: int, arguments: tuple[str, ...]) -> None:
 def start(run: Path, out: Path, *arguments: str) -> list[ForkServerProcess]:
     """Start both, from a server that has the libraries."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attree.cli.command", "attree.explain_run.command"])
+    context.set_forkserver_preload(["attree.cli.lightning_cli", "attree.explain_run.command"])
     processes = [context.Process(target=work, args=(run, out, rank, arguments)) for rank in range(2)]
     for process in processes:
         process.start()

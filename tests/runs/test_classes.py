@@ -109,7 +109,7 @@ REFUSED: dict[str, Callable[[Path], Change]] = {
         lambda config: config["model"].update(class_path="attree.models.attention_net.GATConv", init_args={})
     ),
     "attree's command": lambda trace: (
-        lambda config: config["model"].update(class_path="attree.cli.command.AttreeCLI", init_args={})
+        lambda config: config["model"].update(class_path="attree.cli.lightning_cli.AttreeCLI", init_args={})
     ),
     "no text": lambda trace: lambda config: config["model"].update(class_path={"class_path": "stranger.A"}),
     "no such class": lambda trace: (

@@ -11,13 +11,13 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from attree.errors import ArgumentError
 from attree.io.lock import FolderLock
-from attree.runs.run_lock import RunLock
+from attree.runs.run_folder import RunLock
 from helpers.cli import files, fit, refusal, run, tiny
 
 CLAIM = """
 import sys
 from lightning.pytorch.loggers import TensorBoardLogger
-from attree.runs.run_lock import RunLock
+from attree.runs.run_folder import RunLock
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(40):

@@ -29,7 +29,7 @@ from attree.callbacks._private import add_summary
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
 from attree.io.files import write_text
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
 from attree.report.style import as_png
@@ -131,7 +131,7 @@ class TensorBoardWriter:
             return
         content = page_content(evaluation, max_targets=STEP_TARGETS, max_edges=STEP_EDGES)
         path = Path(folder, *(() if self.name == PREFIX else (self.name,)), "explanations", "steps", f"{step}.json")
-        write_text(path, json.dumps(plain(content), allow_nan=False))
+        write_text(path, json.dumps(json_ready(content), allow_nan=False))
 
     def write_results(self, metrics: Mapping[str, float], step: int) -> None:
         """The last table and how to read it, for the page of texts; runs of methods end here."""

@@ -1,5 +1,5 @@
 """The `attree` command."""
 
-from attree.cli.dispatch import main
+from attree.cli.commands import main
 
 __all__ = ["main"]

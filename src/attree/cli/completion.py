@@ -16,9 +16,9 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from attree.cli import internals
 from attree.cli.choices import CHOICES, PREFIXES, class_options
-from attree.cli.command import DESCRIPTIONS, AttreeCLI
 from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of, type_of
+from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
 from attree.cli.stop import StopSignal
 from attree.errors import expect
 from attree.io.config_files import config_names, sweep_names

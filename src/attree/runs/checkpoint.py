@@ -1,4 +1,4 @@
-"""Checkpoints that users name: looked at before anything is built, refused in a sentence."""
+"""Checkpoints: read and checked before anything is built, and resumed as the run that wrote them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn
 
 import torch
+from lightning.pytorch import Trainer
 
 from attree.errors import ArgumentError
+from attree.io.config_files import read_yaml
 from attree.io.files import zip_damage
+from attree.runs.classes import LINKS
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")
 """What Lightning reads of every checkpoint."""
@@ -64,3 +67,106 @@ def _why_not(path: str) -> str:
 def _refuse(path: str | Path, expected: str, reason: str = "", cause: Exception | None = None) -> NoReturn:
     got = f"{str(path)!r}, {reason}" if reason else f"{str(path)!r}"
     raise ArgumentError(f"Expected argument `ckpt_path` to be {expected}, but got {got}.") from cause
+
+
+PARTS = ("data", "model", "optimizer", "lr_scheduler")
+"""What a run's numbers depend on, beside its seed."""
+
+MAY_DIFFER = ("data.root", "data.num_workers")
+"""Arguments of data and model that have no say in what is computed."""
+
+
+def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
+    """Point a TensorBoard logger's config at a checkpoint's run, to forget what came after it; False if it cannot."""
+    run = run_of(checkpoint)
+    if run is None or not str(getattr(logger, "class_path", "")).endswith("TensorBoardLogger"):
+        return False
+    logger.init_args.save_dir, logger.init_args.name = str(run.parent.parent), run.parent.name
+    logger.init_args.version = run.name
+    logger["dict_kwargs"] = {"purge_step": step}
+    return True
+
+
+def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse settings that a resumed run cannot take up: its data, network and optimiser are those it began with.
+
+    They are compared with the run's `config.yaml`, or, if the checkpoint has been moved away from it, with what
+    the checkpoint says of itself. Settings of the trainer, the explanations and the checkpoints may differ.
+
+    Args:
+        asked: The config of this command.
+        path: The checkpoint's file.
+        checkpoint: Its content.
+    """
+    now, before = settings(asked), settings(_config_of(path, checkpoint))
+    differing = [
+        f"{key} is {now[key]!r} ({before[key]!r} in the run)"
+        for key in now
+        if key in before and now[key] != before[key] and key not in MAY_DIFFER and not _is_of_the_data(key, now[key])
+    ]
+    if differing:
+        raise ArgumentError(
+            f"Expected the settings of the run that {path} resumes, but {', '.join(differing)}: "
+            "what a run has learned belongs to them. Start a new run without --ckpt_path, or leave them as they were."
+        )
+
+
+def _is_of_the_data(key: str, value: Any) -> bool:
+    """Whether a setting is a size of the network that the data decides, once it is read."""
+    *_, part, argument = ["", *key.split(".")]
+    return value is None and argument in LINKS.get(part, ())
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run what it is, by dotted name: data, model, and the seed if it is a number.
+
+    >>> settings({"seed_everything": True, "model": {"class_path": "A", "init_args": {"lr": 0.1}}, "explain": {}})
+    {'model': 'A', 'model.lr': 0.1}
+    """
+    found = {f"{part}{key}": value for part in PARTS for key, value in _flat(config.get(part))}
+    seed = config.get("seed_everything")
+    return found if seed is None or isinstance(seed, bool) else {**found, "seed_everything": seed}
+
+
+def _flat(content: Any) -> list[tuple[str, Any]]:
+    """Pairs of `.dotted.name` and value of nested mappings, without the words that only a config needs."""
+    if not isinstance(content, Mapping):
+        return []
+    pairs = []
+    for name, value in content.items():
+        step = "" if name in ("class_path", "init_args", "dict_kwargs") else f".{name}"
+        pairs += [(step + key, one) for key, one in _flat(value)] if isinstance(value, Mapping) else [(step, value)]
+    return pairs
+
+
+def _config_of(path: Path, checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    run = run_of(path)
+    if run is not None and (run / "config.yaml").is_file():
+        return dict(read_yaml(run / "config.yaml"))
+    parts = {"model": "hyper_parameters", "data": "datamodule_hyper_parameters"}
+    return {part: _config_of_hyperparameters(checkpoint.get(key) or {}) for part, key in parts.items()}
+
+
+def _config_of_hyperparameters(content: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {name: value for name, value in content.items() if not name.startswith("_")}
+    return {"class_path": content.get("_class_path"), "init_args": arguments}
+
+
+def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
+    """Say that a checkpoint's run has trained as long as the trainer would, and how to train on; None if it has not.
+
+    Args:
+        checkpoint: The content of the checkpoint.
+        trainer: The trainer that would go on.
+    """
+    progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
+    done = {"max_epochs": int(progress.get("processed", 0)), "max_steps": int(checkpoint["global_step"])}
+    for limit, reached in done.items():
+        asked = getattr(trainer, limit)
+        if asked is not None and 0 <= asked <= reached:
+            unit = limit.removeprefix("max_")
+            return (
+                f"Nothing to do: this run has trained {reached} {unit}, and {asked} are asked for. "
+                f"To train on, ask for more: --trainer.{limit} {2 * reached}"
+            )
+    return None

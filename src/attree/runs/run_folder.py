@@ -1,14 +1,20 @@
-"""Where the files of a run are kept: one folder for each run, whatever its logger."""
+"""A run's folder: where it is, who may write to it, and the config that is kept in it."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
+
+from attree.errors import ArgumentError
+from attree.io.files import write_text
+from attree.io.lock import FolderLock
 
 _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
 """Folders that were numbered here, by the logger that has no version of its own."""
@@ -64,3 +70,124 @@ def _folder_of(logger: Logger, root: Path) -> Path:
         _NUMBERED[logger] = experiments / f"version_{number}"
         _NUMBERED[logger].mkdir(parents=True, exist_ok=True)
     return _NUMBERED[logger]
+
+
+TRACES = ("events.out.tfevents.*", "config.yaml", "metrics*.json", "metrics.csv", "checkpoints/*")
+"""What a run leaves in its folder."""
+
+
+class RunLock:
+    """The folders that the loggers of one run write to, claimed when it begins and locked until it ends.
+
+    A logger without a version gets a new folder: `version_<n>` for a fit, `<command>_<n>` for what only reads a
+    trained network, so that neither its curves nor its files mix with the fit's. Two commands that start at the same
+    moment get different ones. A version that is given must be new, or the one that is resumed.
+
+    Args:
+        loggers: The loggers; those that have no such folders are left alone.
+        command: The command that is run.
+        resumed: Whether the fit goes on in a folder of its own.
+    """
+
+    def __init__(self, loggers: Iterable[Logger], command: str, resumed: bool) -> None:
+        self.path: Path | None = None
+        self._locks: list[FolderLock] = []
+        self._made: list[Path] = []
+        prefix = "version" if command == "fit" else command
+        try:
+            for logger in loggers:
+                if isinstance(logger, TensorBoardLogger | CSVLogger) and "://" not in logger.root_dir:
+                    folder = self._claim(logger, prefix, resumed)
+                    self.path = self.path or folder
+        except OSError as error:
+            self.release()
+            raise ArgumentError(f"The log folder {error.filename} cannot be written to: {error.strerror}.") from error
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self, discard: bool = False) -> None:
+        """Let others have the folders, and remove new ones in which nothing was written.
+
+        Args:
+            discard: Remove new folders whatever loggers have written there: the run was refused before it began.
+        """
+        for folder in self._made:
+            if folder.is_dir() and (discard or not any(folder.iterdir())):
+                shutil.rmtree(folder)
+        for lock in self._locks:
+            lock.release()
+        self._made, self._locks = [], []
+
+    def _claim(self, logger: TensorBoardLogger | CSVLogger, prefix: str, resumed: bool) -> Path:
+        root = Path(logger.root_dir)
+        if logger._version is None:
+            folder = self._make_new(root, prefix)
+            logger._version = folder.name
+            self._lock(folder)
+            return folder
+        folder = Path(logger.log_dir) if isinstance(logger, CSVLogger) else root / _version_name(logger)
+        self._lock(folder)
+        if not resumed and any(found for trace in TRACES for found in folder.glob(trace)):
+            raise ArgumentError(
+                f"Expected argument `trainer.logger.version` to be a new one, but {folder} holds a run already: leave "
+                "the version out, or go on with that run by --ckpt_path."
+            )
+        return folder
+
+    def _make_new(self, root: Path, prefix: str) -> Path:
+        """Make the next folder; whoever makes it first has it."""
+        root.mkdir(parents=True, exist_ok=True)
+        taken = [one.name.removeprefix(f"{prefix}_") for one in root.glob(f"{prefix}_*")]
+        number = max((int(one) for one in taken if one.isdigit()), default=-1) + 1
+        while True:
+            folder = root / f"{prefix}_{number}"
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                self._made.append(folder)
+                return folder
+
+    def _lock(self, folder: Path) -> None:
+        self._locks.append(FolderLock(folder).acquire())
+
+
+def _version_name(logger: TensorBoardLogger) -> str:
+    return logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+
+
+class SaveConfig(Callback):
+    """Writes the resolved config to `config.yaml` in the run's folder, and shows it as a text card in TensorBoard.
+
+    It is written when the run begins, after a checkpoint's weights were found to fit: a command that is refused leaves
+    the config of the run that it would have changed.
+
+    Args:
+        text: The config.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer)
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero:
+                logger.experiment.add_text("config", "\n".join(f"    {line}" for line in self.text.splitlines()))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.validating:
+            self._write(trainer)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer)
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        log_dir = trainer.log_dir if trainer.loggers else None  # asks all processes
+        if log_dir is not None and trainer.is_global_zero:
+            write_text(Path(log_dir) / "config.yaml", self.text)

@@ -15,7 +15,7 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 from attree.tab.run_files import RunFiles
 from attree.tab.runs import curves_of, has_explanations, summarise
 
@@ -85,7 +85,7 @@ def _json_route(answer: Callable[[Any, str, Mapping[str, str]], Any]) -> Callabl
     def serve(request: Request) -> Response:
         environment = request.environ
         found = answer(plugin_util.context(environment), plugin_util.experiment_id(environment), request.args)
-        text = found if isinstance(found, str) else json.dumps(plain(found), allow_nan=False)
+        text = found if isinstance(found, str) else json.dumps(json_ready(found), allow_nan=False)
         return http_util.Respond(request, text, "application/json")
 
     return serve

@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from attree.attribution import ComputationTree
 from attree.evaluation import evaluate
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 from attree.models import GAT
 from attree.report.page import write_page
 from attree.report.page.content import page_content
@@ -723,7 +723,7 @@ def test_the_same_module_is_the_notebook_widget(driver: Chrome, model: Explained
           .then(() => done(""), (error) => done(String(error)));
     """
     driver.get("about:blank")
-    content = {"content": plain(page_content(model.evaluation, **model.options))}
+    content = {"content": json_ready(page_content(model.evaluation, **model.options))}
     assert driver.execute_async_script(script, asset("explorer.js"), content) == ""
     assert one(driver, ".target-name").text == "Node n11"
     own = place_of(model, 11)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 from attree.report.page import show
 from attree.report.page.content import page_content
 from attree.report.page.write import asset
@@ -17,7 +17,7 @@ def test_the_widget_holds_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="the notebook extra is not installed")
     model = explained_model()
     widget = show(model.evaluation, attention=model.attention)
-    assert widget.content == plain(page_content(model.evaluation, attention=model.attention))
+    assert widget.content == json_ready(page_content(model.evaluation, attention=model.attention))
     assert widget._esm == asset("explorer.js")
     assert widget._css == asset("explorer.css")
     assert "content" in widget.keys  # what a notebook sends to the browser

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 
 TYPES = {"f4": "<f4", "u1": "<u1", "u2": "<u2", "i4": "<i4"}
 """Kinds of numbers that the page reads, little-endian as browsers have them."""
@@ -31,7 +31,7 @@ def safe_json(content: Any) -> str:
     >>> print(safe_json({"name": "</script>", "undefined": float("nan")}))
     {"name":"\\u003c/script\\u003e","undefined":null}
     """
-    text = json.dumps(plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(json_ready(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

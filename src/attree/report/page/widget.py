@@ -6,7 +6,7 @@ from typing import Any
 
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
-from attree.io.plain_json import plain
+from attree.io.json_files import json_ready
 from attree.report.page.content import page_content
 from attree.report.page.live import LiveModel
 from attree.report.page.write import asset
@@ -38,7 +38,7 @@ def show(evaluation: Evaluation, subject: Subject | None = None, **options: Any)
     except ImportError as error:
         raise MissingWidgetError("The notebook widget needs anywidget: pip install 'attree[notebook]'.") from error
     live = None if subject is None else LiveModel(subject, evaluation)
-    synced = traitlets.Dict(plain(page_content(evaluation, is_live=live is not None, **options))).tag(sync=True)
+    synced = traitlets.Dict(json_ready(page_content(evaluation, is_live=live is not None, **options))).tag(sync=True)
     names = {"_esm": asset("explorer.js"), "_css": asset("explorer.css"), "content": synced}
     widget = type("ExplorerWidget", (anywidget.AnyWidget,), names)()
     if live is not None:

@@ -1,4 +1,4 @@
-"""The metrics of a finished run as a JSON file."""
+"""JSON files: the metrics of a finished run, and values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -65,3 +65,18 @@ def _number(value: Any) -> float:
 
 def _refusal(path: Path, error: Exception) -> ArgumentError:
     return ArgumentError(f"Expected {path} to hold metrics as JSON, but it does not ({error}).")
+
+
+def json_ready(content: Any) -> Any:
+    """The same with null for numbers that JSON does not know, as deep as it goes.
+
+    >>> json_ready({"values": [0.5, float("nan")]})
+    {'values': [0.5, None]}
+    """
+    if isinstance(content, dict):
+        return {name: json_ready(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [json_ready(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
@@ -20,16 +21,14 @@ from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.cli.failure import raised_on_purpose, sentence_of
 from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
-from attree.cli.predictions import save_predictions
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
-from attree.errors import ArgumentError, expect
+from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.io.console import next_command, plain_console
+from attree.io.files import write_npz
 from attree.report.table import metrics_table
-from attree.runs.checkpoint import mismatch, read_checkpoint
+from attree.runs.checkpoint import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.classes import LINKS, foreign_classes, search_working_folder
-from attree.runs.resume import check_same_run, resume_logger
-from attree.runs.run_lock import RunLock
-from attree.runs.save_config import SaveConfig
+from attree.runs.run_folder import RunLock, SaveConfig
 
 DESCRIPTIONS = {
     "fit": "Train a network, and follow how well its attention explains it.",
@@ -233,26 +232,6 @@ class AttreeCLI(HookedCLI):
             plain_console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
 
 
-def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
-    """Say that a checkpoint's run has trained as long as the trainer would, and how to train on; None if it has not.
-
-    Args:
-        checkpoint: The content of the checkpoint.
-        trainer: The trainer that would go on.
-    """
-    progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
-    done = {"max_epochs": int(progress.get("processed", 0)), "max_steps": int(checkpoint["global_step"])}
-    for limit, reached in done.items():
-        asked = getattr(trainer, limit)
-        if asked is not None and 0 <= asked <= reached:
-            unit = limit.removeprefix("max_")
-            return (
-                f"Nothing to do: this run has trained {reached} {unit}, and {asked} are asked for. "
-                f"To train on, ask for more: --trainer.{limit} {2 * reached}"
-            )
-    return None
-
-
 def default_logger() -> dict[str, Any]:
     """TensorBoard under `logs/`, one folder a run."""
     path = f"{TensorBoardLogger.__module__}.{TensorBoardLogger.__qualname__}"
@@ -281,3 +260,29 @@ def run(arguments: list[str]) -> int:
         except KeyboardInterrupt:
             exit_with_signal(stop.received, arguments, None)
     return 0
+
+
+def save_predictions(batches: Sequence[Any], path: Path) -> Path:
+    """Write the class probabilities of all nodes or graphs, in the order of the data, to a plain `.npz` archive.
+
+    It holds `index` [n], the node or graph; `predicted` [n], the most probable class; `probabilities` [n, classes].
+
+    Args:
+        batches: What `predict_step` returned for each batch: class probabilities, one row for each node or graph.
+        path: The file.
+    """
+    for batch in batches:
+        shape = list(batch.shape) if isinstance(batch, torch.Tensor) else []
+        if len(shape) != 2:
+            raise UnsupportedModelError(
+                "Expected `predict_step` of the model to return class probabilities of shape [n, classes], but got "
+                f"{type(batch).__name__}{shape or ''}."
+            )
+    probabilities = torch.cat(list(batches)).float().cpu()
+    index = torch.arange(len(probabilities))
+    return write_npz(
+        path,
+        index=index.numpy(),
+        predicted=probabilities.argmax(dim=-1).numpy(),
+        probabilities=probabilities.numpy(),
+    )
