@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
+from torch import Tensor
+
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol
@@ -51,7 +53,6 @@ class Effects:
         protocol: ReductionProtocol,
         progress: Progress | None = None,
         *,
-        keep: bool = True,
         with_probability: bool = False,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs that were reduced before are not reduced again.
@@ -60,7 +61,6 @@ class Effects:
             pairs: The pairs.
             protocol: What happens to their edges.
             progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
-            keep: Keep the reduction for others who ask for the same pairs.
             with_probability: Also hold class probabilities after each reduction.
         """
         key = id(pairs), protocol  # a kept reduction holds its pairs, so no others can have their id
@@ -68,9 +68,12 @@ class Effects:
         if kept is not None and (kept.probability is not None or not with_probability):
             return kept
         reduction = self.recorded.reduce(pairs, protocol, with_probability=with_probability, progress=progress)
-        if keep:
-            self._kept[key] = reduction
+        self._kept[key] = reduction
         return reduction
+
+    def once(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """The dPC of every pair, [P], for pairs that nobody else asks for: nothing is kept."""
+        return self.recorded.effect(pairs, protocol)
 
 
 _KNOWN: WeakKeyDictionary[Subject, Effects] = WeakKeyDictionary()

@@ -79,11 +79,11 @@ class Occlusion(AttributionMethod):
         for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
             local = effects.are_local
             pairs = subject_pairs(subject, ids[begin:end], only_flows=local)
-            effect = effects.reduce(pairs, protocol, keep=False).delta_pc
+            effect = effects.once(pairs, protocol)
             if not effects.are_local:  # paths beside attention: edges without a flow may have an effect
                 if local:
                     pairs = subject_pairs(subject, ids[begin:end])
-                    effect = effects.reduce(pairs, protocol, keep=False).delta_pc
+                    effect = effects.once(pairs, protocol)
                 listed = pairs.flow | (effect != 0)
                 pairs, effect = pairs.only(listed), effect[listed]
             yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)

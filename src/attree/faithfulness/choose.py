@@ -17,7 +17,7 @@ from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer
-from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
 from attree.faithfulness.locality import NotLocalError, NotRowwiseError
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
@@ -168,6 +168,14 @@ class RecordedPass:
     ) -> Reduction:
         """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
         return self._by_some_engine(pairs, lambda one: one.reduce(pairs, protocol, with_probability, progress))
+
+    def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """The dPC of every pair, [P]: cheaper than `reduce` for pairs that are reduced once."""
+
+        def measured(one: Any) -> Tensor:
+            return one.effect(pairs, protocol) if isinstance(one, ExactPass) else one.reduce(pairs, protocol).delta_pc
+
+        return self._by_some_engine(pairs, measured)
 
     def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """The outputs of the pairs' targets when sets of edges are reduced, all edges of a set at once."""

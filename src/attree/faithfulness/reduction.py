@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attree.attribution.pairs import Pairs
 from attree.subject.head import Head
+from attree.tensors.ragged import take_rows
 
 Progress = Callable[[int, int], None]
 """Called as `progress(done, total)` with numbers of pairs each time some have been reduced."""
@@ -44,9 +45,18 @@ class ReductionWriter:
         output: What the model returned before any reduction, in the type to measure in.
         head: What the outputs mean.
         with_probability: Also hold class probabilities.
+        effect_only: Fill in dPC alone; dNE and dP of the result mean nothing then.
     """
 
-    def __init__(self, pairs: Pairs, output: Tensor, head: Head, with_probability: bool = False) -> None:
+    def __init__(
+        self,
+        pairs: Pairs,
+        output: Tensor,
+        head: Head,
+        with_probability: bool = False,
+        effect_only: bool = False,
+    ) -> None:
+        self._effect_only = effect_only
         self._head = head if head.is_settled else head.resolve(output)
         self._measured = self._head.measured(output)
         self._logits = self._head.logits(output, self._measured)
@@ -63,13 +73,19 @@ class ReductionWriter:
 
     def fill(self, chosen: Tensor, output: Tensor) -> None:
         """Set the effect on the chosen pairs from the outputs of their targets after the reduction, one row a pair."""
-        target, result = self._target[chosen], self.result
+        result, target = self.result, None
+        if self._measured is not None or self._head.mode == "regression":
+            target = take_rows(self._target, chosen)
         measured = None if self._measured is None else self._measured[target]
         after = self._head.logits(output.to(self._logits.dtype), measured)
         if self._head.mode == "regression":
             result.delta_pc[chosen] = (self._logits[target] - after).squeeze(1)
             return
-        effect = self._before.at(self._owner[chosen]).compare(after)
+        owner = take_rows(self._owner, chosen)
+        if self._effect_only:
+            result.delta_pc[chosen] = self._before.decline(owner, after)
+            return
+        effect = self._before.at(owner).compare(after)
         result.delta_pc[chosen], result.delta_ne[chosen], result.changed[chosen], probability = effect
         if result.probability is not None:
             result.probability[chosen] = probability
@@ -117,6 +133,12 @@ class Prediction(NamedTuple):
     def at(self, rows: Tensor) -> Prediction:
         """Some of the rows."""
         return Prediction(*(values.index_select(0, rows) for values in self))
+
+    def decline(self, rows: Tensor, reduced_logits: Tensor) -> Tensor:
+        """The dPC of some of the rows, with their logits after a reduction."""
+        predicted = take_rows(self.predicted, rows).unsqueeze(-1)
+        after = reduced_logits.log_softmax(dim=-1).gather(-1, predicted).squeeze(-1).exp_()
+        return take_rows(self.probability, rows).sub_(after)
 
     def compare(self, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `measure`, with the logits after a reduction."""

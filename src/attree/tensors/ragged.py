@@ -108,6 +108,8 @@ def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
     """
     if ascending.numel() == 0:
         return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
+    if torch.equal(ascending, asked):  # all of them, in their order: no search
+        return torch.arange(asked.numel(), device=asked.device), torch.ones_like(asked, dtype=torch.bool)
     place = torch.searchsorted(ascending, asked.contiguous()).clamp_(max=ascending.numel() - 1)
     return place, ascending[place] == asked
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.tensors.memory import chunk_bounds
-from attree.tensors.ragged import expand, find, pointers
+from attree.tensors.ragged import expand, find, pointers, take_rows
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Changes:
 
     def at(self, chosen: Tensor | slice) -> Changes:
         """Some of the entries."""
-        return Changes(self.row[chosen], self.edge[chosen], self.source[chosen], self.sender[chosen])
+        values = self.row, self.edge, self.source, self.sender
+        return Changes(*(one[chosen] if isinstance(chosen, slice) else take_rows(one, chosen) for one in values))
 
     def moved_to(self, row: Tensor) -> Changes:
         """The same entries of rows that stand elsewhere."""
@@ -104,11 +105,11 @@ class ChangedRows:
         """Some of the rows, with their changed entries."""
         place = torch.full_like(self.node, -1)
         place[order] = torch.arange(order.numel(), device=order.device)
-        moved = place[self.changes.row]
+        moved = take_rows(place, self.changes.row)
         entries = (moved >= 0).nonzero().view(-1)
-        row, by_row = moved[entries].sort(stable=True)
-        changes = self.changes.at(entries[by_row]).moved_to(row)
-        return ChangedRows(self.node[order], self.reduced[order], changes)
+        row, by_row = take_rows(moved, entries).sort(stable=True)
+        changes = self.changes.at(take_rows(entries, by_row)).moved_to(row)
+        return ChangedRows(take_rows(self.node, order), take_rows(self.reduced, order), changes)
 
     def slice(self, begin: int, end: int) -> ChangedRows:
         """The rows `begin` to `end`."""

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attree.tensors.ragged import take_rows
+from attree.tensors.ragged import pointers, take_rows
 
 SPARSE_SHARE = 20
 """Features of which fewer than one in this many is not 0 are multiplied as a sparse matrix."""
@@ -29,10 +29,18 @@ def compact_features(x: Tensor) -> Tensor:
     """
     x = x.detach()
     fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.layout == torch.strided and x.dim() == 2
-    if fits and int(x.count_nonzero()) * SPARSE_SHARE < x.numel():
-        with _no_beta_warning():
-            return x.to_sparse_csr()
-    return x
+    if not fits:
+        return x
+    place = (x != 0).view(-1).nonzero().view(-1)
+    if place.numel() * SPARSE_SHARE >= x.numel():
+        return x
+    rows, width = x.shape
+    row = place.div(width, rounding_mode="floor")
+    ptr = pointers(row.bincount(minlength=rows))
+    with _no_beta_warning():  # `x.to_sparse_csr()` is the same, and takes twice as long
+        return torch.sparse_csr_tensor(
+            ptr, place - row * width, take_rows(x.reshape(-1), place), x.shape, check_invariants=False
+        )
 
 
 def weighted_sums(ptr: Tensor, row: Tensor, source: Tensor, weights: Tensor, values: Tensor) -> Tensor:

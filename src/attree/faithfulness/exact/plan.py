@@ -29,7 +29,7 @@ from attree.faithfulness.exact.changes import (
 from attree.faithfulness.exact.wiring import Wiring
 from attree.subject.level import OutputLevel
 from attree.tensors.memory import chunk_bounds
-from attree.tensors.ragged import Rows, expand, group, pointers
+from attree.tensors.ragged import Rows, expand, group, pointers, row_of, take_rows
 
 
 class Ways:
@@ -118,12 +118,12 @@ class ReductionPlan:
         self._members = None if batch is None else group(batch, int(batch.max()) + 1)
         flow = pairs.flow.nonzero().view(-1)
         self.num_pairs = flow.numel()
-        target, edge = pairs.targets[pairs.owner[flow]], pairs.edges[flow]
+        target, edge = take_rows(pairs.targets, take_rows(pairs.owner, flow)), take_rows(pairs.edges, flow)
         # By the node that edges enter: rows of one node are then computed together.
-        place = graph.entering.ptr[graph.destination[edge]] + graph.entering_rank[edge]
+        place = take_rows(graph.entering.ptr[graph.destination] + graph.entering_rank, edge)
         order = (place * max(graph.num_nodes, int(pairs.targets.max()) + 1 if len(pairs) else 1) + target).argsort()
-        self._flow, self._target, self._place = flow[order], target[order], place[order]
-        self._places, self._first = _runs(self._place)
+        self._flow, self._target = take_rows(flow, order), take_rows(target, order)
+        self._places, self._first = _runs(take_rows(place, order))
         self._edges = graph.entering.items[self._places]
         nodes = pairs.targets
         if self._ends is not None:
@@ -138,9 +138,9 @@ class ReductionPlan:
         self._small = float(following.sum()) <= memory
         self._kept: list[ChunkPlan] | None = None
 
-    def chunks(self) -> Iterator[ChunkPlan]:
-        """The chunks; where all of them fit into memory they are kept for the next time, else found anew."""
-        if self._small and self._kept is None:
+    def chunks(self, keep: bool = True) -> Iterator[ChunkPlan]:
+        """The chunks; with `keep`, where all of them fit into memory, they are kept for the next time."""
+        if keep and self._small and self._kept is None:
             self._kept = [self._chunk(begin, end, keep=True) for begin, end in self._bounds]
         if self._kept is not None:
             yield from self._kept
@@ -186,7 +186,7 @@ class ReductionPlan:
                 changes.append(through)
         part = slice(int(self._first[begin]), int(self._first[end]))
         target = self._target[part]
-        owner = torch.searchsorted(self._places[begin:end], self._place[part])
+        owner = row_of(self._first[begin : end + 1].diff())
         families = self._families(records, edges, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
@@ -198,9 +198,11 @@ class ReductionPlan:
             calls.append(CallPlan(records[call], own_place, later))
         row, is_found = self._rows_of(families, owner, target, reduced)
         queries = self._queries(families, owner, target)
-        return ChunkPlan(
-            edges, calls, families, self._flow[part][is_found], target[is_found], row[is_found], queries, part.stop
-        )
+        changing = self._flow[part], target, row
+        if not bool(is_found.all()):
+            chosen = is_found.nonzero().view(-1)
+            changing = take_rows(changing[0], chosen), take_rows(target, chosen), take_rows(row, chosen)
+        return ChunkPlan(edges, calls, families, *changing, queries, part.stop)
 
     def _queries(self, families: Sequence[Records], owner: Tensor, target: Tensor) -> Tensor | None:
         """The two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
@@ -252,11 +254,12 @@ class ReductionPlan:
         """The rows that receive a message from a changed row, and the entries that carry these messages."""
         graph = self.graph
         sender, place = expand(ways.ptr, senders.node)
-        entered = ways.items[place]
-        key = senders.edge[sender] * graph.num_nodes + graph.destination[entered]
+        entered = take_rows(ways.items, place)
+        key = take_rows(senders.edge * graph.num_nodes, sender) + take_rows(graph.destination, entered)
         key, row = key.unique(return_inverse=True)
-        records = Records(key // graph.num_nodes, key % graph.num_nodes)
-        return records, Changes(row, entered, graph.source[entered], sender)
+        edge = key.div(graph.num_nodes, rounding_mode="floor")
+        records = Records(edge, key - edge * graph.num_nodes)
+        return records, Changes(row, entered, take_rows(graph.source, entered), sender)
 
     def _later(
         self,
@@ -268,11 +271,14 @@ class ReductionPlan:
         edges: Tensor,
         keep: bool,
     ) -> LaterPlan:
-        own_sender, is_own = senders.find(records.edge, records.node, self.graph.num_nodes)
-        own = is_own.nonzero().view(-1)
+        # A changed node sends itself a message, by its self-loop: so its row is one whose own features changed.
+        loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
+        own, order = take_rows(changes.row, loops).sort()
+        own_sender = take_rows(changes.sender, take_rows(loops, order))
+        is_own = torch.zeros_like(records.node, dtype=torch.bool).index_fill_(0, own, True)
         groups = list(self.groups(call, records, changes, edges, own)) if keep else None
-        light = changes.at((~is_own[changes.row]).nonzero().view(-1))
-        return LaterPlan(place, changes, light, own, own_sender[own], groups)
+        light = changes.at((~take_rows(is_own, changes.row)).nonzero().view(-1))
+        return LaterPlan(place, changes, light, own, own_sender, groups)
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,14 +60,15 @@ class ExactReducer:
         """
         return ExactPass(self, *self._checker.recording())
 
-    def plan(self, pairs: Pairs, recording: Recording, wiring: Wiring) -> ReductionPlan:
-        """What reducing the pairs' edges touches; the plan of the last pairs is kept."""
-        if self._plan is None or self._plan.pairs is not pairs or self._plan.wiring != wiring:
-            shapes = [
-                LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers
-            ]
-            self._plan = ReductionPlan(self.subject.graph, pairs, shapes, wiring, self.subject.outputs, self.memory)
-        return self._plan
+    def plan(self, pairs: Pairs, recording: Recording, wiring: Wiring, keep: bool) -> ReductionPlan:
+        """What reducing the pairs' edges touches; with `keep`, the plan is kept for the next reduction of the same."""
+        if self._plan is not None and self._plan.pairs is pairs and self._plan.wiring == wiring:
+            return self._plan
+        shapes = [LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers]
+        plan = ReductionPlan(self.subject.graph, pairs, shapes, wiring, self.subject.outputs, self.memory)
+        if keep:
+            self._plan = plan
+        return plan
 
 
 class ExactPass:
@@ -89,7 +90,6 @@ class ExactPass:
         """What the model attended to, in all calls of its convolutions."""
         return self.recording.attention
 
-    @torch.no_grad()
     def reduce(
         self,
         pairs: Pairs,
@@ -98,13 +98,29 @@ class ExactPass:
         progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
+        writer = ReductionWriter(pairs, self.recording.output, self._reducer.subject.head, with_probability)
+        return self._reduce(pairs, protocol, writer, progress)
+
+    def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """The dPC of every pair, [P], and nothing else: for pairs that are reduced once."""
+        writer = ReductionWriter(pairs, self.recording.output, self._reducer.subject.head, effect_only=True)
+        return self._reduce(pairs, protocol, writer, keep=False).delta_pc
+
+    @torch.no_grad()
+    def _reduce(
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        writer: ReductionWriter,
+        progress: Progress | None = None,
+        keep: bool = True,
+    ) -> Reduction:
         recording, subject = self.recording, self._reducer.subject
         pairs.check(subject.graph, self._wiring.depth)
-        plan = self._reducer.plan(pairs, recording, self._wiring)
-        writer = ReductionWriter(pairs, recording.output, subject.head, with_probability)
+        plan = self._reducer.plan(pairs, recording, self._wiring, keep)
         run = _RowRun(recording, plan, protocol)
         with recording.model.opened():
-            for chunk in plan.chunks():
+            for chunk in plan.chunks(keep):
                 if chunk.pairs.numel():
                     writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
                 if progress is not None:

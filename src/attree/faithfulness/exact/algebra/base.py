@@ -101,7 +101,8 @@ class LayerAlgebra(ABC):
 
     def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
         """The layer's output [n, out] from weighted sums [n, heads, channels] and `States.root`."""
-        out = aggregated.flatten(1) if self.conv.concat else aggregated.mean(dim=1)
+        joined = self.conv.concat or self.heads == 1
+        out = aggregated.flatten(1) if joined else aggregated.mean(dim=1)
         if root is not None:
             out = out + root
         return out if self.conv.bias is None else out + self.parameter("bias")
