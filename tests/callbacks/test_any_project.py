@@ -22,7 +22,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.explained_data import find_data
+from attree.callbacks.find_data import find_data
 from attree.data import GroundTruth, NodeDataModule
 from attree.errors import AttreeError
 from helpers.plain_projects import (

@@ -8,8 +8,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
+from attree.callbacks.call_state import Weights, any_process, copy_weights, is_same
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
-from attree.callbacks.training_end import Weights, any_process, copy_weights, is_same
 from attree.errors import expect_int
 from attree.io.files import give_usual_rights
 from attree.runs.run_folder import flush_logger, run_folder

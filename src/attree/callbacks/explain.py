@@ -5,38 +5,38 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.callbacks._private import log_after_training, log_step, validate_again
-from attree.callbacks.explained_data import Drawn, Subset, find_data
-from attree.callbacks.final_report import FinalReport
-from attree.callbacks.module_subject import Explained, ExplainSettings, explain_module
-from attree.callbacks.pictures import Pictures, figure_sinks, warn_only
-from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.callbacks.training_end import (
+from attree.callbacks._private import log_step, validate_again
+from attree.callbacks.call_state import (
     AfterTraining,
-    Weights,
+    CallState,
     any_process,
     copy_weights,
     has_diverged,
     is_same,
+    monitors_of,
     order_callbacks,
+    warn_of_monitors,
 )
+from attree.callbacks.explained_data import Drawn, Subset
+from attree.callbacks.find_data import find_data
+from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
+from attree.callbacks.outcome import FinalReport, Pictures, figure_sinks, warn_only
+from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig
-from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
+from attree.evaluation.names import PREFIX, SECONDS
 from attree.evaluation.targets import Shard
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
@@ -44,41 +44,6 @@ from attree.subject import Head
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
-
-
-@dataclass
-class _CallState:
-    """What one call of the trainer has come to so far; made anew in `setup`.
-
-    Attributes:
-        pictures: When pictures are drawn, and what they have cost.
-        explained: What is explained, once it is known.
-        latest: The last evaluation.
-        names: What was logged: the name it is logged under, and the one that it is reported under.
-        writer: TensorBoard's, in the process that has one.
-        is_final: Whether the last evaluation measured all that is reported at the end.
-        evaluated: The weights of the last evaluation.
-        validated: The weights of the last validation.
-        is_logged: Whether the last evaluation repeats one of the same weights, which was logged.
-        has_layout: Whether TensorBoard's charts are laid out.
-        has_ended: Whether training has ended.
-        has_diverged: Whether the last evaluation found numbers that are not finite.
-        said_diverged: Whether that was said.
-    """
-
-    pictures: Pictures
-    explained: Explained | None = None
-    latest: Evaluation | None = None
-    names: dict[str, str] = field(default_factory=dict)
-    writer: TensorBoardWriter | None = None
-    is_final: bool = False
-    evaluated: Weights | None = None
-    validated: Weights | None = None
-    is_logged: bool = False
-    has_layout: bool = False
-    has_ended: bool = False
-    has_diverged: bool = False
-    said_diverged: bool = False
 
 
 class ExplainCallback(Callback):
@@ -191,8 +156,8 @@ class ExplainCallback(Callback):
         self._after_training = AfterTraining(self._finish_fit)
         self._state = self._new_state()
 
-    def _new_state(self) -> _CallState:
-        return _CallState(Pictures(self.figures, self.every_n_epochs, self.name))
+    def _new_state(self) -> CallState:
+        return CallState(Pictures(self.figures, self.every_n_epochs, self.name))
 
     @property
     def state_key(self) -> str:
@@ -232,7 +197,7 @@ class ExplainCallback(Callback):
             warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
             explained.try_out(self.settings)
         self._state.writer = TensorBoardWriter.of(trainer, self.name)
-        self._say_monitored(trainer)
+        warn_of_monitors(trainer, self.name, self.every_n_epochs)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._write_layout(trainer)
@@ -277,23 +242,7 @@ class ExplainCallback(Callback):
         epoch = trainer.current_epoch + 1
         if epoch == trainer.max_epochs or (self.every_n_epochs > 0 and epoch % self.every_n_epochs == 0):
             return True
-        return self._state.latest is None and bool(self._monitors(trainer))
-
-    def _monitors(self, trainer: Any) -> list[str]:
-        """Who watches a metric of this callback: names of callbacks and schedulers."""
-        watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
-        watching += [(type(one.scheduler).__name__, one.monitor) for one in trainer.lr_scheduler_configs]
-        own = (f"{self.name}/",)
-        return [who for who, metric in watching if isinstance(metric, str) and metric.startswith(own)]
-
-    def _say_monitored(self, trainer: Trainer) -> None:
-        monitors = self._monitors(trainer)
-        if monitors and self.every_n_epochs != 1:
-            rank_zero_warn(
-                f"{monitors[0]} monitors a metric of ExplainCallback, which is evaluated at the first validation and "
-                f"then as `every_n_epochs={self.every_n_epochs}` says: in between it sees the last value again. With "
-                "`every_n_epochs=1` each validation has its own."
-            )
+        return self._state.latest is None and bool(monitors_of(trainer, self.name))
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
@@ -309,8 +258,8 @@ class ExplainCallback(Callback):
         state.evaluated = copy_weights(weights)
         state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if state.has_diverged:
-            self._say_diverged()
-        self._log(trainer, pl_module, metrics)
+            state.warn_diverged()
+        state.log(trainer, pl_module, metrics, self.name)
         goes_on = in_fit and not state.has_ended and not state.has_diverged
         if goes_on and state.pictures.are_due(trainer) and self._is_shown(trainer):
             figures = state.pictures.draw(explained.evaluator, latest)
@@ -321,23 +270,6 @@ class ExplainCallback(Callback):
         if in_fit and state.writer is not None and not state.is_logged:
             with warn_only("TensorBoard's runs of methods"):
                 state.writer.write_methods(metrics, log_step(trainer))
-
-    def _log(self, trainer: Trainer, pl_module: LightningModule, metrics: Mapping[str, float]) -> None:
-        """Log metrics `explain/...`: a fit's under their names, those of `validate` and `test` behind the call's."""
-        stage, state = trainer.state.fn, self._state
-        in_fit = stage is None or stage == TrainerFn.FITTING
-        # The same weights may have been measured, and logged at this step, without what is measured at the end alone.
-        known = set(state.names) if state.is_logged else set()
-        named = {self.name + name.removeprefix(PREFIX): name for name in metrics}
-        state.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
-        values = dict(zip(state.names, metrics.values(), strict=True))
-        if in_fit and state.has_ended and not trainer.validating:
-            log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
-            return
-        shown = headline(values) if in_fit else None
-        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
-        for name, value in values.items():
-            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
 
     def _is_shown(self, trainer: Trainer) -> bool:
         """Whether some dashboard takes pictures, in this process."""
@@ -354,14 +286,6 @@ class ExplainCallback(Callback):
             with warn_only("TensorBoard's page of custom scalars"):
                 state.writer.write_layout(state.explained.evaluator, metrics)
 
-    def _say_diverged(self) -> None:
-        if not self._state.said_diverged:
-            rank_zero_warn(
-                "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
-                "of its explanations are NaN. A lower learning rate may help."
-            )
-        self._state.said_diverged = True
-
     def _reported(self, trainer: Any) -> dict[str, float]:
         """The run's metrics, with this callback's under their usual names, and without those of others of its kind."""
         kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
@@ -370,7 +294,7 @@ class ExplainCallback(Callback):
         logged = trainer.callback_metrics.items()
         return {own.get(name, name): float(value) for name, value in logged if name in own or name not in others}
 
-    def _explained(self, trainer: Trainer, pl_module: LightningModule) -> Explained:
+    def _explained(self, trainer: Trainer, pl_module: LightningModule) -> ExplainedModule:
         if self._state.explained is None:
             settings = self.settings
             data = find_data(trainer, settings.data, settings.subset, settings.config.seed)
@@ -406,10 +330,3 @@ class ExplainCallback(Callback):
                 report.write_page(trainer.loggers)
         # Lightning prints a table of its own after `validate` and `test`.
         report.show(trainer, pl_module, state.writer, table=in_fit)
-
-
-def headline(metrics: Mapping[str, float]) -> str | None:
-    """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-    wanted = [name for name in metrics if "/gatt/" in name]
-    ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
-    return ranked[0] if ranked else None

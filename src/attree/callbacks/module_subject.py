@@ -58,7 +58,7 @@ class ExplainSettings:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedModule:
     """What a callback explains in one call of a trainer.
 
     Attributes:
@@ -90,7 +90,7 @@ def explain_module(
     settings: ExplainSettings,
     before: Drawn | None = None,
     shard: Shard | None = None,
-) -> Explained:
+) -> ExplainedModule:
     """Set up the evaluation of a module on data.
 
     Args:
@@ -136,7 +136,7 @@ def explain_module(
     truth = settings.truth if settings.truth is not None else data.truth
     ids = None if data.is_one_graph else drawn.targets
     labels = TargetLabels.of(graph, subject, data.class_names, data.node_types, ids, data.name)
-    return Explained(Evaluator(subject, chosen, config, truth, labels=labels, shard=shard), drawn)
+    return ExplainedModule(Evaluator(subject, chosen, config, truth, labels=labels, shard=shard), drawn)
 
 
 def find_subject(

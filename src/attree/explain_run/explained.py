@@ -17,7 +17,8 @@ from attree.attention import Graph
 from attree.attribution import METHODS, AttributionMethod, FlowMethod, GAtt, Random
 from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.callbacks.explained_data import ExplainedData, find_module_data
+from attree.callbacks.explained_data import ExplainedData
+from attree.callbacks.find_data import find_module_data
 from attree.callbacks.module_subject import find_subject
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, expect

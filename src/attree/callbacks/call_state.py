@@ -1,0 +1,167 @@
+"""The state of one call of the trainer: what was measured and logged, and whether the weights have changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from attree.callbacks._private import exchange_callbacks, log_after_training
+from attree.callbacks.module_subject import ExplainedModule
+from attree.callbacks.outcome import Pictures
+from attree.callbacks.tensorboard import TensorBoardWriter
+from attree.evaluation import Evaluation
+from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
+
+Weights = dict[str, Tensor]
+"""A copy of all tensors of a network, by name."""
+
+
+@dataclass
+class CallState:
+    """What ExplainCallback knows about one call of the trainer (`fit`, `validate`, `test`); `setup` makes a new one.
+
+    Attributes:
+        pictures: When pictures are drawn, and what they have cost.
+        explained: What is explained, once it is known.
+        latest: The last evaluation.
+        names: What was logged: the name it is logged under, and the one that it is reported under.
+        writer: TensorBoard's, in the process that has one.
+        is_final: Whether the last evaluation measured all that is reported at the end.
+        evaluated: The weights of the last evaluation.
+        validated: The weights of the last validation.
+        is_logged: Whether the last evaluation repeats one of the same weights, which was logged.
+        has_layout: Whether TensorBoard's charts are laid out.
+        has_ended: Whether training has ended.
+        has_diverged: Whether the last evaluation found numbers that are not finite.
+        said_diverged: Whether that was said.
+    """
+
+    pictures: Pictures
+    explained: ExplainedModule | None = None
+    latest: Evaluation | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    writer: TensorBoardWriter | None = None
+    is_final: bool = False
+    evaluated: Weights | None = None
+    validated: Weights | None = None
+    is_logged: bool = False
+    has_layout: bool = False
+    has_ended: bool = False
+    has_diverged: bool = False
+    said_diverged: bool = False
+
+    def log(self, trainer: Trainer, pl_module: LightningModule, metrics: Mapping[str, float], prefix: str) -> None:
+        """Log metrics: in a fit as `<prefix>/...`, in `validate` and `test` as `validate/<prefix>/...` and so on.
+
+        Args:
+            trainer: The trainer.
+            pl_module: Logs them, while it may.
+            metrics: The metrics, by names that start with `explain/`.
+            prefix: What replaces `explain` in these names.
+        """
+        stage = trainer.state.fn
+        in_fit = stage is None or stage == TrainerFn.FITTING
+        # The same weights may have been measured, and logged at this step, without what is measured at the end alone.
+        known = set(self.names) if self.is_logged else set()
+        named = {prefix + name.removeprefix(PREFIX): name for name in metrics}
+        self.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
+        values = dict(zip(self.names, metrics.values(), strict=True))
+        if in_fit and self.has_ended and not trainer.validating:
+            log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
+            return
+        shown = headline(values) if in_fit else None
+        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
+        for name, value in values.items():
+            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
+
+    def warn_diverged(self) -> None:
+        """Say once that the network has diverged."""
+        if not self.said_diverged:
+            rank_zero_warn(
+                "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
+                "of its explanations are NaN. A lower learning rate may help."
+            )
+        self.said_diverged = True
+
+
+def headline(metrics: Mapping[str, float]) -> str | None:
+    """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
+    wanted = [name for name in metrics if "/gatt/" in name]
+    ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
+    return ranked[0] if ranked else None
+
+
+def monitors_of(trainer: Any, prefix: str) -> list[str]:
+    """Class names of the callbacks and schedulers that monitor a metric `<prefix>/...`."""
+    watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
+    watching += [(type(one.scheduler).__name__, one.monitor) for one in trainer.lr_scheduler_configs]
+    return [who for who, metric in watching if isinstance(metric, str) and metric.startswith(f"{prefix}/")]
+
+
+def warn_of_monitors(trainer: Trainer, prefix: str, every_n_epochs: int) -> None:
+    """Warn if a metric `<prefix>/...` is monitored more often than it is measured."""
+    monitors = monitors_of(trainer, prefix)
+    if monitors and every_n_epochs != 1:
+        rank_zero_warn(
+            f"{monitors[0]} monitors a metric of ExplainCallback, which is evaluated at the first validation and "
+            f"then as `every_n_epochs={every_n_epochs}` says: in between it sees the last value again. With "
+            "`every_n_epochs=1` each validation has its own."
+        )
+
+
+class AfterTraining(Callback):
+    """Calls a function when training has ended and all callbacks before this one have done what they do then."""
+
+    def __init__(self, action: Callable[[Trainer, LightningModule], None]) -> None:
+        self.action = action
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.action(trainer, pl_module)
+
+
+def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
+    """Put one callback before and one behind all others of a trainer.
+
+    Lightning's `WeightAveraging` validates averaged weights and takes them back in `on_validation_epoch_end`: to
+    measure what was validated, one must come before it. It, and `StochasticWeightAveraging`, leave averaged weights in
+    the network in `on_train_end`: to measure what a run ends with, one must come after them.
+    """
+    others = [one for one in exchange_callbacks(trainer, []) if one is not first and one is not last]
+    exchange_callbacks(trainer, [first, *others, last])
+
+
+def copy_weights(state: Mapping[str, Any]) -> Weights:
+    """Copy the tensors of a state dict, to be able to tell later whether they are still the same."""
+    return {name: value.detach().clone() for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def is_same(weights: Weights | None, state: Mapping[str, Any]) -> bool:
+    """Whether a state dict holds these weights, to the bit, so that NaN is like NaN; None is like nothing."""
+    if weights is None:
+        return False
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    return weights.keys() == tensors.keys() and all(
+        torch.equal(_bits(value), _bits(tensors[name].to(value.device))) for name, value in weights.items()
+    )
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:
+    """Whether some weight, or some score that the attention gave an edge at the last evaluation, is not finite."""
+    scores = evaluation.pair_scores.values()
+    return not all(bool(values.isfinite().all()) for values in (*pl_module.parameters(), *scores))
+
+
+def any_process(trainer: Trainer, decision: bool) -> bool:
+    """Whether some process decides so. To be asked in all processes, which must act alike."""
+    return trainer.strategy.reduce_boolean_decision(decision, all=False)
