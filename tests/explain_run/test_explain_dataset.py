@@ -23,9 +23,9 @@ from attree.cli import main
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
 from attree.evaluation.targets import Shard
+from attree.explain_run.call import process_shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
-from attree.explain_run.shard import process_shard
 from attree.io.json_files import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.time_limit import SECONDS

@@ -23,11 +23,10 @@ from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLab
 from attree.evaluation.config import default_methods
 from attree.evaluation.evaluate import REDUCING
 from attree.evaluation.targets import Shard, choose_targets
-from attree.explain_run.call_fingerprint import call_fingerprint
+from attree.explain_run.call import call_fingerprint, process_shard
 from attree.explain_run.explained import Explained, explained_of
-from attree.explain_run.parts import PartFolder
+from attree.explain_run.parts import PartFolder, write_parts
 from attree.explain_run.rows import strongest_rows
-from attree.explain_run.shard import process_shard, write_parts
 from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console

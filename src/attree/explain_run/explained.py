@@ -24,7 +24,7 @@ from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
 from attree.evaluation.evaluator import predicted_classes
-from attree.explain_run.parse_targets import asks_for_errors, parse_targets
+from attree.explain_run.call import asks_for_errors, parse_targets
 from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import ReductionProtocol
 from attree.models import Classifier, GraphClassifier

@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attree.attribution.progress import progress_bar
 from attree.errors import ArgumentError
 from attree.io.files import write_text
 from attree.io.lock import FolderLock
@@ -33,6 +36,10 @@ ROW_GROUP = 2**20
 GRACE = 60.0
 PATIENCE = 60.0
 """Seconds to wait for another process that is looking through the folder."""
+
+
+WAIT = 0.5
+"""Seconds between two looks for parts that other processes have claimed."""
 
 
 class PartFolder:
@@ -222,3 +229,45 @@ def _rows_hash(table: pa.Table) -> bytes:
         for chunk in column.chunks:
             digest.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).data)
     return digest.hexdigest()[:32].encode()
+
+
+def write_parts(
+    parts: PartFolder, bounds: list[tuple[int, int]], table: Callable[[int, int], pa.Table], is_first: bool = True
+) -> int:
+    """Claim and write parts until all are there, while a bar in the first process counts targets and time left.
+
+    Where all that is missing is claimed by others, it is waited for, in case one of them dies. Memory is that of one
+    part: it is dropped before the next is made.
+
+    Args:
+        parts: The folder.
+        bounds: Which targets make each part.
+        table: Gives the rows of targets `begin` to `end`.
+        is_first: Whether this is the first of several processes that were started together.
+
+    Returns:
+        How many parts this process wrote.
+    """
+    waiting = parts.missing(look_inside=is_first)
+    total = sum(end - begin for begin, end in (bounds[number] for number in waiting))
+    written = 0
+    with progress_bar("Explaining", total) if is_first else nullcontext(lambda done: None) as advance:
+        while waiting:
+            left = []
+            for number in waiting:
+                begin, end = bounds[number]
+                if not parts.has(number):
+                    if not parts.claim(number):
+                        left.append(number)
+                        continue
+                    try:
+                        if not parts.has(number):  # by another process, a moment ago
+                            parts.write(number, table(begin, end))
+                            written += 1
+                    finally:
+                        parts.release(number)
+                advance(end - begin)
+            if left == waiting:
+                time.sleep(WAIT)
+            waiting = left
+    return written
