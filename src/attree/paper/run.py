@@ -68,6 +68,7 @@ def measure(
         return
     # Fresh processes: a forked one may inherit a lock that a thread of this one held.
     spawning = multiprocessing.get_context("spawn")
+    before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
         min(options.jobs, max(len(waiting), 1)), mp_context=spawning, initializer=end_worker_with_parent
     )
@@ -78,7 +79,7 @@ def measure(
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
-        for process in list((executor._processes or {}).values()):
+        for process in set(multiprocessing.active_children()) - before:
             process.terminate()  # after an interrupt nobody waits for what they do
         executor.shutdown(wait=True, cancel_futures=True)
 
