@@ -24,8 +24,9 @@ from attree.io.config_files import config_names, sweep_names
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
-RUN = ("quick_start", "explain_your_model", "heterogeneous", "numbers", "protocols", "regularization")
-"""Pages whose blocks are run here; callback.md is run below, extending.md by test_extending.py."""
+RUN = ("quick_start", "explain_your_model", "export", "heterogeneous", "numbers", "protocols", "regularization")
+"""Pages whose blocks are run here; callback.md is run below, extending.md by test_extending.py, how_to.md by
+test_newcomer.py."""
 
 PACKAGES = [
     f"attree.{name}"

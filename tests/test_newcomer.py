@@ -1,76 +1,187 @@
-"""What a newcomer wants first, each in at most five lines: see the comments for the lines that count."""
+"""What a newcomer wants first: every answer of docs/how_to.md is one command or at most five lines, and works."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import networkx as nx
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT
-from torch_geometric.utils import from_networkx
 
 import attree
+from attree.attribution import progress
+from attree.cli import main
+from attree.sweep.read_plan import load_plan
+from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, run_folder
+from attree.sweep.summary import draw_figures
+from helpers.cli import TINY, command
+
+PAGE = (Path(__file__).parents[1] / "docs" / "how_to.md").read_text()
+HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
+TASKS = {text.partition("\n")[0]: text for text in SECTIONS}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.S)
+
+
+def typed(words: str) -> list[str]:
+    """The only command of the section whose heading has these words, without `attree`."""
+    (found,) = [text for title, text in TASKS.items() if words in title]
+    (line,) = "".join(blocks(found, "sh")).splitlines()
+    first, *rest = shlex.split(line)
+    assert first == "attree"
+    return rest
+
+
+@dataclass
+class Done:
+    """What the page's Python left behind: its names, its files, what each section printed, and progress bars."""
+
+    names: dict[str, Any]
+    folder: Path
+    printed: dict[str, str]
+    bars: str
 
 
 @pytest.fixture(scope="module")
-def data() -> Data:
-    generator = torch.Generator().manual_seed(0)
-    edge_index = torch.randint(0, 60, (2, 200), generator=generator)
-    y = torch.randint(0, 3, (60,), generator=generator)
-    return Data(x=torch.randn(60, 8, generator=generator), edge_index=edge_index, y=y)
-
-
-@pytest.fixture(scope="module")
-def model() -> GAT:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+    folder = tmp_path_factory.mktemp("newcomer")
     torch.manual_seed(0)
-    return GAT(8, 16, 2, out_channels=3).eval()
+    x, edge_index, y = torch.randn(60, 8), torch.randint(0, 60, (2, 200)), torch.randint(0, 3, (60,))
+    torch.save(GAT(8, 16, 2, out_channels=3).state_dict(), folder / "model.pt")
+    torch.save(Data(x=x, edge_index=edge_index, y=y), folder / "graph.pt")
+    pd.DataFrame(x.numpy()).assign(label=y.numpy()).to_csv(folder / "nodes.csv", index=False)
+    pd.DataFrame(edge_index.T.numpy(), columns=["source", "target"]).to_csv(folder / "edges.csv", index=False)
+    friends = nx.DiGraph([("Ann", "Bo"), ("Bo", "Cem"), ("Cem", "Ann"), ("Bo", "Ann")])
+    nx.set_node_attributes(friends, {name: {"age": 0.1 * len(name), "income": 1.0} for name in friends})
+    nx.write_gml(friends, folder / "friends.gml")
+    names: dict[str, Any] = {"__name__": "how_to"}
+    printed, bars = {}, io.StringIO()  # bars as a terminal shows them, from the first moment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(progress, "SHOWN_AFTER", 0.0)
+        patch.setattr(progress, "plain_console", lambda **_: Console(file=bars, force_terminal=True, width=100))
+        exec(blocks(HEAD, "python")[0], names)
+        for title, text in TASKS.items():
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                for block in blocks(text, "python"):
+                    exec(compile(block, title, "exec"), names)
+            printed[title] = out.getvalue()
+    yield Done(names, folder, printed, bars.getvalue())
+    plt.close("all")
 
 
-def test_node_42_of_a_pt_file_as_a_picture(model: GAT, data: Data, tmp_path: Path) -> None:
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    own = GAT(8, 16, 2, out_channels=3)
-    own.load_state_dict(torch.load(tmp_path / "model.pt"))
-    attree.explain(own, data, 42).plot().savefig(tmp_path / "42.png")
-    assert (tmp_path / "42.png").read_bytes()[:4] == b"\x89PNG"
+@pytest.mark.parametrize("title", TASKS)
+def test_every_answer_is_one_command_or_at_most_five_lines(title: str) -> None:
+    python, shell = blocks(TASKS[title], "python"), blocks(TASKS[title], "sh")
+    assert len(python) + len(shell) > 0
+    for block in python:
+        assert len([line for line in block.splitlines() if line.strip()]) <= 5
+    for block in shell:
+        assert len(block.splitlines()) == 1
 
 
-def test_own_data_from_csv_and_networkx(model: GAT, data: Data, tmp_path: Path) -> None:
-    pd.DataFrame(data.edge_index.T.numpy(), columns=["source", "target"]).to_csv(tmp_path / "edges.csv", index=False)
-    edges = pd.read_csv(tmp_path / "edges.csv")
-    own = Data(x=data.x, edge_index=torch.tensor(edges.to_numpy()).T.contiguous())
-    by_csv = attree.explain(model, own, 42).to_pandas()
-    drawn = nx.MultiDiGraph()
-    drawn.add_nodes_from(range(60))
-    drawn.add_edges_from(data.edge_index.T.tolist())
-    own = from_networkx(drawn)
-    own.x = data.x
-    by_networkx = attree.explain(model, own, 42).to_pandas()
-    key = ["source", "destination"]
-    first, second = (table.groupby(key)["effect"].sum() for table in (by_csv, by_networkx))
-    assert first.to_dict() == pytest.approx(second.to_dict(), abs=1e-6)
+def test_node_42_of_a_pt_file_as_a_picture(done: Done) -> None:
+    assert (done.folder / "node42.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_export_to_networkx_graphml_and_csv(model: GAT, data: Data, tmp_path: Path) -> None:
-    explanation = attree.explain(model, data, 42)
-    graph = explanation.to_networkx()
-    explanation.to_graphml(tmp_path / "42.graphml")
-    explanation.to_pandas().to_csv(tmp_path / "42.csv", index=False)
-    assert nx.read_graphml(tmp_path / "42.graphml").number_of_edges() == graph.number_of_edges() > 0
-    assert len(pd.read_csv(tmp_path / "42.csv")) == graph.number_of_edges()
+def test_a_misclassified_node(done: Done) -> None:
+    node = int(done.names["wrong"][0])
+    said = done.printed["Ask why a node is misclassified"]
+    explanation = attree.explain(done.names["model"], done.names["graph"], node)
+    assert explanation.predicted != explanation.true_class == int(done.names["graph"].y[node])
+    assert f"truly class {explanation.true_class}" in said
 
 
-def test_learned_against_uniform_attention_with_an_interval(model: GAT, data: Data) -> None:
-    result = attree.evaluate(model, data, num_targets=30, methods=["gatt", "uniform"])
-    low, high = result.interval("gatt", "removal", "pc_pearson")
-    assert low <= result.metrics["explain/gatt/removal/pc_pearson"] <= high
-    assert "uniform" in str(result).lower()
+def test_own_data_from_csv(done: Done) -> None:
+    stored = attree.explain(done.names["model"], done.names["graph"], 42)
+    assert done.printed["Use my own data from CSV files"].strip() == stored.sentence
 
 
-def test_a_misclassified_node(model: GAT, data: Data) -> None:
-    wrong = (model(data.x, data.edge_index).argmax(-1) != data.y).nonzero().view(-1)
-    explanation = attree.explain(model, data, int(wrong[0]))
-    assert explanation.predicted != explanation.true_class
-    assert f"truly class {explanation.true_class}" in explanation.sentence
+def test_own_data_from_networkx(done: Done) -> None:
+    said = done.printed["Use my own data from NetworkX"]
+    assert "Ann" in said
+    own = done.names["own"]
+    assert own.x.shape == (3, 2)
+    assert [(own.node_names[a], own.node_names[b]) for a, b in own.edge_index.T.tolist()] == [
+        ("Ann", "Bo"),
+        ("Bo", "Cem"),
+        ("Bo", "Ann"),
+        ("Cem", "Ann"),
+    ]
+
+
+def test_export_to_networkx_graphml_and_csv(done: Done) -> None:
+    graph = done.names["explanation"].to_networkx()
+    assert nx.read_graphml(done.folder / "node42.graphml").number_of_edges() == graph.number_of_edges() > 0
+    table = pd.read_csv(done.folder / "node42.csv")
+    assert table["effect"].sum() == pytest.approx(sum(effect for *_, effect in graph.edges(data="effect")))
+
+
+def test_learned_against_uniform_attention_with_an_interval(done: Done) -> None:
+    gain = done.names["gain"]
+    assert gain.low <= gain.value <= gain.high
+    assert f"{gain.value:+.3f}" in done.printed["Find out whether learned attention is better than uniform attention"]
+
+
+def test_a_notebook_has_bars(done: Done) -> None:
+    assert re.search(r"GNNExplainer.*[1-4]/5", done.bars)
+    assert "explain/gnn_explainer/removal/faithfulness" in done.names["result"].metrics
+
+
+def test_three_networks_over_weight_decay_in_one_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = typed("Compare GAT, GATv2 and SuperGAT")
+    plan = load_plan(given[1])
+    assert len(plan.runs) == 36
+    # The fits themselves take minutes; here each leaves its metrics, and the command sums them up.
+    for place, run in enumerate(plan.runs):
+        own = run_folder(plan, run, Path("logs/sweeps"))
+        own.mkdir(parents=True)
+        (own / METRICS_FILE).write_text(f'{{"val/acc": {place / 100}, "explain/gatt/weight/faithfulness": 0.5}}')
+        (own / FINGERPRINT_FILE).write_text(run.fingerprint)
+    assert command(*given, "--collect") == 0
+    assert Path("logs/sweeps/networks/curves.png").is_file()
+    results = pd.read_csv("logs/sweeps/networks/results.csv").assign(setting="")
+    axes = draw_figures(plan, results, ["val/acc"])["curves"].axes[0]
+    assert axes.lines[1].get_ydata()[0] == pytest.approx(results["val/acc"][12:15].mean())
+    assert len(axes.lines) == 3
+
+
+@pytest.mark.needs("planetoid/Cora")
+def test_the_papers_table_1_for_cora(data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["--models", "gat", "--seeds", "1", "--epochs", "1", "--targets", "3", "--root", data_root]
+    quick += ["--protocols", "authors"]
+    assert command(*typed("Table 1 for Cora"), *quick) == 0
+    report = Path("logs/paper/faithfulness/report.md").read_text()
+    assert "| Cora | GAT | dPC Pearson |" in report
+    assert "(0.847, " in report  # what the paper prints for GAtt of a GAT with two layers
+
+
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_SILENT", "DO_NOT_TRACK"):
+        monkeypatch.setenv(name, "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    try:
+        main([*typed("Weights & Biases"), *TINY, "--trainer.max_epochs=1"])
+    finally:
+        sys.modules["wandb"].teardown()
+    (run,) = tmp_path.glob("logs/wandb/offline-run-*/*.wandb")
+    assert run.stat().st_size > 0

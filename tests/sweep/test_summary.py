@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from attree.io.console import plain_console, print_whole
 from attree.report.pareto_figure import frontier_figure
+from attree.report.grid_curves import grid_curves_figure
 from attree.report.sweep_figure import heat_map_figure
 from attree.sweep.frontier import find_frontier
 from attree.sweep.page import sweep_page
@@ -170,6 +171,20 @@ def test_a_grid_of_two_keys_has_a_heat_map_of_means() -> None:
     assert [text.get_text() for text in axes.texts] == ["0.100", "0.200", "0.300", "undefined"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["x", "y"]
+
+
+def test_a_grid_of_two_keys_has_a_curve_for_each_value_of_the_first() -> None:
+    nets = ["attree.models.GAT", "attree.models.GATv2"]
+    columns = {"network": [net for net in nets for _ in range(4)], "decay": [0.0, 0.0, 0.1, 0.1] * 2}
+    values = [0.1, 0.3, 0.4, 0.6, 0.7, 0.9, float("nan"), 0.8]
+    figure = grid_curves_figure(pd.DataFrame({**columns, "val/acc": values}), ("network", "decay"), ["val/acc"])
+    assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [
+        pytest.approx([0.2, 0.5]),
+        pytest.approx([0.8, 0.8]),
+    ]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GAT", "GATv2"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "0.1"]
+    assert figure.axes[0].get_title(loc="right") == "1 undefined"
 
 
 def test_the_frontier_figure_joins_the_best() -> None:

@@ -19,6 +19,7 @@ from attree.evaluation.names import PREFIX, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
+from attree.report.grid_curves import grid_curves_figure
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
@@ -29,7 +30,7 @@ from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
 from attree.sweep.run import METRICS_FILE, damaged_runs
 from attree.sweep.study import SweepStudy
 
-LOSS, PARETO, FRONTIER, HEAT_MAP = "train/loss", "pareto", "frontier", "heat_map"
+LOSS, PARETO, FRONTIER, HEAT_MAP, CURVES = "train/loss", "pareto", "frontier", "heat_map", "curves"
 RESULTS, MEANS, TRIALS, PAGE = "results.csv", "means.csv", "frontier.csv", "page.html"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
@@ -135,12 +136,13 @@ def draw_figures(
             title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
             figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
         for place, block in enumerate(_two_way(plan)):
-            name = HEAT_MAP if place == 0 else f"{HEAT_MAP}_{place + 1}"
+            number = "" if place == 0 else f"_{place + 1}"
             shown = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
             if block.name in blocks and shown:
                 first, second = block.labels.values()
                 title = f"{plan.name}: {block.name}, mean over {seeds}"
-                figures[name] = heat_map_figure(blocks[block.name], (first, second), shown, title)
+                figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), shown, title)
+                figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), shown, title)
     if frontier is not None and plan.searches:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
