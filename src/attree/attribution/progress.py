@@ -55,6 +55,19 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
         yield advance
 
 
+def counted(steps: range, description: str) -> Iterator[int]:
+    """Pass the steps of a loop on while a bar counts them, shown like that of `LateBar`.
+
+    Args:
+        steps: The steps.
+        description: What stands before the bar.
+    """
+    with progress_bar(description, len(steps)) as advance:
+        for step in steps:
+            yield step
+            advance(1)
+
+
 class LateBar:
     """A bar on standard error for what may take long: it appears after a few seconds and is gone when all is done.
 

@@ -13,6 +13,7 @@ from attree.attribution.baselines import hashed_uniform
 from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.progress import counted
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
 from attree.tensors.precision import exact_dtype
 
@@ -80,7 +81,8 @@ class GNNExplainer(MaskMethod):
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
         optimizer = torch.optim.Adam([mask] if features is None else [mask, features], lr=self.lr)
         used = used_features = None
-        for _ in range(self.epochs):
+        # Few targets are one batch: without a count of epochs they would show no progress at all.
+        for _ in counted(range(self.epochs), f"{self.label}, epochs"):
             logits = run.logits(copies, mask.sigmoid(), None if features is None else x * features.sigmoid())
             loss = run.loss(copies, logits).sum()
             if used is not None:
