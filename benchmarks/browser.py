@@ -1,4 +1,4 @@
-"""A headless Chromium to look at pages with, and TensorBoard as a user starts it: for benchmarks, screenshots, tests."""
+"""A headless Chromium to look at pages with, and TensorBoard as a user starts it: for benchmarks and tests."""
 
 from __future__ import annotations
 

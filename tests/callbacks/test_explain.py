@@ -196,6 +196,14 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     assert b"explain/gatt/weight/faithfulness" in plugins["_hparams_/experiment"].plugin_data.content
     (layout,) = events.Tensors("custom_scalars__config__")
     assert b"val/acc" in layout.tensor_proto.string_val[0]  # accuracy has its chart
+    assert b"methods/weight/faithfulness" in layout.tensor_proto.string_val[0]  # of runs with colours of their own
+    # Every number says what it means, and is written once a step.
+    explained = [tag for tag in tags["scalars"] if tag.startswith("explain/")]
+    assert len(explained) > 20
+    assert [tag for tag in explained if not plugins[tag].summary_description] == []
+    assert "rank correlation of AvgAtt's" in plugins["explain/avgatt/weight/pc_kendall"].summary_description
+    assert len(events.Scalars("explain/gatt/weight/faithfulness")) == 3
+    assert "val/acc" not in plugins
     (text,) = events.Tensors("explain/results/text_summary")
     table = text.tensor_proto.string_val[0].decode()
     assert f"{float(run.callback_metrics['explain/gatt/truth_auroc']):.4f}" in table

@@ -103,7 +103,7 @@ def test_runs_are_compared_and_a_click_opens_one(driver: Chrome, sweep: tuple[st
     wait(driver, ".scatter .point")
     assert "7 runs with explanations" in driver.find_element(By.CSS_SELECTOR, "header .about").text
     titles = [caption.text for caption in driver.find_elements(By.CSS_SELECTOR, ".scatter figcaption")]
-    assert titles[0].startswith("finds true edges (AUROC) against weight_decay")
+    assert titles[0].startswith("ground truth, AUROC against weight_decay")
     assert titles[1].startswith("accuracy against weight_decay")
     assert titles[2].startswith("Front of GAtt")
     charts = driver.find_elements(By.CSS_SELECTOR, ".scatter")
@@ -149,7 +149,7 @@ def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep:
     assert values == sorted(values, reverse=True)
     driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("2_")
     assert len(driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")) == 2
-    field(driver, "Quality").select_by_visible_text("faithfulness, reduced by removal")
+    field(driver, "Quality").select_by_visible_text("faithfulness (mean), reduced by removal")
     cells = [cell.text for cell in driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr:first-child td")]
     assert cells[1] == "0.4000"
     assert cells[2] == "undefined"

@@ -53,7 +53,7 @@ function effectsTable(content, target, edge) {
   const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
   return h("table", {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "reduced by", "drop of confidence", "change of certainty", "prediction then")),
+    h("thead", {}, row("th", "reduced by", "drop of confidence", "loss of certainty", "prediction then")),
     h("tbody", {}, rows));
 }
 

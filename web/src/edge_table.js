@@ -175,7 +175,7 @@ function columns(content, target, method, protocol) {
         text: (edge) => signed(effect.pc[edge]), order: (edge) => effect.pc[edge],
       },
       {
-        key: "ne", title: "change of certainty", class: "number wrap", down: true, hint: "ΔNE: change of negative entropy",
+        key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
         text: (edge) => signed(effect.ne[edge]), order: (edge) => effect.ne[edge],
       },
       {

@@ -6,7 +6,14 @@ import { standingOut } from "./palette.js";
 import { ticks } from "./curves.js";
 
 const SIZE = { width: 460, height: 280, left: 48, right: 14, top: 12, bottom: 46 };
-const SHAPES = ["circle", "square", "diamond", "triangle"];
+// Corners of markers around their middle, in radii; a circle and a square are drawn as such.
+const CORNERS = {
+  diamond: [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]],
+  triangle: [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]],
+  cross: [[-0.4, -1.1], [0.4, -1.1], [0.4, -0.4], [1.1, -0.4], [1.1, 0.4], [0.4, 0.4], [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4]],
+  "triangle down": [[0, 1.2], [1.1, -0.8], [-1.1, -0.8]],
+};
+const SHAPES = ["circle", "square", ...Object.keys(CORNERS)];
 
 /**
  * A chart of points.
@@ -58,7 +65,7 @@ export function scatter({ title, xTitle, yTitle, points, methods, labels = null,
 function marker(shape, x, y, r, attributes) {
   if (shape === "circle") return s("circle", { cx: x, cy: y, r, ...attributes });
   if (shape === "square") return s("rect", { x: x - r * 0.9, y: y - r * 0.9, width: r * 1.8, height: r * 1.8, ...attributes });
-  const corners = shape === "diamond" ? [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]] : [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]];
+  const corners = CORNERS[shape];
   return s("polygon", { points: corners.map(([dx, dy]) => `${x + dx * r},${y + dy * r}`).join(" "), ...attributes });
 }
 

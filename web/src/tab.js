@@ -8,9 +8,9 @@ import { front, methodLegend, scatter } from "./scatter.js";
 
 const MOST_ROWS = 300;
 const STATISTICS = {
-  truth_auroc: "finds true edges (AUROC)", faithfulness: "faithfulness", pc_pearson: "confidence, Pearson", pc_kendall: "confidence, Kendall",
-  pc_spearman: "confidence, Spearman", ne_pearson: "certainty, Pearson", ne_kendall: "certainty, Kendall", ne_spearman: "certainty, Spearman",
-  p_auroc: "changed predictions, AUROC",
+  truth_auroc: "ground truth, AUROC", faithfulness: "faithfulness (mean)", pc_pearson: "confidence, Pearson", pc_kendall: "confidence, Kendall",
+  pc_spearman: "confidence, Spearman", ne_pearson: "entropy, Pearson", ne_kendall: "entropy, Kendall", ne_spearman: "entropy, Spearman",
+  p_auroc: "prediction, AUROC",
 };
 const REGULARISES = /weight_decay|dropout|penalt|entropy|sparsity|smooth|l1|l2|lambda/i;
 
@@ -130,14 +130,15 @@ export class Tab {
     const pareto = runs.map((run) => ({ run: run.name, method: state.method, x: accuracy(run), y: value(run, state.method) }))
       .filter((point) => isNumber(point.x) && isNumber(point.y))
       .map((point) => ({ ...point, text: `${point.run}: accuracy ${number(point.x)}, ${label[state.method]} ${number(point.y)}` }));
-    if (pareto.length > 0) {
+    if (pareto.length > 1) {
       const best = front(pareto);
       charts.push(scatter({
         ...chosen, title: `Front of ${label[state.method]}`, yTitle: `${quality.text}, against accuracy; the line joins runs that no other beats in both`,
         xTitle: "accuracy", points: pareto, joined: [{ color: null, dash: "4 3", points: best.map((point) => [point.x, point.y]) }],
       }));
     }
-    this.charts.replaceChildren(...charts, methodLegend(data.methods, colors));
+    const alone = h("p", { class: "notes" }, "Charts that compare runs appear here as soon as there are two.");
+    this.charts.replaceChildren(...charts, charts.length > 0 ? methodLegend(data.methods, colors) : alone);
     this.#drawTable(runs, quality, label);
   }
 

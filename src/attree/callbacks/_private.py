@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary
 from torch.utils.tensorboard import SummaryWriter
 
 
@@ -60,3 +61,28 @@ def exchange_callbacks(trainer: Any, callbacks: list[Callback]) -> list[Callback
 def add_summary(writer: SummaryWriter, summary: Any, step: int | None = None) -> None:
     """Write a summary as it is to TensorBoard's event file."""
     writer._get_file_writer().add_summary(summary, step)
+
+
+def describe_scalars(writer: SummaryWriter, describe: Callable[[str], str]) -> None:
+    """Describe scalars that are written from now on: the first point of each tag has the text that TensorBoard shows.
+
+    Lightning writes a module's scalars itself and knows no descriptions.
+
+    Args:
+        writer: What Lightning writes to.
+        describe: What a tag's number means; an empty string describes nothing.
+    """
+    events = writer._get_file_writer()
+    add, seen = events.add_summary, set[str]()
+
+    def add_described(summary: Summary, *rest: Any, **named: Any) -> None:
+        for value in summary.value:
+            if value.HasField("simple_value") and value.tag not in seen:
+                seen.add(value.tag)
+                if text := describe(value.tag):
+                    value.metadata.plugin_data.plugin_name = "scalars"
+                    value.metadata.data_class = DATA_CLASS_SCALAR
+                    value.metadata.summary_description = text
+        add(summary, *rest, **named)
+
+    events.add_summary = add_described

@@ -25,14 +25,16 @@ from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.summary import scalar as scalar_summary
 
 from attree.attribution import method_label
-from attree.callbacks._private import add_summary
+from attree.callbacks._private import add_summary, describe_scalars
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
+from attree.evaluation.names import BYPASS, FAITHFULNESS, PREFIX, SECONDS, TRUTH, MetricName
+from attree.faithfulness import PROTOCOLS
 from attree.io.files import write_text
 from attree.io.json_files import json_ready
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
 from attree.report.style import as_png
+from attree.report.table import METRIC_LABELS
 from attree.runs.run_folder import is_logger
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
@@ -47,7 +49,15 @@ DESCRIPTIONS = {
     TRUTH: "How well the method's scores find the edges that are known to cause the label: the chance that a true edge "
     "scores higher than another. 1 is perfect, 0.5 is chance.",
 }
-"""What the numbers of a method's own run mean."""
+"""What the main numbers of a method mean."""
+
+EFFECTS = {"pc": "how far the predicted class's probability falls", "ne": "how far the prediction's entropy rises"}
+OTHER_DESCRIPTIONS = {
+    "p_auroc": "How well the method's scores tell edges whose reduction changes the predicted class from all others "
+    "(AUROC). 1 is perfect, 0.5 is chance.",
+    BYPASS: "How much of the prediction goes around attention, by skips and the like: 0 is nothing.",
+    SECONDS: "How long this evaluation of the explanations took.",
+}
 
 STEP_TARGETS, STEP_EDGES = 20, 300
 """How much of an evaluation is kept for a step."""
@@ -68,7 +78,16 @@ class TensorBoardWriter:
     def of(cls, trainer: Trainer, name: str = PREFIX) -> TensorBoardWriter | None:
         """The writer of a trainer; None without a TensorBoard logger and in all processes but the first."""
         loggers: list[Any] = [logger for logger in trainer.loggers if is_logger(logger, "TensorBoardLogger")]
-        return cls(loggers[0].experiment, name) if loggers and trainer.is_global_zero else None
+        if not loggers or not trainer.is_global_zero:
+            return None
+        described = cls(loggers[0].experiment, name)
+        describe_scalars(described.writer, described.describe)
+        return described
+
+    def describe(self, tag: str) -> str:
+        """What a tag of this callback means, in Markdown; an empty string for tags of others."""
+        own = tag == self.name or tag.startswith(f"{self.name}/")
+        return describe_metric(PREFIX + tag.removeprefix(self.name)) if own else ""
 
     def write_layout(self, evaluator: Evaluator, metrics: Iterable[str]) -> None:
         """Charts of the Custom Scalars page: accuracy beside faithfulness, and all methods on one chart a statistic.
@@ -78,19 +97,28 @@ class TensorBoardWriter:
             metrics: Names of what the run logs; those that look like a validation accuracy get a chart.
         """
         charts: dict[str, dict[str, list[Any]]] = {"attree": {}}
+        # A chart's lines have the colours of their runs: the main numbers are shown from the runs of the methods.
         # TensorBoard reads tags as patterns: an accuracy that is logged later finds its chart too.
         charts["attree"]["accuracy"] = ["Multiline", accuracy_names(metrics) or [ANY_ACCURACY]]
         if evaluator.truth is not None:
-            charts["attree"]["ground-truth AUROC"] = ["Multiline", self._tags(evaluator, TRUTH)]
+            charts["attree"]["ground truth, AUROC"] = ["Multiline", [self._method_tag(TRUTH)]]
         for protocol in evaluator.protocols:
             for statistic in (FAITHFULNESS, *STATISTICS):
-                group = "attree" if statistic == FAITHFULNESS else f"statistics ({protocol})"
-                tags = self._tags(evaluator, statistic, protocol.name)
+                if statistic == FAITHFULNESS:
+                    group, tags = "attree", [self._method_tag(statistic, protocol.name)]
+                else:
+                    names = [MetricName(method, statistic, protocol.name) for method in evaluator.methods]
+                    group, tags = f"statistics ({protocol})", [name.under(self.name) for name in names]
                 charts.setdefault(group, {})[f"{statistic} ({protocol})"] = ["Multiline", tags]
         self.writer.add_custom_scalars(charts)
 
-    def _tags(self, evaluator: Evaluator, statistic: str, protocol: str | None = None) -> list[str]:
-        return [MetricName(method, statistic, protocol).under(self.name) for method in evaluator.methods]
+    @property
+    def _methods_folder(self) -> str:
+        return "methods" if self.name == PREFIX else f"{self.name}_methods"
+
+    def _method_tag(self, statistic: str, protocol: str | None = None) -> str:
+        """The tag of a main number in the run of each method."""
+        return "/".join(part for part in (self._methods_folder, protocol, statistic) if part is not None)
 
     def write_scores(self, evaluation: Evaluation, step: int) -> None:
         """Histograms of each method's scores where the prediction changed and where it did not.
@@ -109,7 +137,7 @@ class TensorBoardWriter:
 
         The run of `gatt` is the folder `methods/gatt` below the run's; the tags there say what they mean.
         """
-        folder = "methods" if self.name == PREFIX else f"{self.name}_methods"
+        folder = self._methods_folder
         for name, value in metrics.items():
             metric = MetricName.parse(name)
             if metric is None or metric.statistic not in DESCRIPTIONS:
@@ -117,8 +145,7 @@ class TensorBoardWriter:
             if metric.method not in self._of_method:
                 self._of_method[metric.method] = SummaryWriter(f"{self.writer.log_dir}/{folder}/{metric.method}")
             own = self._of_method[metric.method]
-            tag = "/".join(part for part in (folder, metric.protocol, metric.statistic) if part is not None)
-            summary = scalar_summary(tag, value, new_style=True)
+            summary = scalar_summary(self._method_tag(metric.statistic, metric.protocol), value, new_style=True)
             summary.value[0].metadata.summary_description = DESCRIPTIONS[metric.statistic]
             add_summary(own, summary, step)
         for own in self._of_method.values():
@@ -190,7 +217,7 @@ def results_text(metrics: Mapping[str, float]) -> str:
     """The final numbers as a Markdown table, one column a method, and what they mean.
 
     >>> print(results_text({"explain/gatt/truth_auroc": 0.9931}).splitlines()[2])
-    | finds true edges (AUROC) | 0.9931 |
+    | ground truth, AUROC | 0.9931 |
     """
     named = {name: metric for name in metrics if (metric := MetricName.parse(name)) is not None}
     methods = list(dict.fromkeys(metric.method for metric in named.values()))
@@ -198,18 +225,42 @@ def results_text(metrics: Mapping[str, float]) -> str:
     for name, metric in named.items():
         if metric.statistic in DESCRIPTIONS:
             reduced = f", reduced by {metric.protocol}" if metric.protocol else ""
-            label = "finds true edges (AUROC)" if metric.statistic == TRUTH else metric.statistic
+            label = METRIC_LABELS[TRUTH] if metric.statistic == TRUTH else metric.statistic
             value = metrics[name]
             rows.setdefault(label + reduced, {})[metric.method] = "undefined" if math.isnan(value) else f"{value:.4f}"
     lines = ["| | " + " | ".join(map(method_label, methods)) + " |", "|---" * (len(methods) + 1) + "|"]
     lines += [
         f"| {label} | " + " | ".join(row.get(method, "") for method in methods) + " |" for label, row in rows.items()
     ]
-    meanings = [f"**{name}**: {text}" for name, text in (("finds true edges", DESCRIPTIONS[TRUTH]),)]
+    meanings = [f"**{name}**: {text}" for name, text in ((METRIC_LABELS[TRUTH], DESCRIPTIONS[TRUTH]),)]
     meanings.append(f"**faithfulness**: {DESCRIPTIONS[FAITHFULNESS]}")
     others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
     more = "All runs side by side, and every explanation to look at: the tab *Explanations*."
     return "\n".join([*lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
+
+
+def describe_metric(name: str) -> str:
+    """What a logged number means, in a sentence or two; an empty string for numbers that are not explanations'.
+
+    >>> describe_metric("explain/gatt/removal/pc_kendall").partition(" when ")[0]
+    "Kendall's rank correlation of GAtt's scores with how far the predicted class's probability falls"
+    >>> describe_metric("val/acc")
+    ''
+    """
+    metric = MetricName.parse(name)
+    if metric is None:
+        return OTHER_DESCRIPTIONS.get(name, "")
+    measure, _, statistic = metric.statistic.partition("_")
+    if metric.statistic in STATISTICS and measure in EFFECTS:
+        kind = "Pearson's" if statistic == "pearson" else f"{statistic.capitalize()}'s rank"
+        text = f"{kind} correlation of {method_label(metric.method)}'s scores with {EFFECTS[measure]} when an edge is "
+        text += "reduced. 1 is perfect, 0 is chance."
+    else:
+        known = DESCRIPTIONS | OTHER_DESCRIPTIONS
+        text = known.get(metric.statistic) or f"{METRIC_LABELS.get(metric.statistic, metric.statistic)}."
+    if metric.protocol in PROTOCOLS:
+        text += f" Reduced by `{metric.protocol}`: {PROTOCOLS[metric.protocol].meaning}."
+    return text
 
 
 def accuracy_names(metrics: Iterable[str]) -> list[str]:

@@ -26,7 +26,7 @@ from attree.report.style import (
     plain_legend,
 )
 
-ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground-truth AUROC"}
+ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground truth, AUROC"}
 """What the axis of each kind of metric says; others say the metric's own last word."""
 
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")

@@ -661,7 +661,7 @@ def test_words_are_explained_by_touch_and_keyboard(page: Chrome) -> None:
     assert not first.find_element(By.XPATH, "..").find_element(By.CLASS_NAME, "note").is_displayed()
     page.find_element(By.XPATH, "//summary[text()='How to read this page']").click()
     guide = one(page, ".guide").text
-    for word in ("drop of confidence (ΔPC)", "change of certainty (ΔNE)", "faithfulness", "reduced by removal"):
+    for word in ("drop of confidence (ΔPC)", "loss of certainty (ΔNE)", "faithfulness", "reduced by removal"):
         assert word in guide
 
 

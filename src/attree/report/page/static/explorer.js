@@ -187,7 +187,7 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var PROTOCOLS = ["weight", "coefficient", "removal"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -434,10 +434,10 @@ var WORDS = {
   protocol: ["Reduce an edge by", "What “taking an edge away” means."],
   strongest: ["Strongest edges", "Draws only the edges with the highest scores. The table lists what is drawn."],
   pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative: the network becomes surer without the edge."],
-  ne: ["change of certainty (ΔNE)", "By how much the negative entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes more decided; negative: more undecided."],
+  ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
-  faithfulness: ["faithfulness", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the change of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
+  faithfulness: ["faithfulness", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
   auroc: ["AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
@@ -661,7 +661,7 @@ function effectsTable(content, target, edge) {
     "table",
     {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "reduced by", "drop of confidence", "change of certainty", "prediction then")),
+    h("thead", {}, row("th", "reduced by", "drop of confidence", "loss of certainty", "prediction then")),
     h("tbody", {}, rows)
   );
 }
@@ -933,10 +933,10 @@ function columns(content, target, method, protocol) {
       },
       {
         key: "ne",
-        title: "change of certainty",
+        title: "loss of certainty",
         class: "number wrap",
         down: true,
-        hint: "ΔNE: change of negative entropy",
+        hint: "ΔNE: rise of the entropy",
         text: (edge) => signed(effect.ne[edge]),
         order: (edge) => effect.ne[edge]
       },

@@ -108,7 +108,7 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground-truth AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var PROTOCOLS = ["weight", "coefficient", "removal"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -243,7 +243,13 @@ function ticks(low, high, parts = 3) {
 
 // src/scatter.js
 var SIZE2 = { width: 460, height: 280, left: 48, right: 14, top: 12, bottom: 46 };
-var SHAPES = ["circle", "square", "diamond", "triangle"];
+var CORNERS = {
+  diamond: [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]],
+  triangle: [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]],
+  cross: [[-0.4, -1.1], [0.4, -1.1], [0.4, -0.4], [1.1, -0.4], [1.1, 0.4], [0.4, 0.4], [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4]],
+  "triangle down": [[0, 1.2], [1.1, -0.8], [-1.1, -0.8]]
+};
+var SHAPES = ["circle", "square", ...Object.keys(CORNERS)];
 function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined = [], choose, chosen, colors }) {
   const range = (values) => {
     const [low2, high2] = [Math.min(...values), Math.max(...values)];
@@ -303,7 +309,7 @@ function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined
 function marker(shape, x, y, r, attributes) {
   if (shape === "circle") return s("circle", { cx: x, cy: y, r, ...attributes });
   if (shape === "square") return s("rect", { x: x - r * 0.9, y: y - r * 0.9, width: r * 1.8, height: r * 1.8, ...attributes });
-  const corners = shape === "diamond" ? [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]] : [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]];
+  const corners = CORNERS[shape];
   return s("polygon", { points: corners.map(([dx, dy]) => `${x + dx * r},${y + dy * r}`).join(" "), ...attributes });
 }
 function methodLegend(methods, colors) {
@@ -328,15 +334,15 @@ function front(points) {
 // src/tab.js
 var MOST_ROWS = 300;
 var STATISTICS = {
-  truth_auroc: "finds true edges (AUROC)",
-  faithfulness: "faithfulness",
+  truth_auroc: "ground truth, AUROC",
+  faithfulness: "faithfulness (mean)",
   pc_pearson: "confidence, Pearson",
   pc_kendall: "confidence, Kendall",
   pc_spearman: "confidence, Spearman",
-  ne_pearson: "certainty, Pearson",
-  ne_kendall: "certainty, Kendall",
-  ne_spearman: "certainty, Spearman",
-  p_auroc: "changed predictions, AUROC"
+  ne_pearson: "entropy, Pearson",
+  ne_kendall: "entropy, Kendall",
+  ne_spearman: "entropy, Spearman",
+  p_auroc: "prediction, AUROC"
 };
 var REGULARISES = /weight_decay|dropout|penalt|entropy|sparsity|smooth|l1|l2|lambda/i;
 async function render() {
@@ -453,7 +459,7 @@ var Tab = class {
       charts.push(...this.#againstSetting(runs, value, quality, label, chosen));
     }
     const pareto = runs.map((run) => ({ run: run.name, method: state.method, x: accuracy(run), y: value(run, state.method) })).filter((point) => isNumber(point.x) && isNumber(point.y)).map((point) => ({ ...point, text: `${point.run}: accuracy ${number(point.x)}, ${label[state.method]} ${number(point.y)}` }));
-    if (pareto.length > 0) {
+    if (pareto.length > 1) {
       const best = front(pareto);
       charts.push(scatter({
         ...chosen,
@@ -464,7 +470,8 @@ var Tab = class {
         joined: [{ color: null, dash: "4 3", points: best.map((point) => [point.x, point.y]) }]
       }));
     }
-    this.charts.replaceChildren(...charts, methodLegend(data.methods, colors));
+    const alone = h("p", { class: "notes" }, "Charts that compare runs appear here as soon as there are two.");
+    this.charts.replaceChildren(...charts, charts.length > 0 ? methodLegend(data.methods, colors) : alone);
     this.#drawTable(runs, quality, label);
   }
   /** Quality of every method, and accuracy, over the values of a setting. */
