@@ -48,7 +48,7 @@ def accuracy_runtime_figure(panels: Mapping[str, Sequence[MethodPoint]]) -> Figu
         figure,
         [look.handle() for look in looks.values()],
         [method_label(method) for method in looks],
+        note="Dotted: chance.",
         loc="outside lower center",
-        ncols=min(len(looks), 3 * len(panels)),
     )
     return figure

@@ -171,15 +171,14 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     scale = ScalarMappable(PowerNorm(power, 0.0, highest), SCORE_COLORS)
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
     bar.outline.set_visible(False)
-    if power == 1.0:
-        bar.ax.locator_params(nbins=3)
-    else:
-        ticks = highest * np.linspace(0.0, 1.0, 4) ** (1 / power)
-        bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
-        bar.minorticks_off()
+    # The highest score is among the ticks: panels have scales of their own, and are compared by it.
+    ticks = highest * np.linspace(0.0, 1.0, 3 if power == 1.0 else 4) ** (1 / power)
+    bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
+    bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     undefined = len(scores) - len(finite)
-    bar.set_label(f"score ({undefined} undefined)" if undefined else "score", fontsize=SMALL_SIZE, color=INK)
+    about = "score, own scale" + ("" if power == 1.0 else ": high ones stand out")
+    bar.set_label(about + (f" ({undefined} undefined)" if undefined else ""), fontsize=SMALL_SIZE, color=INK)
 
 
 def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str:

@@ -32,7 +32,10 @@ def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: st
         expect(fits, f"curves[{method!r}]", f"of shape [targets, {len(counts)}]", tuple(values.shape))
     targets = max(len(values) for values in curves.values())
     title = f"Predictions without the highest-scored edges ({count(targets, 'target')})"
-    figure = new_figure(5.6, 4.0, f"{title}\n{note}" if note else title)
+    bands = (
+        "Lines: means over targets; bands: their standard errors. The axis of k is linear up to 5, then logarithmic."
+    )
+    figure = new_figure(5.6, 4.2, f"{title}\n{note}" if note else title, bands)
     axes = figure.add_subplot()
     plain_axes(axes, "edges dropped at once, k", "probability of the class predicted at first")
     looks = method_looks(curves)
@@ -41,16 +44,7 @@ def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: st
         mean, places = points.mean(axis=0), np.asarray(counts, dtype=float)
         is_random = method in METHODS and METHODS[method].is_random
         look = looks[method]
-        axes.plot(
-            places,
-            mean,
-            color=look.color,
-            linestyle="--" if is_random else "-",
-            markersize=4,
-            linewidth=1.6,
-            label=method_label(method),
-            **look.marked(),
-        )
+        axes.plot(places, mean, linestyle="--" if is_random else "-", label=method_label(method), **look.lined(4.0))
         if len(points) > 1:
             error = points.std(axis=0, ddof=1) / np.sqrt(len(points))
             axes.fill_between(places, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)

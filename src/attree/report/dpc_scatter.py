@@ -64,7 +64,7 @@ def dpc_scatter(
         is_left, is_low = number % columns == 0, number + columns >= len(scores)
         plain_axes(
             axes,
-            "score" if is_low else "",
+            "score, own scale" if is_low else "",
             "dPC: drop of the class's probability" if is_left else "",
         )
         method_title(axes, looks[method], f"{method_label(method)}, Pearson {known}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,7 +15,7 @@ from attree.report.table import METRIC_LABELS
 
 
 def evaluation_figure(evaluation: Evaluation) -> Figure:
-    """Draw every statistic as a group of bars, one a method, one panel a protocol; ground truth comes first.
+    """Draw every statistic as a group of bars, one a method, one panel a protocol, all with the same scale.
 
     Each bar ends in its method's marker, which tells methods apart in grey print.
 
@@ -34,14 +33,15 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
         protocol: list(dict.fromkeys(metric.statistic for metric in metrics if metric.protocol == protocol))
         for protocol in dict.fromkeys(metric.protocol for metric in metrics)
     }
-    widths = [1.0 + 0.16 * len(statistics) * (len(methods) + 1) for statistics in panels.values()]
-    figure = new_figure(max(1.6 * sum(widths), 5.0), 3.6, "How well scores explain the model")
-    grid = figure.add_gridspec(1, len(panels), width_ratios=widths)
-    for column, (protocol, statistics) in enumerate(panels.items()):
-        axes = figure.add_subplot(grid[0, column])
-        title = "ground truth" if protocol is None else f"protocol {protocol}"
-        meaning = "" if protocol is None else fill(evaluation.meanings.get(protocol, ""), 44)
-        plain_axes(axes, xlabel=meaning, ylabel="AUROC or correlation" if column == 0 else "", title=title)
+    most = max(map(len, panels.values()))
+    inches = max(0.13 * most * (len(methods) + 1), 0.85 * most) + 0.8
+    figure = new_figure(max(inches, 5.0), 2.1 * len(panels) + 0.9, "How well scores explain the model")
+    grid = figure.add_gridspec(len(panels), 1)
+    for row, (protocol, statistics) in enumerate(panels.items()):
+        axes = figure.add_subplot(grid[row, 0])
+        meaning = evaluation.meanings.get(protocol or "", "")
+        title = "ground truth" if protocol is None else f"{protocol}: {meaning}" if meaning else protocol
+        plain_axes(axes, ylabel="AUROC or correlation", title=title)
         axes.axhline(0.0, color=MUTED, linewidth=0.8)
         width = 0.8 / len(methods)
         for number, method in enumerate(methods):
@@ -55,10 +55,13 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
                     axes.text(place, 0.02, "u", ha="center", fontsize=SMALL_SIZE, color=INK)
         names = [METRIC_LABELS.get(one, one).replace(", ", "\n").replace(" (", "\n(") for one in statistics]
         axes.set_xticks(np.arange(len(statistics)), names, fontsize=SMALL_SIZE - 1)
+        axes.set_xlim(-0.55, most - 0.45)  # bars of all panels are alike, also where there are few
         axes.set_ylim(min(-0.05, *_finite(evaluation)) * 1.05, 1.02)
     handles = [look.handle() for look in looks.values()]
     labels = [evaluation.labels.get(method, method) for method in methods]
-    plain_legend(figure, handles, labels, loc="outside lower center", ncols=min(len(methods), 6))
+    undefined = any(math.isnan(evaluation.metrics[name]) for name, metric in parsed.items() if metric is not None)
+    note = "1 is perfect; a correlation of 0 and an AUROC of 0.5 are chance." + (" u: undefined." if undefined else "")
+    plain_legend(figure, handles, labels, note, loc="outside lower center")
     return figure
 
 

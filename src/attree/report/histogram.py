@@ -57,6 +57,7 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
     panels = panel_grid(figure, len(scores), MOST_COLUMNS)
     looks = method_looks(scores)
     known = {} if aurocs is None else aurocs
+    smallest = 1.0
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
         value = known[method] if method in known else float(auroc(values.detach(), changed))
@@ -64,7 +65,9 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
         if method in known and method in METHODS and METHODS[method].is_random:
             quality += " (mean of draws)"
         method_title(axes, looks[method], f"{method_label(method)}, {quality}")
-        _draw(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color)
+        smallest = min(smallest, _draw(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color))
+    for axes in panels:
+        axes.set_ylim(smallest / 2, 1.5)
     num_changed = int(is_changed.sum())
     unchanged = Patch(facecolor=FAINT, edgecolor=MUTED)
     entries = [unchanged, tuple(Patch(fill=False, edgecolor=look.color, hatch=HATCH) for look in looks.values())]
@@ -74,16 +77,20 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
         figure,
         entries,
         words,
+        "Shares of either kind's own pairs; all panels have the same axis of shares, and each its own axis of scores.",
         loc="outside lower center",
-        ncols=2,
         handlelength=2.0 + 0.6 * len(looks),
         handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
     )
     return figure
 
 
-def _draw(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_], color: str) -> None:
-    """Grey steps where nothing changed, hatched ones in the method's colour over them where the prediction did."""
+def _draw(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_], color: str) -> float:
+    """Grey steps where nothing changed, hatched ones in the method's colour over them where the prediction did.
+
+    Returns:
+        The smallest share that is drawn.
+    """
     known = np.isfinite(scores)
     low, high = scores[known].min(initial=0.0), scores[known].max(initial=0.0)
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
@@ -99,7 +106,7 @@ def _draw(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_]
         else:
             axes.stairs(share, edges, fill=True, facecolor=FAINT, edgecolor=MUTED, linewidth=0.8, baseline=1e-12)
     axes.set_yscale("log")
-    axes.set_ylim(smallest / 2, 1.5)
     axes.set_xlim(edges[0], edges[-1])
     axes.yaxis.set_major_formatter(lambda share, position: f"{100 * share:g} %")
     axes.yaxis.set_minor_formatter(NullFormatter())
+    return smallest

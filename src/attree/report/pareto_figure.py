@@ -28,12 +28,13 @@ from attree.report.style import (
     plain_axes,
     plain_legend,
 )
-from attree.report.sweep_figure import ROW_LABELS, SETTING, method_of
+from attree.report.sweep_figure import ROW_LABELS, SETTING, axis_label, method_of, setting_names
 
 STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
 """From pale (the first setting) to dark (the last): darkens all the way, so it also reads in grey print."""
 
 MOST_TICKS = 7
+SPREAD = "Crosses: one standard deviation over runs."
 
 
 def pareto_figure(
@@ -70,10 +71,10 @@ def pareto_figure(
             axes.grid(axis="x", color=FAINT, linewidth=0.6)
             _draw(axes, table, accuracy, {metric: looks[method_of(metric) or metric] for metric in metrics})
             if row == len(rows) - 1:
-                _color_bar(figure, list(grid[:, column]), table, swept.replace("_", " "))
+                _color_bar(figure, list(grid[:, column]), table, axis_label(swept, table))
     handles = [look.handle(line="-" if not _is_random(name) else "") for name, look in looks.items()]
-    labels = [method_label(name) + ("" if _is_random(name) else ", ringed and joined: Pareto front") for name in looks]
-    plain_legend(figure, handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * len(results)))
+    note = f"Ringed and joined: settings that none beats in both (Pareto front). {SPREAD}"
+    plain_legend(figure, handles, [method_label(name) for name in looks], note, loc="outside lower center")
     return figure
 
 
@@ -117,7 +118,7 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
         known = np.isfinite(x[0]) & np.isfinite(y[0])
         note_undefined(axes, int((~known).sum()), known.size)
     handles = [Look(BLUE, "o").handle(line="-"), Look(MUTED, "o").handle()]
-    plain_legend(figure, handles, ["no other is better", "others"], loc="outside lower center", ncols=2)
+    plain_legend(figure, handles, ["no other is better", "others"], SPREAD, loc="outside lower center")
     return figure
 
 
@@ -176,28 +177,35 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         unknown, points = unknown + int((~known).sum()), points + known.size
         if not _is_random(method_of(metric) or metric):
             front = means[pareto_front(means)]
-            rings: dict[str, Any] = {"marker": "o", "markersize": 16, "markerfacecolor": "none", "markeredgewidth": 0.9}
-            axes.plot(front[:, 0], front[:, 1], color=look.color, linewidth=1.6, zorder=2, **rings)
+            size = 20 if look.is_beneath else 16
+            rings: dict[str, Any] = {
+                "marker": "o",
+                "markersize": size,
+                "markerfacecolor": "none",
+                "markeredgewidth": 0.9,
+            }
+            alpha = 0.6 if look.is_beneath else 1.0
+            shape: dict[str, Any] = {"linewidth": look.width, "zorder": look.height - 1, "alpha": alpha}
+            axes.plot(front[:, 0], front[:, 1], color=look.color, **shape, **rings)
         crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
         axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **crosses)
         share = _shares(len(means))
         axes.scatter(
             means[known, 0],
             means[known, 1],
-            s=28 + 90 * share[known],
+            s=(28 + 90 * share[known]) * look.scale**2,
             c=STRENGTH_COLORS(share[known]),
             marker=look.marker,
             edgecolors=look.color,
             linewidths=1.5,
-            zorder=3,
+            zorder=look.height,
         )
     note_undefined(axes, unknown, points)
 
 
 def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: str) -> None:
     """Which colour is which setting; of many settings some are named."""
-    numeric = pd.api.types.is_numeric_dtype(table[SETTING])
-    names = [f"{setting:g}" if numeric else str(setting) for setting in table[SETTING].unique()]
+    names, _ = setting_names(table)
     number = len(names)
     shown = ScalarMappable(
         BoundaryNorm(np.arange(number + 1) - 0.5, number), ListedColormap(STRENGTH_COLORS(_shares(number)))
@@ -206,9 +214,10 @@ def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: s
     bar.outline.set_visible(False)
     bar.minorticks_off()
     step = -(-number // MOST_TICKS)
-    long = max(len(name) for name in names) > 10
-    bar.set_ticks(list(range(0, number, step)), labels=names[::step], parse_math=False)
-    bar.ax.tick_params(labelsize=SMALL_SIZE, length=0, colors=INK, labelrotation=20 if long else 0)
+    long = max(len(line) for name in names for line in name.split("\n")) > 10
+    turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if long else {}
+    bar.set_ticks(list(range(0, number, step)), labels=names[::step], parse_math=False, **turned)
+    bar.ax.tick_params(labelsize=SMALL_SIZE, length=0, colors=INK)
     bar.set_label(swept, fontsize=SMALL_SIZE, color=INK)
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from textwrap import wrap
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -32,6 +33,9 @@ TITLE_SIZE = 11
 LABEL_SIZE = 9
 SMALL_SIZE = 8
 
+LETTER = 0.0076
+"""Width of a letter in inches, for each point of its size: the mean of English text in Matplotlib's own font."""
+
 Line = Literal["-", "--", ":", "-.", ""]
 """A style of lines."""
 
@@ -44,20 +48,49 @@ class Look:
         color: Its colour.
         marker: Its marker, which tells it from all others in grey print.
         is_filled: Whether the marker is filled with the colour; those of users' own methods are open.
+        is_beneath: Whether the method is drawn large, open and beneath the others: it often lies on one of them, and
+            both are to be seen.
     """
 
     color: str
     marker: str
     is_filled: bool = True
+    is_beneath: bool = False
 
     @property
     def face(self) -> str:
         """The colour inside the marker."""
+        if self.is_beneath:
+            return "none"
         return self.color if self.is_filled else "white"
+
+    @property
+    def width(self) -> float:
+        """How wide a line is, in points: those beneath stand out on both sides of the one on top of them."""
+        return 4.2 if self.is_beneath else 1.6
+
+    @property
+    def scale(self) -> float:
+        """How large the marker is beside those of other methods."""
+        return 1.5 if self.is_beneath else 1.0
+
+    @property
+    def height(self) -> float:
+        """What is drawn above what (Matplotlib's `zorder`)."""
+        return 2.5 if self.is_beneath else 3.0
 
     def handle(self, label: str = "", line: Line = "", size: float = 6.0) -> Line2D:
         """The marker (on a line of a style, if given) with a label, for legends."""
         return Line2D([], [], color=self.color, linestyle=line, label=label, markersize=size, **self.marked())
+
+    def lined(self, size: float) -> dict[str, Any]:
+        """Line and marker of a curve, as arguments of `Axes.plot`.
+
+        Args:
+            size: Size of the marker, as other methods have it.
+        """
+        shape: dict[str, Any] = {"markersize": size * self.scale, "linewidth": self.width, "zorder": self.height}
+        return {"color": self.color, "alpha": 0.6 if self.is_beneath else 1.0, **shape, **self.marked()}
 
     def marked(self) -> dict[str, Any]:
         """The marker, as arguments of `Axes.plot`."""
@@ -69,7 +102,7 @@ LOOKS = {
     "gatt_sim": Look("#56B4E9", "^"),
     "gatt_avg": Look("#32038F", "v"),
     "avgatt": Look(ORANGE, "s"),
-    "uniform": Look("#CC79A7", "D"),
+    "uniform": Look("#CC79A7", "D", is_beneath=True),
     "saliency": Look(VERMILION, "P"),
     "guided_backprop": Look("#009E73", "d"),
     "integrated_gradients": Look("#6B2305", "*"),
@@ -114,7 +147,7 @@ def method_looks(methods: Iterable[str]) -> dict[str, Look]:
 def method_title(axes: Axes, look: Look, title: str) -> None:
     """Head a method's panel: its marker, then words."""
     axes.set_title(title, fontsize=LABEL_SIZE, color=INK, parse_math=False)
-    place = DrawingArea(10, 8)
+    place = DrawingArea(12, 8)
     place.add_artist(Line2D([5], [4], color=look.color, markersize=6.0, **look.marked()))
     axes.add_artist(
         AnnotationBbox(
@@ -129,12 +162,37 @@ def method_title(axes: Axes, look: Look, title: str) -> None:
     )
 
 
-def new_figure(width: float, height: float, title: str = "") -> Figure:
-    """An empty white figure of `width` x `height` inches that arranges its own margins; no global state is touched."""
+def new_figure(width: float, height: float, title: str = "", note: str = "") -> Figure:
+    """An empty white figure that arranges its own margins; no global state is touched.
+
+    Args:
+        width: Its width in inches.
+        height: Its height in inches.
+        title: Its heading; lines that are too long for the width are broken.
+        note: How to read it, in small letters at the bottom; figures with a legend there give it to the legend.
+    """
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
     if title:
-        figure.suptitle(title, fontsize=TITLE_SIZE, color=INK, parse_math=False)
+        figure.suptitle(broken(title, width, TITLE_SIZE), fontsize=TITLE_SIZE, color=INK, parse_math=False)
+    if note:
+        figure.supxlabel(broken(note, width, SMALL_SIZE), fontsize=SMALL_SIZE, color=MUTED, parse_math=False)
     return figure
+
+
+def broken(text: str, width: float, size: float) -> str:
+    """Text with its lines broken so that they fit a width.
+
+    Args:
+        text: The text.
+        width: The width in inches.
+        size: Size of its letters in points.
+
+    >>> broken("one two three", 1.0, 11)
+    'one two\\nthree'
+    """
+    most = max(int(width / (LETTER * size)), 8)
+    lines = [wrap(line, most, break_long_words=False, break_on_hyphens=False) or [""] for line in text.split("\n")]
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def panel_grid(figure: Figure, count: int, most_columns: int) -> list[Axes]:
@@ -166,10 +224,27 @@ def plain_axes(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") 
     axes.set_title(title, fontsize=LABEL_SIZE, color=INK)
 
 
-def plain_legend(owner: Figure | Axes, handles: Sequence[Any], labels: Sequence[str], **options: Any) -> None:
-    """A legend without a frame whose labels are shown as the text they are, whatever they hold."""
-    legend = owner.legend(handles, [label or " " for label in labels], frameon=False, fontsize=SMALL_SIZE, **options)
-    for text in legend.get_texts():
+def plain_legend(
+    owner: Figure | Axes, handles: Sequence[Any], labels: Sequence[str], note: str = "", **options: Any
+) -> None:
+    """A legend without a frame whose labels are shown as the text they are, whatever they hold.
+
+    Args:
+        owner: The figure or the axes; a figure's legend has as many columns as fit its width.
+        handles: What is explained.
+        labels: What it means.
+        note: What else to know to read the figure, above the entries.
+        options: As of Matplotlib's legends.
+    """
+    if isinstance(owner, Figure):
+        width = owner.get_figwidth()
+        column = 0.5 + LETTER * SMALL_SIZE * max(map(len, labels), default=0)
+        options["ncols"] = max(1, min(options.get("ncols", len(labels)), int(width / column)))
+        note = broken(note, width, SMALL_SIZE) if note else ""
+    fonts: dict[str, Any] = {"fontsize": SMALL_SIZE, "title": note or None, "title_fontsize": SMALL_SIZE}
+    legend = owner.legend(handles, [label or " " for label in labels], frameon=False, **fonts, **options)
+    legend.get_title().set_color(MUTED)
+    for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
 
 

@@ -35,6 +35,9 @@ LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 HEAT_COLORS = LinearSegmentedColormap.from_list("attree_heat", ["#F4F6FA", "#9CC3E6", "#2C7FB8", "#081D58"])
 """From pale (the lowest mean of a panel) to dark (the highest)."""
 
+BANDS = "Lines and markers: means over runs; bands and bars: one standard deviation; dots: runs."
+HEATS = "Means over runs. Each panel has its own colours, from its lowest mean (pale) to its highest (dark)."
+
 SETTING = "setting"
 """The column of a sweep's results that holds the swept value."""
 
@@ -61,7 +64,7 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
         rows.setdefault(metric.rpartition("/")[2], []).append(metric)
     looks = metric_looks(metrics)
     widths = [max(3.4, 0.6 * table[SETTING].nunique() + 1.0) for table in results.values()]
-    figure = new_figure(max(sum(widths), 4.6), 2.2 * len(rows) + 0.9, title)
+    figure = new_figure(max(sum(widths), 4.6), 2.2 * len(rows) + 1.1, title, BANDS)
     grid = figure.subplots(len(rows), len(results), sharey="row", sharex="col", squeeze=False, width_ratios=widths)
     for row, (kind, names) in enumerate(rows.items()):
         labels = series_labels(names)
@@ -69,7 +72,7 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
             axes = grid[row, column]
             plain_axes(
                 axes,
-                xlabel=swept.replace("_", " ") if row == len(rows) - 1 else "",
+                xlabel=axis_label(swept, table) if row == len(rows) - 1 else "",
                 ylabel=ROW_LABELS.get(kind, kind.replace("_", " ")) if column == 0 else "",
             )
             known = [name for name in names if name in table]
@@ -102,14 +105,15 @@ def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequenc
     expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
     up, across = ([value_name(value) for value in table[key].unique()] for key in keys)
     width = max(3.2, 0.75 * len(across) + 1.6)
-    figure = new_figure(width * min(len(metrics), 3), (0.45 * len(up) + 1.5) * -(-len(metrics) // 3) + 0.5, title)
+    rows = -(-len(metrics) // 3)
+    figure = new_figure(width * min(len(metrics), 3), (0.42 * len(up) + 0.9) * rows + 0.8, title, HEATS)
     grid = figure.subplots(-(-len(metrics) // 3), min(len(metrics), 3), squeeze=False)
     named = table.assign(**{key: table[key].map(value_name) for key in keys})
     for axes, metric in zip(grid.flat, metrics, strict=False):
         cells = named.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
         values = cells.to_numpy(dtype=np.float64)
         axes.imshow(values, cmap=HEAT_COLORS, aspect="auto")
-        axes.set_title(metric.removeprefix(f"{PREFIX}/"), fontsize=SMALL_SIZE, color=INK, parse_math=False)
+        axes.set_title(_metric_title(metric), fontsize=SMALL_SIZE, color=INK, parse_math=False)
         axes.set_xticks(np.arange(len(across)), across, fontsize=SMALL_SIZE, parse_math=False)
         axes.set_yticks(np.arange(len(up)), up, fontsize=SMALL_SIZE, parse_math=False)
         axes.set_xlabel(keys[1], fontsize=SMALL_SIZE, color=INK, parse_math=False)
@@ -124,6 +128,19 @@ def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequenc
     for axes in grid.flat[len(metrics) :]:
         axes.set_visible(False)
     return figure
+
+
+def _metric_title(metric: str) -> str:
+    """A metric in words: its method, how edges are reduced, and the statistic.
+
+    >>> _metric_title("explain/gatt/removal/faithfulness"), _metric_title("val/acc")
+    ('GAtt: faithfulness (removal)', 'val/acc')
+    """
+    method, words = method_of(metric), metric.split("/")
+    if method is None:
+        return metric
+    kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " "))
+    return f"{method_label(method)}: {kind}" + (f" ({words[2]})" if len(words) > 3 else "")
 
 
 def value_name(value: Any) -> str:
@@ -185,20 +202,41 @@ def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, look: Look, line: 
     spread = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
     places = np.arange(len(mean))
     if pd.api.types.is_numeric_dtype(table[SETTING]):
-        axes.plot(places, mean, linestyle=line, color=color, markersize=4.5, linewidth=1.6, zorder=3, **look.marked())
+        axes.plot(places, mean, linestyle=line, **look.lined(4.5))
         axes.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
     else:
-        axes.errorbar(
-            places, mean, spread, linestyle="", color=color, markersize=4.5, capsize=3, zorder=3, **look.marked()
-        )
+        axes.errorbar(places, mean, spread, linestyle="", capsize=3, elinewidth=1.2, **look.lined(4.5))
     of_run = pd.factorize(table[SETTING])[0]
     axes.scatter(of_run, table[metric].to_numpy(dtype=np.float64), s=7, color=color, alpha=0.55, linewidths=0)
 
 
-def _name_settings(axes: Axes, table: pd.DataFrame) -> None:
+def setting_names(table: pd.DataFrame) -> tuple[list[str], str]:
+    """What settings are called on an axis, and what their values are of.
+
+    Settings of several keys, such as "dropout=0, heads=2", are called by their values, one below the other.
+
+    >>> setting_names(pd.DataFrame({"setting": ["dropout=0, heads=1", "dropout=0, heads=2"]}))
+    (['0\\n1', '0\\n2'], 'dropout, heads')
+    """
     numeric = pd.api.types.is_numeric_dtype(table[SETTING])
     names = [f"{setting:g}" if numeric else str(setting) for setting in table[SETTING].unique()]
-    long = max(len(name) for name in names) > 10
+    split = [[part.partition("=") for part in name.split(", ")] for name in names]
+    keys = {tuple(key for key, _, _ in parts) for parts in split}
+    if len(keys) != 1 or not all(sign for parts in split for _, sign, _ in parts):
+        return names, ""
+    return ["\n".join(value for _, _, value in parts) for parts in split], ", ".join(keys.pop())
+
+
+def axis_label(swept: str, table: pd.DataFrame) -> str:
+    """What an axis of settings says: what is swept, and the keys whose values stand there."""
+    keys = setting_names(table)[1]
+    own = swept.replace("_", " ")
+    return own if not keys or keys == swept else f"{own}: {keys.replace('_', ' ')}"
+
+
+def _name_settings(axes: Axes, table: pd.DataFrame) -> None:
+    names, _ = setting_names(table)
+    long = max(len(line) for name in names for line in name.split("\n")) > 10
     turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if long else {"rotation": 0, "ha": "center"}
     axes.set_xticks(np.arange(len(names)), names, fontsize=SMALL_SIZE, parse_math=False, **turned)
     axes.set_xlim(-0.4, len(names) - 0.6)
