@@ -6,15 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
+from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.report.computation_tree import computation_tree
+from attree.report.deletion_curve import deletion_curve
+from attree.report.dpc_scatter import dpc_scatter
 from attree.report.histogram import score_histogram
-from attree.report.sweep_figure import sweep_figure
+from attree.report.pareto_figure import pareto_figure
+from attree.report.sweep_figure import heat_map_figure, sweep_figure
 
 
 def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:
@@ -55,7 +61,7 @@ def test_sweep_draws_the_mean_over_runs_at_equal_distances() -> None:
     metrics = ["val/acc", "explain/gatt/weight/faithfulness"]
     figure = sweep_figure({"weight_decay": sweep_table(), "dropout": sweep_table()}, metrics)
     accuracy, _, faithfulness, _ = figure.axes
-    assert [axes.get_ylabel() for axes in (accuracy, faithfulness)] == ["accuracy", "faithfulness"]
+    assert [axes.get_ylabel() for axes in (accuracy, faithfulness)] == ["accuracy", "faithfulness (weight)"]
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "weight decay", "dropout"]
     np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[0, 0.85], [1, 0.6]])
     np.testing.assert_allclose(faithfulness.lines[0].get_xydata(), [[0, 0.6], [1, 0.4]])
@@ -69,6 +75,63 @@ def test_sweep_over_names_keeps_their_order_and_joins_nothing() -> None:
     axes = sweep_figure({"net": table}, ["val/acc"]).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["wide", "narrow"]
     assert axes.lines[0].get_linestyle() == "None"
+
+
+def test_settings_of_several_keys_are_named_by_their_values_and_the_axis_by_the_keys() -> None:
+    settings = [f"weight_decay={decay}, dropout={rate}" for decay in (0, 0.01) for rate in (0, 0.5)]
+    table = sweep_table().assign(setting=settings)
+    axes = sweep_figure({"both_at_once": table}, ["val/acc"]).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0\n0", "0\n0.5", "0.01\n0", "0.01\n0.5"]
+    assert axes.get_xlabel() == "both at once: weight decay, dropout"
+
+
+def every_figure() -> dict[str, Figure]:
+    """Figures of a 2-D grid with long names, all methods, and headings that are too long for one line."""
+    methods = ["gatt", "avgatt", "uniform", "random", "occlusion", "integrated_gradients"]
+    settings = [f"weight_decay={decay}, dropout={rate}" for decay in (0, 0.01) for rate in (0, 0.5)]
+    qualities = [f"explain/{method}/weight/faithfulness" for method in methods]
+    table = sweep_table().assign(setting=settings, **dict.fromkeys(qualities, 0.5))
+    pairs = {"weight_decay": [0, 0, 0.01, 0.01], "dropout": [0, 0.5, 0, 0.5]}
+    scores = {method: torch.rand(20, generator=torch.Generator().manual_seed(0)) for method in methods}
+    title = (
+        "a study of weight decay and dropout together, with a heading that no narrow figure has room for in one line"
+    )
+    points = [MethodPoint(method, 1.0, 0.5) for method in methods]
+    return {
+        "sweep": sweep_figure({"both": table}, ["val/acc", *qualities], title),
+        "pareto": pareto_figure({"both": table}, "val/acc", qualities, title),
+        "heat": heat_map_figure(table.assign(**pairs), ("weight_decay", "dropout"), ["val/acc"], title),
+        "histogram": score_histogram(scores, torch.arange(20) > 10),
+        "scatter": dpc_scatter(scores, torch.rand(20), "removal"),
+        "runtime": accuracy_runtime_figure({"Infection": points}),
+        "deletion": deletion_curve([0, 1, 5], {method: torch.rand(4, 3) for method in methods}, title),
+    }
+
+
+def test_nothing_that_a_figure_writes_is_cut_off() -> None:
+    for name, figure in every_figure().items():
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        whole = figure.bbox
+        texts = [*figure.texts, *(text for axes in figure.axes for text in (axes.title, axes.xaxis.label))]
+        for axes in figure.axes:  # ticks beyond an axis exist, but are not drawn
+            low, high = axes.get_xlim()
+            texts += [text for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
+        legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+        for part in [*legends, *(text for text in texts if text.get_text() and text.get_visible())]:
+            box = part.get_window_extent()
+            inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= whole.x1 + 1 and box.y1 <= whole.y1 + 1
+            assert inside, (name, part, box.bounds, whole.bounds)
+
+
+def test_gatt_is_seen_where_uniform_attention_gives_the_same() -> None:
+    table = sweep_table().assign(**{"explain/uniform/weight/faithfulness": [0.5, 0.7, 0.4, np.nan]})
+    metrics = ["explain/gatt/weight/faithfulness", "explain/uniform/weight/faithfulness"]
+    above, below = sweep_figure({"weight_decay": table}, metrics).axes[0].lines
+    assert above.get_zorder() > below.get_zorder()
+    assert below.get_linewidth() > 2 * above.get_linewidth()
+    assert below.get_markersize() > above.get_markersize()
+    assert below.get_markerfacecolor() == "none"
 
 
 def test_sweep_says_what_is_undefined() -> None:

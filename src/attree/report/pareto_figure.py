@@ -28,7 +28,7 @@ from attree.report.style import (
     plain_axes,
     plain_legend,
 )
-from attree.report.sweep_figure import ROW_LABELS, SETTING, axis_label, method_of, setting_names
+from attree.report.sweep_figure import SETTING, axis_label, method_of, metric_rows, setting_names
 
 STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
 """From pale (the first setting) to dark (the last): darkens all the way, so it also reads in grey print."""
@@ -57,17 +57,15 @@ def pareto_figure(
     expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
     expect(len(qualities) > 0, "qualities", "at least one metric", list(qualities))
     results = {swept: _by_strength(table) for swept, table in results.items()}
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for metric in qualities:
-        rows.setdefault(tuple(metric.split("/")[2:]), []).append(metric)
+    rows = metric_rows(qualities)
     methods = [method_of(metric) or metric for metric in qualities]
     looks = method_looks(methods)
     figure = new_figure(max(4.4 * len(results), 5.0), 3.4 * len(rows) + 0.8, title)
     grid = figure.subplots(len(rows), len(results), sharex=True, sharey="row", squeeze=False)
-    for row, (words, metrics) in enumerate(rows.items()):
+    for row, (kind, metrics) in enumerate(rows.items()):
         for column, (swept, table) in enumerate(results.items()):
             axes = grid[row, column]
-            plain_axes(axes, "accuracy" if row == len(rows) - 1 else "", _quality(words) if column == 0 else "")
+            plain_axes(axes, "accuracy" if row == len(rows) - 1 else "", kind if column == 0 else "")
             axes.grid(axis="x", color=FAINT, linewidth=0.6)
             _draw(axes, table, accuracy, {metric: looks[method_of(metric) or metric] for metric in metrics})
             if row == len(rows) - 1:
@@ -147,12 +145,6 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
     beaten = [bool(((own >= one).all(axis=1) & (own > one).any(axis=1)).any()) for one in own]
     front = known[~np.array(beaten, dtype=bool)]
     return front[np.lexsort((-points[front, -1], points[front, 0]))]
-
-
-def _quality(words: tuple[str, ...]) -> str:
-    """What the axis of a row says: its statistic, and the protocol if there is one."""
-    kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " ")) if words else "explanation quality"
-    return f"{kind} ({words[0]})" if len(words) > 1 else kind
 
 
 def _by_strength(table: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,7 @@ ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": 
 """What the axis of each kind of metric says; others say the metric's own last word."""
 
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
-"""Lines of one method under several protocols; of several metrics of no method."""
+"""Lines of several metrics of one row that are of the same method, or of none."""
 
 HEAT_COLORS = LinearSegmentedColormap.from_list("attree_heat", ["#F4F6FA", "#9CC3E6", "#2C7FB8", "#081D58"])
 """From pale (the lowest mean of a panel) to dark (the highest)."""
@@ -48,20 +48,18 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
     A curve is the mean over the runs of a setting, its band (or bars, where the settings are no numbers) one standard
     deviation to either side, its faint dots the single runs. Settings stand at equal distances in the order given, so
     that 0 and values of different magnitude fit on one axis. Values that are undefined, as of runs that diverged, are
-    counted in the panel. A method has its own colour and marker; what is no
-    method's, such as an accuracy, is black.
+    counted in the panel. A method has its own colour and marker; what is no method's, such as an accuracy, is black.
 
     Args:
         results: For each sweep, under the name of what it varies, a table of its runs: the column `setting`, and one
             column per metric (absent or NaN where a run has none).
-        metrics: Names of the metrics to draw, as they are logged; those with the same last word share a row.
+        metrics: Names of the metrics to draw, as they are logged; those of one
+            statistic and protocol share a row.
         title: Heading of the figure.
     """
     expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
     expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
-    rows: dict[str, list[str]] = {}
-    for metric in metrics:
-        rows.setdefault(metric.rpartition("/")[2], []).append(metric)
+    rows = metric_rows(metrics)
     looks = metric_looks(metrics)
     widths = [max(3.4, 0.6 * table[SETTING].nunique() + 1.0) for table in results.values()]
     figure = new_figure(max(sum(widths), 4.6), 2.2 * len(rows) + 1.1, title, BANDS)
@@ -73,7 +71,7 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
             plain_axes(
                 axes,
                 xlabel=axis_label(swept, table) if row == len(rows) - 1 else "",
-                ylabel=ROW_LABELS.get(kind, kind.replace("_", " ")) if column == 0 else "",
+                ylabel=kind if column == 0 else "",
             )
             known = [name for name in names if name in table]
             for name in known:
@@ -91,6 +89,21 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
             bbox_to_anchor=(1.0, 0.5),
         )
     return figure
+
+
+def metric_rows(metrics: Sequence[str]) -> dict[str, list[str]]:
+    """Metrics that are compared in one row of panels, by what its axis says: the statistic, and how edges are reduced.
+
+    >>> metric_rows(["val/acc", "explain/gatt/weight/faithfulness"])
+    {'accuracy': ['val/acc'], 'faithfulness (weight)': ['explain/gatt/weight/faithfulness']}
+    """
+    rows: dict[str, list[str]] = {}
+    for metric in metrics:
+        words = metric.split("/")
+        kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " "))
+        reduced = f" ({words[2]})" if method_of(metric) is not None and len(words) > 3 else ""
+        rows.setdefault(kind + reduced, []).append(metric)
+    return rows
 
 
 def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequence[str], title: str = "") -> Figure:
@@ -136,11 +149,8 @@ def _metric_title(metric: str) -> str:
     >>> _metric_title("explain/gatt/removal/faithfulness"), _metric_title("val/acc")
     ('GAtt: faithfulness (removal)', 'val/acc')
     """
-    method, words = method_of(metric), metric.split("/")
-    if method is None:
-        return metric
-    kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " "))
-    return f"{method_label(method)}: {kind}" + (f" ({words[2]})" if len(words) > 3 else "")
+    method = method_of(metric)
+    return metric if method is None else f"{method_label(method)}: {next(iter(metric_rows([metric])))}"
 
 
 def value_name(value: Any) -> str:
@@ -151,11 +161,12 @@ def value_name(value: Any) -> str:
 def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:
     """Look and line of each metric: the look is its method's, the line tells apart what shares a look and a row."""
     looks = method_looks(method for metric in metrics if (method := method_of(metric)) is not None)
+    row_of = {metric: row for row, names in metric_rows(metrics).items() for metric in names}
     times: dict[tuple[str | None, str], int] = {}
     found = {}
     for metric in metrics:
         method = method_of(metric)
-        key = (method, metric.rpartition("/")[2])
+        key = (method, row_of[metric])
         times[key] = times.get(key, -1) + 1
         found[metric] = (Look(INK, "o") if method is None else looks[method], LINES[times[key] % len(LINES)])
     return found
