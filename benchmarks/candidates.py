@@ -19,8 +19,8 @@ from attree.attention import Attention
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.attribution.method import as_subject
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.effects import AttentionGradient
 from attree.effects.attention_gradient import AttentionRun
 from attree.subject import Subject
@@ -90,14 +90,14 @@ class GAttGradient(AttentionGradient):
     def __init__(self) -> None:
         super().__init__()
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
         assert isinstance(run, AttentionRun)
         logits = run.attend(copies)
         run.check(copies, logits)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=torch.float64)
-        at = torch.zeros(copies.node.numel(), dtype=torch.float64)
+        at = torch.zeros(copies.part.node.numel(), dtype=torch.float64)
         if copies.subject.level == "node":
-            at[copies.rows] = 1
+            at[copies.targets if copies.part.target is None else copies.part.target] = 1
         else:
             at += 1
         for call, _, by_weight in reversed(list(run.gradients(copies, logits))):
@@ -105,7 +105,7 @@ class GAttGradient(AttentionGradient):
             moved = at[call.edges[1]] * gain
             scores.index_add_(0, run.entries(copies, call), moved)
             at = torch.zeros_like(at).index_add_(0, call.edges[0], moved)
-        return scores[copies.entry_owner < copies.targets.numel()]
+        return scores
 
 
 def candidates() -> list[AttributionMethod]:

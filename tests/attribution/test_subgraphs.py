@@ -14,10 +14,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GAT, GATConv, GATv2Conv, GPSConv, TransformerConv
 from torch_geometric.utils import k_hop_subgraph
 
-from attree.attention import capture_attention
+from attree.attention import Graph, capture_attention
 from attree.attribution import Attribution, attribute_subgraphs, make_methods, stream_subgraphs
-from attree.attribution.subject_pairs import neighbourhood
-from attree.tensors.ragged import group
+from attree.subject import Part
 
 
 class Net(nn.Module):
@@ -122,11 +121,12 @@ def test_neighbourhood_is_pygs_subgraph_without_edges_into_its_rim(
 ) -> None:
     edge_index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous()
     targets = torch.tensor(data.draw(st.lists(st.integers(0, 7), min_size=1, unique=True)))
-    ball = neighbourhood(edge_index, group(edge_index[1], 8), targets, hops)
+    ball = Part.around(Graph(edge_index, 8), targets, hops)
     nodes = k_hop_subgraph(targets, hops, edge_index, num_nodes=8)[0]
     inner = k_hop_subgraph(targets, hops - 1, edge_index, num_nodes=8)[0] if hops > 1 else targets
-    assert torch.equal(ball.nodes, nodes.sort().values)
-    assert torch.equal(ball.edges, torch.isin(edge_index[1], inner).nonzero().view(-1))
+    assert torch.equal(ball.node, nodes.sort().values)
+    assert torch.equal(ball.edge, torch.isin(edge_index[1], inner).nonzero().view(-1))
+    assert torch.equal(ball.node[ball.edge_index], edge_index[:, ball.edge])
 
 
 class Tied(nn.Module):

@@ -13,8 +13,8 @@ from torch_geometric.nn import GAT, GATConv, GATv2Conv, TransformerConv
 from attree.attribution import Pairs, subject_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact import plan
-from attree.faithfulness.locality import NotRowwiseError
 from attree.subject import Head, Subject
+from attree.subject.locality import NotRowwiseError
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.one_pass_each import reduced_outputs
 

@@ -1,8 +1,9 @@
 """What a network attended to: captured from any PyG attention convolution, aligned with one edge list."""
 
 from attree.attention.capture import Attention, capture_attention
-from attree.attention.diagnostics import Bypass, Locality, measure_bypass, measure_locality
+from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
+from attree.attention.locality import Locality, measure_locality
 
 __all__ = [
     "Attention",

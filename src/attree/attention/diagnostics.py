@@ -1,4 +1,4 @@
-"""What attention weights do not see of a model: paths around layers, nodes beyond their reach, and randomness.
+"""What attention weights do not see of a model: paths around layers, and randomness.
 
 Each measure runs the model again: `run(features)` returns its outputs, one row per node or per graph, for these
 features of nodes and all its other arguments as they are.
@@ -17,19 +17,15 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode, score_tensor
-from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
+from attree.attention.locality import with_noise
 from attree.attention.softmax_hook import hook_softmax
-from attree.errors import expect
 
 Run = Callable[[Any], Any]
 """Calls the model with these features of nodes: a tensor, or a dict by type of node."""
 
 NEGLIGIBLE = 1e-3
 """Changes up to this share of how far outputs are apart count as none: norms magnify rounding errors to it."""
-
-CANDIDATES = 16
-"""How many nodes are tried for a neighbourhood that leaves much of the graph out."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ def measure_bypass(
                 continue
             if layer not in known:
                 if layer == 0:
-                    other = cut([0], _of_all_types(_all_other_features, x))
+                    other = cut([0], _of_all_types(_other_features, x))
                 else:
                     other = bare if layer == every[-1] else cut(every[: layer + 1])
                 if not float((without - other).pow(2).mean().sqrt()) > NEGLIGIBLE * size:
@@ -151,82 +147,6 @@ def measure_bypass(
     shares = {layer: _kept_share(predict(usual), predict(output), targets) for layer, output in kept.items()}
     worst = max(shares, key=lambda layer: shares[layer])
     return Bypass(shares[worst], worst, spread, frozenset(around))
-
-
-@dataclass(frozen=True)
-class Locality:
-    """How much outputs change when all features are changed that no layer should bring there.
-
-    Attributes:
-        change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
-        tolerance: Up to this, the change is that of rounding.
-    """
-
-    change: float
-    tolerance: float
-
-    @property
-    def local(self) -> bool:
-        """Whether the model sees only what its attention layers reach."""
-        return self.change <= self.tolerance
-
-    def __str__(self) -> str:
-        if self.local:
-            return "The model sees only what its attention layers reach."
-        return (
-            f"Outputs change by {self.change:.2g} of their size with features that no attention layer reaches: the "
-            "model has paths beside attention, such as norms or pooling over all nodes, and edges there get no score."
-        )
-
-
-@torch.no_grad()
-def measure_locality(
-    model: nn.Module,
-    run: Run,
-    x: Tensor,
-    *,
-    num_layers: int,
-    graph: Graph,
-    graph_of: Tensor | None = None,
-    usual: Tensor | None = None,
-    seed: int = 0,
-) -> Locality:
-    """Run the model with other features where no layer reaches, and compare what it returns.
-
-    Nodes are compared if other features lie more than `num_layers` hops away; graphs, if they lie in other graphs.
-
-    Args:
-        model: The model.
-        run: Calls it with other features.
-        x: Its features or ids of nodes; learned features that the model takes from elsewhere are not changed.
-        num_layers: Number of attention layers, as `Attention.num_layers` has it.
-        graph: The looped graph of the model's edges.
-        graph_of: The graph of each node, if the model returns one row per graph.
-        usual: What it returns for `x`, if at hand.
-        seed: Seed of the nodes that are compared and of the features that are put elsewhere.
-    """
-    expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)
-    if graph_of is None:
-        compared, near = _neighbourhoods(graph, num_layers, torch.Generator().manual_seed(seed))
-    else:
-        compared = graph_of.unique()[: graph_of.unique().numel() // 2]
-        near = torch.isin(graph_of, compared)
-    far = (~near).nonzero().view(-1)
-    with eval_mode(model), inplace_messages(model):
-        before = score_tensor(run(x)) if usual is None else usual
-        tolerance = torch.finfo(before.dtype).eps ** 0.5
-        if far.numel() == 0 or compared.numel() == 0:
-            return Locality(0.0, tolerance)
-        after = score_tensor(run(_other_features(x, far, seed)))
-    expect(
-        before.shape[0] > int(compared.max()),
-        "graph_of",
-        "the graph of each node where the model returns one row per graph",
-        graph_of,
-    )
-    size = float(before[compared].abs().max())
-    change = float((after[compared] - before[compared]).abs().max())
-    return Locality(change / size if size > 0 else change, tolerance)
 
 
 @torch.no_grad()
@@ -292,36 +212,10 @@ def _spread(output: Tensor) -> float:
     return float((output - output.mean(dim=0)).pow(2).mean().sqrt())
 
 
-def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Some nodes, and which nodes lie within `hops` of them: at most half of all where that is possible."""
-    some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
-    reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
-    reached[torch.arange(some.numel(), device=graph.device), some] = True
-    for row in reached:
-        for _ in range(hops):
-            row[graph.source[row[graph.destination]]] = True
-    order = reached.sum(dim=1).argsort()
-    together = reached[order].cumsum(dim=0).bool()
-    fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, some.numel()))
-    near = together[fits - 1] if fits else torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    return some[order[:fits]], near
-
-
 def _of_all_types(function: Callable[[Tensor], Tensor], x: Any) -> Any:
     """A function of features, for those of each type of node."""
     return {kind: function(rows) for kind, rows in x.items()} if isinstance(x, Mapping) else function(x)
 
 
-def _all_other_features(x: Tensor) -> Tensor:
-    return _other_features(x, torch.arange(x.shape[0], device=x.device))
-
-
-def _other_features(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
-    """The features with those of some nodes changed: those of any nodes, and noise where they are real numbers."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    drawn = torch.randint(x.shape[0], (nodes.numel(),), generator=generator).to(x.device)
-    other = x[drawn]
-    if x.is_floating_point():
-        noise = torch.randn(other.shape, generator=generator).to(x)
-        other = other + noise * (1 + x.abs().max())
-    return x.index_copy(0, nodes, other)
+def _other_features(x: Tensor) -> Tensor:
+    return with_noise(x, torch.arange(x.shape[0], device=x.device))

@@ -197,6 +197,11 @@ class Graph:
         return group(self.destination, self.num_nodes)
 
     @cached_property
+    def given_entering(self) -> Rows:
+        """The given edges, positions in `original_edge_index`, grouped by the node they enter."""
+        return group(self.original_edge_index[1], self.num_nodes)
+
+    @cached_property
     def entering_source(self) -> Tensor:
         """`source` in the order of `entering.items`."""
         return self.source[self.entering.items]

@@ -6,32 +6,36 @@ network runs on the union of such neighbourhoods of a batch of targets, where th
 the full graph, and the scores are handed back with the full graph's edge ids.
 
 This holds for networks whose layers see neighbours alone. One that normalises over all nodes of its input in eval mode,
-or pools them, computes something else on a part of the graph: the first scores are computed on two different parts, and
-the network is refused where they differ.
+or pools them, computes something else on a part of the graph. So the outputs of the first targets are computed on two
+different parts, and the network is refused where they differ (see `attree.subject.locality`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run, check_model, graph_of
+from attree.attention.eager import eval_mode, score_tensor
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
 from attree.attribution.progress import track
 from attree.attribution.result import Attribution
-from attree.attribution.subject_pairs import Neighbourhood, neighbourhood
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
 from attree.subject import ModelCall, Part
+from attree.subject.locality import NotLocalError, check_local
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
-from attree.tensors.ragged import group
+
+TRIED = 8
+"""Targets that a model is tried with."""
 
 
 def attribute_subgraphs(
@@ -142,8 +146,6 @@ class SubgraphScorer:
         self._model = model
         self._x = x
         self._call = ModelCall.of(model, x, graph.original_edge_index, **(kwargs or {}))
-        self._entering = group(graph.original_edge_index[1], graph.num_nodes)
-        self._local = torch.empty(graph.num_nodes, dtype=torch.int64, device=graph.device)
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
         self._wiring: Wiring | None = None
         self._is_checked = False
@@ -157,8 +159,8 @@ class SubgraphScorer:
         # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
         size = frontier_bound(self.graph, self.hops + 1)[targets].clamp(max=float(self.graph.num_edges))
         for begin, end in chunk_bounds(size * self.bytes_per_edge, memory):
-            self._is_checked = self._is_checked or self.check(targets[begin:end], memory)
-            yield from self.score(targets[begin:end], targets[begin:end], memory)
+            self._is_checked = self._is_checked or self.check(targets[begin:end])
+            yield from self.score(targets[begin:end], memory)
 
     @property
     def bytes_per_edge(self) -> float:
@@ -166,71 +168,83 @@ class SubgraphScorer:
         widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
         return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
 
-    def score(self, targets: Tensor, centres: Tensor, memory: int) -> Iterator[Attribution]:
-        """The scores of targets from a pass on the neighbourhoods of `centres`, which they are among."""
-        ball = self._around(centres)
+    def score(self, targets: Tensor, memory: int) -> Iterator[Attribution]:
+        """The scores of targets from a pass on the union of their neighbourhoods."""
+        ball = self._around(targets)
         attention = self._attend(ball)
         # Where the edges of the part, self-looped, are among those of the full graph.
         device = self.graph.device
         proper = attention.graph.original_edge_index[0] != attention.graph.original_edge_index[1]
-        kept = ball.edges[proper.to(device)]
-        place = torch.cat([self.graph.position[kept], self.graph.num_proper_edges + ball.nodes])
-        roots = Roots.at_nodes(self._local[targets].to(self._device))
+        assert ball.edge is not None
+        kept = ball.edge[proper.to(device)]
+        place = torch.cat([self.graph.position[kept], self.graph.num_proper_edges + ball.node])
+        roots = Roots.at_nodes(torch.searchsorted(ball.node, targets).to(self._device))
         for scored in self._method.stream_from(attention, roots, memory):
             yield Attribution(
                 self._method.name,
                 self.graph,
-                ball.nodes[scored.targets.to(device)],
+                ball.node[scored.targets.to(device)],
                 scored.ptr.to(device),
                 place[scored.edges.to(device)],
                 scored.scores.to(device),
             )
 
-    def check(self, targets: Tensor, memory: int) -> bool:
-        """Refuse a model whose scores of targets change when it runs on more of the graph.
+    def check(self, targets: Tensor) -> bool:
+        """Refuse a model that computes the first of some targets otherwise when it runs on more of the graph.
 
         Returns:
-            Whether that settles it: a target with a single edge has the same scores in any model.
+            Whether that settles it: a target that no edge enters may be the same in any model.
         """
         if self._beyond(targets).numel() == 0:  # then it runs on the full graph
             return False
-        few = targets[: (targets.numel() + 1) // 2]
+        few = targets[: min((targets.numel() + 1) // 2, TRIED)]
         more = self._beyond(few)
         # Evenly from all over the graph.
         more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
-        alone = Attribution.concat(list(self.score(few, few, memory)))
-        among = Attribution.concat(list(self.score(few, torch.cat([few, more]).unique(), memory)))
-        if alone.scores.numel() == 0:
-            return False
-        tolerance = torch.finfo(alone.scores.dtype).eps ** 0.5 * max(float(alone.scores.nan_to_num().abs().max()), 1.0)
-        differ = ~torch.isclose(alone.scores, among.scores, rtol=0.0, atol=tolerance, equal_nan=True)
-        if differ.any():
-            most = float((alone.scores - among.scores)[differ].abs().max())
+        ball = self._around(torch.cat([few, more]).unique())
+        rows = torch.searchsorted(ball.node, few).to(self._device)
+        owner, node = (torch.cat(ids) for ids in zip(*self._inner_nodes(few), strict=True))
+        part = Part.entering(self.graph, few.numel(), owner, node)
+        part = replace(part, target=part.find(torch.arange(few.numel(), device=few.device), few))
+        try:
+            with eval_mode(self._model), torch.no_grad():
+                expected = score_tensor(self._on(ball).run())[rows]
+                check_local(self._call, part, expected, lambda call: self._here(call).run())
+        except NotLocalError as error:
             raise UnsupportedModelError(
                 f"Expected {type(self._model).__name__} to attend to a target's neighbourhood as it does in the full "
-                f"graph, but on parts of the graph its scores differ by {most:.2g}: it has paths beside attention, "
-                "such as norms or pooling over all nodes, and needs one pass over the full graph."
-            )
-        return bool((alone.scores != alone.scores.round()).any())
+                f"graph, but {error.reason}. It needs one pass over the full graph."
+            ) from error
+        return bool((self.graph.entering.sizes[few] > 1).any())
+
+    def _inner_nodes(self, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each target, its position and the nodes whose entering edges it depends on."""
+        for number, target in enumerate(targets.split(1)):
+            node = target if self.hops == 1 else Part.around(self.graph, target, self.hops - 1).node
+            yield torch.full_like(node, number), node
 
     def _beyond(self, centres: Tensor) -> Tensor:
         """The nodes that are not in the neighbourhood of `centres`, or not with all edges that enter them."""
         ball = self._around(centres)
         nodes = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
-        nodes[ball.nodes] = False
+        nodes[ball.node] = False
         edges = torch.ones_like(self.graph.position, dtype=torch.bool)
-        edges[ball.edges] = False
+        assert ball.edge is not None
+        edges[ball.edge] = False
         nodes[self.graph.original_edge_index[1, edges]] = True
         return nodes.nonzero().view(-1)
 
-    def _around(self, centres: Tensor) -> Neighbourhood:
-        return neighbourhood(self.graph.original_edge_index, self._entering, centres, self.hops)
+    def _around(self, centres: Tensor) -> Part:
+        return Part.around(self.graph, centres, self.hops)
 
-    def _attend(self, ball: Neighbourhood) -> Attention:
+    def _attend(self, ball: Part) -> Attention:
         """What the model attends to in a neighbourhood."""
-        self._local[ball.nodes] = torch.arange(ball.nodes.numel(), device=self.graph.device)
-        edges = self._local[self.graph.original_edge_index[:, ball.edges]]
-        part = self._call.on(Part(ball.nodes, edges, ball.edges))
-        part = part.changed(lambda _, value: value.to(self._device) if isinstance(value, Tensor) else value)
-        graph = Graph(part.edge_index, part.num_nodes)
-        return capture_run(self._model, part.run, graph, self._wiring)
+        part = self._on(ball)
+        return capture_run(self._model, part.run, Graph(part.edge_index, part.num_nodes), self._wiring)
+
+    def _on(self, part: Part) -> ModelCall:
+        """The model's call on a part, on the model's device."""
+        return self._here(self._call.on(part))
+
+    def _here(self, call: ModelCall) -> ModelCall:
+        return call.changed(lambda _, value: value.to(self._device) if isinstance(value, Tensor) else value)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.subject.subject import Targets, as_targets
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
-from attree.tensors.ragged import Rows, expand, group, pointers
+from attree.tensors.ragged import expand, group, pointers
 
 
 def subject_pairs(subject: Subject | Attention, targets: Targets = "all", *, only_flows: bool = False) -> Pairs:
@@ -150,31 +149,3 @@ def _pairs_of(graph: Graph, roots: Roots, num_layers: int, ones: list[Tensor]) -
     target, flow, edges = target[keep], flow[keep], graph.entering.items[place[keep]]
     ptr = pointers(target.bincount(minlength=targets.numel()))
     return Pairs(targets, ptr, edges, flow, graph, num_layers)
-
-
-class Neighbourhood(NamedTuple):
-    """A part of a graph: its nodes and the given edges it keeps, both ascending."""
-
-    nodes: Tensor
-    edges: Tensor
-
-
-def neighbourhood(edge_index: Tensor, entering: Rows, targets: Tensor, hops: int) -> Neighbourhood:
-    """All nodes within `hops` of some target, and all edges that enter the nodes within `hops` - 1.
-
-    Args:
-        edge_index: Edges of the full graph [2, E].
-        entering: These edges grouped by destination.
-        targets: Where the neighbourhoods are centred.
-        hops: Their radius.
-    """
-    seen = torch.zeros(entering.ptr.numel() - 1, dtype=torch.bool, device=edge_index.device)
-    seen[targets] = True
-    outermost, edges = targets, []
-    for _ in range(hops):
-        _, place = expand(entering.ptr, outermost)
-        edges.append(entering.items[place])
-        reached = edge_index[0, edges[-1]]
-        outermost = reached[~seen[reached]].unique()
-        seen[outermost] = True
-    return Neighbourhood(seen.nonzero().view(-1), torch.cat(edges).sort().values)

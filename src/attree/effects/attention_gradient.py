@@ -15,9 +15,9 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.edge_hook import EdgeHook, hook_edges
 from attree.attention.softmax_hook import hook_softmax
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.effects.occlusion import DEFAULT_PROTOCOL
 from attree.errors import UnsupportedModelError, expect_int
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
@@ -66,7 +66,7 @@ class AttentionGradient(MaskMethod):
     def open_run(self, subject: Subject) -> AbstractContextManager[AttentionRun]:
         return attention_run(subject)
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
         assert isinstance(run, AttentionRun)
         protocol = resolve_protocol(self.protocol, run.model)
         logits = run.attend(copies)
@@ -77,9 +77,9 @@ class AttentionGradient(MaskMethod):
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
         for one in found:
             scores.index_add_(0, run.entries(copies, one.call), _first_order(protocol, one))
-        return scores[copies.entry_owner < copies.targets.numel()]
+        return scores
 
-    def _averaged(self, run: AttentionRun, copies: Copies, found: Sequence[Gradients]) -> list[Gradients]:
+    def _averaged(self, run: AttentionRun, copies: TargetCopies, found: Sequence[Gradients]) -> list[Gradients]:
         """The same calls with derivatives averaged on the way from no attention to all of it."""
         assert self.steps is not None
         means = [Gradients(one.call, torch.zeros_like(one.by_score), torch.zeros_like(one.by_weight)) for one in found]
@@ -136,13 +136,15 @@ class AttentionRun(MaskedRun):
         self._calls: list[SoftmaxCall] = []
         self._share = 1.0
 
-    def attend(self, copies: Copies, share: float = 1.0) -> Tensor:
+    def attend(self, copies: TargetCopies, share: float = 1.0) -> Tensor:
         """Logits of the targets, [B, classes], with all attention weights times `share`; every softmax is noted."""
         self._calls, self._share = [], share
         return self.logits(copies, self.unmasked(copies))
 
     def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         """Called in place of the softmax."""
+        if not self.is_masking:
+            return softmax(scores)
         edges = self.edges.scored(conv, scores.shape[0])
         if edges is None:
             raise UnsupportedModelError(
@@ -155,7 +157,7 @@ class AttentionRun(MaskedRun):
         self._calls.append(SoftmaxCall(conv, edges, scores.detach(), weights.detach(), score_shift, weight_shift))
         return weights * self._share + weight_shift
 
-    def gradients(self, copies: Copies, logits: Tensor) -> Iterator[Gradients]:
+    def gradients(self, copies: TargetCopies, logits: Tensor) -> Iterator[Gradients]:
         """The derivatives by the attention of each softmax."""
         explained = self.predictions.probability(logits, copies.targets).sum()
         shifts = [shift for call in self._calls for shift in (call.score_shift, call.weight_shift)]
@@ -165,7 +167,7 @@ class AttentionRun(MaskedRun):
         gradients = [torch.zeros_like(shift) if one is None else one for one, shift in zip(found, shifts, strict=True)]
         yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
-    def entries(self, copies: Copies, call: SoftmaxCall) -> Tensor:
+    def entries(self, copies: TargetCopies, call: SoftmaxCall) -> Tensor:
         """For each edge of a softmax the entry of the batch that it is: an edge, or the self-loop of a node."""
         loops = call.edges[0] == call.edges[1]
         if not torch.equal(call.edges[:, ~loops], copies.edge_index[:, copies.proper]):
@@ -173,7 +175,7 @@ class AttentionRun(MaskedRun):
                 f"Expected {type(call.conv).__name__} to run on the edges it was called with, in their order, but it "
                 "ran on others: its attention has no gradient by edges."
             )
-        of_loops = copies.edge.numel() + call.edges[0]
+        of_loops = copies.num_edges + call.edges[0]
         return of_loops.masked_scatter(~loops, copies.proper.nonzero().view(-1))
 
 

@@ -18,11 +18,11 @@ from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer
 from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
-from attree.faithfulness.locality import NotLocalError, NotRowwiseError
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
+from attree.subject.locality import NotLocalError, NotRowwiseError
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows
 

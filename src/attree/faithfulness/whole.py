@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
+from attree.attention.locality import difference
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.locality import difference
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter

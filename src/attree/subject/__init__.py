@@ -1,7 +1,8 @@
 """What is explained: a call of a model on a graph, what its outputs are those of, and what they mean."""
 
 from attree.subject.head import Head
-from attree.subject.model_call import ModelCall, Part
+from attree.subject.model_call import ModelCall
+from attree.subject.part import Part
 from attree.subject.roots import Roots
 from attree.subject.subject import Subject
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from attree.attention.diagnostics import Bypass, measure_bypass, measure_locality, odd_outputs, predicted_class
+from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class
+from attree.attention.locality import measure_locality
 from attree.errors import AttreeError
 from attree.subject.subject import Subject
 

@@ -19,6 +19,7 @@ from attree.attention.capture import check_model, graph_of
 from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds
+from attree.subject.part import Part
 from attree.subject.typed_arguments import TypedCut, typed_kind
 
 
@@ -30,32 +31,6 @@ class Convention(Protocol):
 
     def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
         """Call the model with arguments by name."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a graph, or several copies of parts side by side, that a model is called on.
-
-    Of a heterogeneous graph, all ids are those of the union of its types, and nodes may stand in any order.
-
-    Attributes:
-        node: The node id behind each node of the part.
-        edge_index: The part's edges, between positions in `node`.
-        edge: For each edge of the part, its position in the given edge list; None if they are all, in their order.
-        graph: The graph of the part that each node belongs to, numbered from 0; None leaves nodes in the graphs that
-            they are in.
-        graph_of: The graph id behind each graph of the part; None with `graph`, or where graphs have no ids.
-        num_graphs: How many graphs the part has; None with `graph`.
-        queries: Where arguments are pairs of nodes: the pairs to ask for, as positions in `node`; None asks for none.
-    """
-
-    node: Tensor
-    edge_index: Tensor
-    edge: Tensor | None = None
-    graph: Tensor | None = None
-    graph_of: Tensor | None = None
-    num_graphs: int | None = None
-    queries: Tensor | None = None
 
 
 Take = Callable[[Tensor, Tensor | None], Tensor]
@@ -303,12 +278,17 @@ class ModelCall:
         values = tuple(cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, part.node.numel())
 
-    def rows_on(self, part: Part, positions: Tensor) -> Tensor:
-        """Which rows of the output on a part belong to nodes of the part, given as positions in `part.node`.
+    def target_rows(self, part: Part) -> tuple[Tensor, int]:
+        """Which rows of the output on a part are those of its targets, and how many rows the output must have.
 
-        A model of a heterogeneous graph numbers nodes within their types.
+        A model of a heterogeneous graph returns rows of one type of nodes, numbered within that type.
         """
-        return positions if self.types is None else TypedCut(self.types, part, take_index).number[positions]
+        if part.target is None:
+            return torch.arange(part.count, device=part.node.device), part.count
+        if self.types is None:
+            return part.target, part.node.numel()
+        cut = TypedCut(self.types, part, take_index)
+        return cut.number[part.target], cut.count_like(part.target)
 
     def _with(self, values: tuple[Any, ...], num_nodes: int) -> ModelCall:
         call = replace(self, values=values, num_nodes=num_nodes)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attree.attention.graph import EdgeType, Types
 from attree.subject.arguments import ID_WORDS, Kind
-
-if TYPE_CHECKING:
-    from attree.subject.model_call import Part
+from attree.subject.part import Part
 
 Take = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -79,6 +77,10 @@ class TypedCut:
             own = self._type_of_node == place
             number[own] = torch.arange(int(own.sum()), device=number.device)
         return number
+
+    def count_like(self, positions: Tensor) -> int:
+        """How many nodes of the part have the type of some of its nodes, which all have the same."""
+        return int((self._type_of_node == self._type_of_node[positions[:1]]).sum()) if positions.numel() else 0
 
     @property
     def types(self) -> Types:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from torch_geometric.utils import k_hop_subgraph
 
 from attree.attribution import GNNExplainer, PGExplainer, subject_pairs
 from attree.attribution.posthoc import pg_explainer
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.masked_run import masked_run
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.models import GAT, GATv2
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize
@@ -49,7 +50,7 @@ def test_gnn_explainer_learns_what_pyg_learns_one_target_at_a_time(net: nn.Modul
     proper = EDGES[0] != EDGES[1]
     for target in targets:
         algorithm = StartedGNNExplainer(epochs=40, lr=0.05, edge_size=0.02, edge_ent=0.7)
-        whole = Copies.whole(subject, torch.tensor([target]))
+        whole = TargetCopies.whole(subject, torch.tensor([target]))
         algorithm.first, algorithm.first_of_nodes = (
             method.first_mask(whole, torch.float32),
             method.first_feature_mask(whole),
@@ -71,7 +72,7 @@ def test_gnn_explainer_learns_what_pyg_learns_one_target_at_a_time(net: nn.Modul
 def test_gnn_explainer_starts_from_pyg_s_distribution() -> None:
     edges = torch.randint(0, 400, (2, 5000), generator=torch.Generator().manual_seed(0))
     subject = Subject.of(GAT(5, 3, 4), torch.randn(400, 5), edges)
-    first = GNNExplainer().first_mask(Copies.whole(subject, torch.tensor([0])), torch.float64)
+    first = GNNExplainer().first_mask(TargetCopies.whole(subject, torch.tensor([0])), torch.float64)
     algorithm = PyGGNNExplainer()
     Explainer(subject.model, algorithm, explanation_type="model", edge_mask_type="object", model_config=CONFIG)
     algorithm._initialize_masks(subject.call.x, edges)
@@ -131,8 +132,7 @@ def test_pg_explainer_scores_and_loss_are_pyg_s() -> None:
     with masked_run(subject) as run:
         part = next(iter(pg_explainer.induced_copies(subject, torch.tensor([2]))))
         # The same order of edges as given, so that the same numbers are drawn for each.
-        part = Copies(subject, part.targets, part.node, part.copy, torch.arange(edges.shape[1]),
-                      torch.zeros(edges.shape[1], dtype=torch.int64), edges)  # fmt: skip
+        part = replace(part, part=replace(part.part, edge_index=edges, edge=torch.arange(edges.shape[1])))
         torch.manual_seed(5)
         loss = method.loss(run, part, fresh, embedding, 5.0 * (2.0 / 5.0) ** 0.5)
     assert float(loss) == pytest.approx(expected_loss, abs=1e-5)
@@ -144,7 +144,7 @@ def test_pg_explainer_trains_on_the_induced_neighbourhood() -> None:
     subject = Subject.of(model, X, EDGES)
     for target, part in zip(range(NODES), pg_explainer.induced_copies(subject, torch.arange(NODES)), strict=True):
         nodes, _, _, mask = k_hop_subgraph(target, 2, EDGES, num_nodes=NODES)
-        assert part.node.tolist() == nodes.sort().values.tolist()
-        assert part.edge.sort().values.tolist() == mask.nonzero().view(-1).tolist()
+        assert part.part.node.tolist() == nodes.sort().values.tolist()
+        assert part.part.edge.sort().values.tolist() == mask.nonzero().view(-1).tolist()
         with masked_run(subject) as run:
-            run.check_unmasked(part)
+            run.check(part)

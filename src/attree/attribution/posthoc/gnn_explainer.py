@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from attree.attribution.baselines import hashed_uniform
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.attribution.progress import counted
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
 from attree.tensors.precision import exact_dtype
@@ -73,9 +73,8 @@ class GNNExplainer(MaskMethod):
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
         return cls(seed=seed)
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
-        run.check_unmasked(copies)
-        copies = copies.without_decoy()
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        run.check(copies)
         mask = self.first_mask(copies, run.unmasked(copies).dtype).requires_grad_(True)
         x = copies.call.x
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
@@ -88,7 +87,7 @@ class GNNExplainer(MaskMethod):
             if used is not None:
                 loss = loss + _size_and_entropy(mask[used], copies.entry_owner[used], self.edge_size, self.edge_ent)
             if features is not None and used_features is not None:
-                owner = copies.copy.unsqueeze(1).expand_as(features)[used_features]
+                owner = copies.node_owner.unsqueeze(1).expand_as(features)[used_features]
                 loss = loss + _size_and_entropy(features[used_features], owner, *FEATURE_WEIGHTS, mean_size=True)
             if not loss.requires_grad:  # no layer used the mask
                 return torch.zeros_like(mask)
@@ -102,12 +101,12 @@ class GNNExplainer(MaskMethod):
         assert used is not None
         return mask.detach().sigmoid() * used
 
-    def first_mask(self, copies: Copies, dtype: torch.dtype) -> Tensor:
+    def first_mask(self, copies: TargetCopies, dtype: torch.dtype) -> Tensor:
         """Normal numbers of the spread that PyG takes, which depends on the size of the whole graph."""
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
         return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
 
-    def first_feature_mask(self, copies: Copies) -> Tensor:
+    def first_feature_mask(self, copies: TargetCopies) -> Tensor:
         """Normal numbers of the spread that PyG takes, one a feature of each node."""
         x = copies.call.x
         if x.dim() != 2 or not x.is_floating_point():
@@ -117,8 +116,8 @@ class GNNExplainer(MaskMethod):
             )
         column = torch.arange(x.shape[1], device=x.device)
         # Features are numbered after all edges, so that no two numbers drawn for a target are the same.
-        place = copies.subject.graph.num_edges + copies.node.unsqueeze(1) * x.shape[1] + column
-        targets = copies.targets[copies.copy].unsqueeze(1).expand_as(place)
+        place = copies.subject.graph.num_edges + copies.part.node.unsqueeze(1) * x.shape[1] + column
+        targets = copies.targets[copies.node_owner].unsqueeze(1).expand_as(place)
         return self._normal(targets, place, FEATURE_SPREAD).to(x.dtype)
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:

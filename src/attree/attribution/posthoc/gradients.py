@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.mask_method import COPIES_MEMORY, MaskMethod, bytes_per_edge
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import expect_bool, expect_int
 
 
@@ -32,7 +32,7 @@ class Saliency(MaskMethod):
         super().__init__(self_loops)
         self.absolute = expect_bool(absolute, "absolute")
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
         gradient = mask_gradient(run, copies)
         return gradient.abs() if self.absolute else gradient
 
@@ -60,35 +60,34 @@ class IntegratedGradients(MaskMethod):
         expect_int(steps, "steps", 1)
         self.steps = steps
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
-        run.check_unmasked(copies)
-        copies = copies.without_decoy()
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        run.check(copies)
         points, weights = (torch.from_numpy(array) / 2 for array in np.polynomial.legendre.leggauss(self.steps))
         ones = run.unmasked(copies)
         points, weights = (values.to(ones) for values in (points + 0.5, weights))
-        cost = max(copies.edge.numel() * bytes_per_edge(copies.subject), 1.0)
+        cost = max(copies.num_edges * bytes_per_edge(copies.subject), 1.0)
         at_once = 1 if copies.is_whole else max(int(COPIES_MEMORY / cost), 1)
         total = torch.zeros_like(ones)
         for point, weight in zip(points.split(at_once), weights.split(at_once), strict=True):
             tiles = copies.tiled(point.numel())
-            tile = tiles.entry_owner // max(copies.count, 1)
+            tile = tiles.entry_owner // max(copies.targets.numel(), 1)
             mask = point[tile].requires_grad_(True)
             gradient = weight[tile] * output_gradient(run, tiles, mask, run.logits(tiles, mask))
             # Entries of edges come first, tile by tile, then those of self-loops.
-            parts = gradient.split([tiles.edge.numel(), gradient.numel() - tiles.edge.numel()])
+            parts = gradient.split([tiles.num_edges, gradient.numel() - tiles.num_edges])
             total += torch.cat([part.view(point.numel(), -1).sum(dim=0) for part in parts])
         return total
 
 
-def mask_gradient(run: MaskedRun, copies: Copies) -> Tensor:
+def mask_gradient(run: MaskedRun, copies: TargetCopies) -> Tensor:
     """The gradient of each target's explained output with respect to a mask of its own edges, at 1; checks copies."""
     mask = run.unmasked(copies).requires_grad_(True)
     logits = run.logits(copies, mask)
     run.check(copies, logits)
-    return output_gradient(run, copies, mask, logits)[copies.entry_owner < copies.targets.numel()]
+    return output_gradient(run, copies, mask, logits)
 
 
-def output_gradient(run: MaskedRun, copies: Copies, mask: Tensor, logits: Tensor) -> Tensor:
+def output_gradient(run: MaskedRun, copies: TargetCopies, mask: Tensor, logits: Tensor) -> Tensor:
     """The gradient of the sum of all targets' explained outputs; no target depends on another's mask."""
     explained = run.explained(copies, logits).sum()
     if not explained.requires_grad:  # no layer used the mask

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from attree.attribution.posthoc.copies import Copies
 from attree.attribution.posthoc.gradients import mask_gradient
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attribution.posthoc.target_copies import TargetCopies
 
 
 class GuidedBackprop(MaskMethod):
@@ -35,7 +35,7 @@ class GuidedBackprop(MaskMethod):
     name = "guided_backprop"
     label = "Guided Backprop"
 
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
         with guided(run.model):
             return mask_gradient(run, copies)
 

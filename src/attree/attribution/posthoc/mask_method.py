@@ -13,13 +13,14 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
-from attree.attribution.posthoc.copies import Copies, neighbourhood_copies
 from attree.attribution.posthoc.frozen_model import frozen_model
-from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
+from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
+from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.progress import progress_bar
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_bool
 from attree.subject import Subject
+from attree.subject.locality import NotLocalError
 from attree.subject.subject import Targets
 from attree.tensors.ragged import pointers
 
@@ -43,10 +44,10 @@ class MaskMethod(AttributionMethod):
         self.self_loops = expect_bool(self_loops, "self_loops")
 
     @abstractmethod
-    def score(self, run: MaskedRun, copies: Copies) -> Tensor:
-        """Scores of a batch's edges, one an entry of the masks of `copies.without_decoy()`.
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        """The score of each entry of the copies' masks.
 
-        Must call `MaskedRun.check` or `check_unmasked`, which find out models that are not local.
+        Must call `MaskedRun.check`, which raises for models that cannot be run on copies.
         """
 
     def open_run(self, subject: Subject) -> AbstractContextManager[MaskedRun]:
@@ -80,7 +81,7 @@ class MaskMethod(AttributionMethod):
         subject: Subject,
         targets: Tensor,
         run: MaskedRun,
-        batches: Callable[[Subject, Tensor], Iterator[Copies]],
+        batches: Callable[[Subject, Tensor], Iterator[TargetCopies]],
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Per batch: how many edges each target has, the edges, their scores."""
         parts = []
@@ -102,14 +103,14 @@ def refuse_types(method: str, subject: Subject) -> None:
         )
 
 
-def local_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
-    """Copies of neighbourhoods, as many at once as fit into the working memory."""
-    return neighbourhood_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
+def local_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
+    """TargetCopies of neighbourhoods, as many at once as fit into the working memory."""
+    return target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
 
 
-def whole_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
+def whole_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
     """The whole graph, once for each target."""
-    return (Copies.whole(subject, target) for target in targets.split(1))
+    return (TargetCopies.whole(subject, target) for target in targets.split(1))
 
 
 def bytes_per_edge(subject: Subject) -> float:
@@ -121,10 +122,9 @@ def bytes_per_edge(subject: Subject) -> float:
     return float(x[:1].numel() * x.element_size() + 16 * width * itemsize + 128)
 
 
-def _listed(copies: Copies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scores of a batch as rows of a result: given self-loops of a node are one, as they are in the looped graph."""
     graph, count = copies.subject.graph, copies.targets.numel()
-    copies = copies.without_decoy()
     owner, edges = copies.entry_owner, copies.entry_edge
     if copies.is_whole or copies.masks_loops:
         # Of the whole graph most edges do not matter to a target, and of a part the self-loops of its outermost nodes.

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attribution.posthoc.copies import Copies
+from attree.attention.locality import difference
 from attree.attribution.posthoc.predictions import Predictions
+from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
+from attree.subject.locality import NotLocalError, check_local
 
-
-class NotLocalError(Exception):
-    """A model's outputs on copies of neighbourhoods are not those on the whole graph."""
+TRIED = 8
+"""TargetCopies that are tried among decoys where all copies are compared anyway."""
 
 
 class MaskedRun:
@@ -36,57 +37,74 @@ class MaskedRun:
         self.model = subject.model
         self.graph_level = subject.level == "graph"
         self.predictions = Predictions(subject)
-        self._copies: Copies | None = None
+        self._copies: TargetCopies | None = None
         self._mask: Tensor | None = None
         self._edges: dict[MessagePassing, Tensor] = {}
 
-    def logits(self, copies: Copies, mask: Tensor, x: Tensor | None = None) -> Tensor:
+    def logits(self, copies: TargetCopies, mask: Tensor, x: Tensor | None = None) -> Tensor:
         """Logits of the targets, [B, classes].
 
         Args:
-            copies: The batch.
-            mask: One factor per entry of the batch's masks: per edge, and per self-loop if those are masked.
-            x: Other features for the batch's nodes, if any.
+            copies: The copies.
+            mask: One factor per entry of the copies' masks: per edge, and per self-loop if those are masked.
+            x: Other features for the nodes of the copies, if any.
         """
-        self._copies, self._mask = copies, mask
+        self._copies, self._mask = copies, mask  # they stay, as a checkpointed layer runs again in the backward pass
         call = copies.call if x is None else copies.call.with_features(x)
-        output = call.run()
-        if not isinstance(output, Tensor) or output.shape[0] != copies.num_rows:
-            raise NotLocalError  # such as one row per edge, or rows of chosen nodes
-        return self.predictions.read(output[copies.rows], copies.targets)
+        return self.predictions.read(copies.rows(call.run()), copies.targets)
 
-    def explained(self, copies: Copies, logits: Tensor) -> Tensor:
+    def explained(self, copies: TargetCopies, logits: Tensor) -> Tensor:
         """The explained output of each target, [B], of their logits."""
         return self.predictions.explained(logits, copies.targets)
 
-    def loss(self, copies: Copies, logits: Tensor) -> Tensor:
+    def loss(self, copies: TargetCopies, logits: Tensor) -> Tensor:
         """How far each target's logits are from its prediction, [B]."""
         return self.predictions.loss(logits, copies.targets)
 
-    def check(self, copies: Copies, logits: Tensor) -> None:
-        """Raise unless the targets' logits, with nothing masked, are those on the whole graph."""
-        expected = self.predictions.of(copies.targets)
-        if expected.numel() == 0:
-            return
-        difference, scale = float((logits.detach() - expected).abs().max()), max(float(expected.abs().max()), 1.0)
-        if not difference <= torch.finfo(logits.dtype).eps ** 0.5 * scale:
-            raise NotLocalError
-
     @torch.no_grad()
-    def check_unmasked(self, copies: Copies) -> None:
-        """As `check`, by a pass of its own."""
-        self.check(copies, self.logits(copies, self.unmasked(copies)))
+    def check(self, copies: TargetCopies, logits: Tensor | None = None) -> None:
+        """Raise unless the model computes the targets from their copies as it does from the whole graph.
 
-    def unmasked(self, copies: Copies) -> Tensor:
+        Args:
+            copies: The copies.
+            logits: The targets' logits with nothing masked, if at hand: these are compared, and only the first copies
+                are tried among decoys.
+
+        Raises:
+            NotLocalError: It does not.
+        """
+        if copies.is_whole:
+            return
+        subject, part, targets = copies.subject, copies.part, copies.targets
+        if logits is not None:
+            expected = self.predictions.of(targets)
+            if difference(logits, expected, logits.dtype) is not None:
+                raise NotLocalError(subject.call.name, "on copies its outputs are others")
+            few = torch.arange(min(TRIED, part.count), device=targets.device)
+            part, targets = part.take(few), targets[few]
+        mask, self._mask = self._mask, None
+        try:
+            check_local(subject.call, part, self.predictions.output[subject.rows(targets)])
+        finally:
+            self._mask = mask
+
+    def unmasked(self, copies: TargetCopies) -> Tensor:
         """A mask that leaves every message as it is."""
-        return torch.ones(copies.entry_owner.numel(), dtype=self.predictions.logits.dtype, device=copies.edge.device)
+        return torch.ones(copies.entry_owner.numel(), dtype=self.predictions.logits.dtype, device=copies.targets.device)
+
+    @property
+    def is_masking(self) -> bool:
+        """Whether a pass is made to explain, not to check the copies."""
+        return self._mask is not None
 
     def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
         """Hook: note the edges that messages are about to be sent along."""
         self._edges[conv] = inputs[0]
 
     def scale(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor:
-        """Hook: multiply messages by the mask."""
+        """Hook: multiply messages by the mask, if there is one."""
+        if not self.is_masking:
+            return messages
         mask = self._aligned(conv, self._edges[conv])
         size = [1] * messages.dim()
         size[conv.node_dim] = -1
@@ -105,7 +123,7 @@ class MaskedRun:
                 f"Expected {type(conv).__name__} to run on the edges it was called with, in their order, but it ran on "
                 "others: a mask of edges has no meaning there."
             )
-        of_edges, of_loops = mask.split([copies.edge.numel(), mask.numel() - copies.edge.numel()])
+        of_edges, of_loops = mask.split([copies.num_edges, mask.numel() - copies.num_edges])
         aligned = of_loops[edges[0]] if copies.masks_loops else mask.new_ones(edges.shape[1])
         return aligned.masked_scatter(proper, of_edges[copies.proper])
 

@@ -9,17 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attree.attribution.flows import walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.copies import Copies
-from attree.attribution.posthoc.masked_run import MaskedRun, NotLocalError, masked_run
+from attree.attribution.posthoc.mask_method import COPIES_MEMORY, bytes_per_edge
+from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.predictions import full_pass
+from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.progress import progress_bar
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.subject import Subject
-from attree.subject.roots import Roots
-from attree.tensors.ragged import expand, group
+from attree.subject.locality import NotLocalError
 
 HIDDEN = 64
 TEMPERATURES = (5.0, 2.0)
@@ -94,13 +93,13 @@ class PGExplainer(TrainedMethod[Fitted]):
             try:
                 parts = [_checked(run, part) for part in induced_copies(subject, chosen)]
             except NotLocalError:
-                parts = [Copies.whole(subject, target) for target in chosen.split(1)]
+                parts = [TargetCopies.whole(subject, target) for target in chosen.split(1)]
             parts = [replace(part, masks_loops=self.self_loops) for part in parts]
             # A target without edges has nothing to mask.
             self._train(run, [part for part in parts if part.entry_owner.numel()], mlp, embedding)
         return Fitted(mlp.requires_grad_(False), embedding)
 
-    def _train(self, run: MaskedRun, parts: list[Copies], mlp: nn.Module, embedding: Tensor) -> None:
+    def _train(self, run: MaskedRun, parts: list[TargetCopies], mlp: nn.Module, embedding: Tensor) -> None:
         optimizer = torch.optim.Adam(mlp.parameters(), lr=self.lr)
         with progress_bar(f"{self.label}, training", self.epochs * len(parts)) as advance:
             for epoch in range(self.epochs):
@@ -112,7 +111,7 @@ class PGExplainer(TrainedMethod[Fitted]):
                     optimizer.step()
                     advance(1)
 
-    def loss(self, run: MaskedRun, part: Copies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
+    def loss(self, run: MaskedRun, part: TargetCopies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
         """The loss of one target, with a mask drawn for it."""
         ends = part.subject.graph.edge_index[:, part.entry_edge]
         logits = edge_logits(mlp, embedding, ends, None if run.graph_level else part.targets)
@@ -150,23 +149,13 @@ def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor
     return mlp(torch.cat(parts, dim=1)).view(-1)
 
 
-def induced_copies(subject: Subject, targets: Tensor) -> Iterator[Copies]:
+def induced_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
     """For each target its L-hop subgraph, or its graph, by itself."""
-    graph = subject.graph
-    rows = group(graph.original_edge_index[1], graph.num_nodes)
-    if subject.batch is not None:
-        members = group(subject.batch, subject.num_targets)
-        for target in targets.split(1):
-            _, place = expand(members.ptr, target)
-            yield Copies.entering(subject, target, torch.zeros_like(place), members.items[place], rows)
-        return
-    # One layer more than the model has: the frontier then is every node within L hops.
-    ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * (subject.num_layers + 1)
-    for target in targets.split(1):
-        ball = walk_back(graph, Roots.at_nodes(target, torch.float32), ones)
-        yield Copies.entering(subject, target, ball.owner, ball.node, rows, induced=True)
+    for copies in target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY, induced=True):
+        for place in torch.arange(copies.targets.numel(), device=targets.device).split(1):
+            yield replace(copies, targets=copies.targets[place], part=copies.part.take(place))
 
 
-def _checked(run: MaskedRun, part: Copies) -> Copies:
-    run.check_unmasked(part)
+def _checked(run: MaskedRun, part: TargetCopies) -> TargetCopies:
+    run.check(part)
     return part

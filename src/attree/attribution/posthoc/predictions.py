@@ -21,6 +21,7 @@ class Predictions:
         subject: The subject.
 
     Attributes:
+        output: What the model returns, [rows, ...].
         logits: Logits of classes as the subject's head reads them, [rows, classes]; of numbers, the numbers [rows, 1].
         classes: The predicted classes, [rows].
     """
@@ -30,6 +31,7 @@ class Predictions:
         check_output(output)
         self._subject = subject
         self._head = subject.head
+        self.output = output.detach()
         self._measured = self._head.measured(output)
         self.logits = self._head.logits(output, self._measured).detach()
         self.classes = self.logits.argmax(dim=1)

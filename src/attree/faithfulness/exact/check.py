@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.graph import Graph
+from attree.attention.locality import loud_noise, same
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording, RowModel
 from attree.faithfulness.exact.sample import Sample, spread_nodes
 from attree.faithfulness.exact.trace import ConvArguments, LayerTrace
 from attree.faithfulness.exact.wiring import EDGES, INPUT, READOUT, Reads, StageError, StageMode, Wiring
-from attree.faithfulness.locality import NotRowwiseError, loud_noise, same
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.level import OutputLevel
+from attree.subject.locality import NotRowwiseError
 
 ENTERING = 2048
 """Edges that a convolution itself runs on, about."""

@@ -22,10 +22,10 @@ from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
 from attree.faithfulness.exact.trace import ConvArguments, LayerEdges, LayerTrace, trace_layer
-from attree.faithfulness.locality import NotRowwiseError
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
+from attree.subject.locality import NotRowwiseError
 from attree.subject.model_call import take_index
 from attree.tensors.precision import exact_dtype
 

@@ -19,10 +19,10 @@ from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.trace import ConvArguments
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.exact.wiring import INPUT, Wiring
-from attree.faithfulness.locality import NotRowwiseError
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
+from attree.subject.locality import NotRowwiseError
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.ragged import take_rows
 

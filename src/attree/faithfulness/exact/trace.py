@@ -14,7 +14,7 @@ from torch_geometric import EdgeIndex
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.lazy_rows import weighted_sums
-from attree.faithfulness.locality import NotRowwiseError
+from attree.subject.locality import NotRowwiseError
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import take_rows
 

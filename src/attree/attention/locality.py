@@ -1,0 +1,168 @@
+"""Whether outputs depend only on what attention layers reach: noise elsewhere must not change them.
+
+`measure_locality` puts noise into the whole graph, out of reach of some targets. `attree.subject.locality` runs the
+model on a part of the graph instead, with noise around it. Both use the numbers and comparisons of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.graph import Graph
+from attree.attention.inplace_messages import inplace_messages
+from attree.errors import expect
+
+Run = Callable[[Any], Any]
+"""Calls the model with these features of nodes: a tensor, or a dict by type of node."""
+
+LOUDNESS = 8.0
+"""How many times the largest number of all rows the noise is, so that a maximum over rows shows it."""
+
+CANDIDATES = 16
+"""How many nodes are tried for a neighbourhood that leaves much of the graph out."""
+
+
+@dataclass(frozen=True)
+class Locality:
+    """How much outputs change when all features are changed that no layer should bring there.
+
+    Attributes:
+        change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
+        tolerance: Up to this, the change is that of rounding.
+    """
+
+    change: float
+    tolerance: float
+
+    @property
+    def local(self) -> bool:
+        """Whether the model sees only what its attention layers reach."""
+        return self.change <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.local:
+            return "The model sees only what its attention layers reach."
+        return (
+            f"Outputs change by {self.change:.2g} of their size with features that no attention layer reaches: the "
+            "model has paths beside attention, such as norms or pooling over all nodes, and edges there get no score."
+        )
+
+
+@torch.no_grad()
+def measure_locality(
+    model: nn.Module,
+    run: Run,
+    x: Tensor,
+    *,
+    num_layers: int,
+    graph: Graph,
+    graph_of: Tensor | None = None,
+    usual: Tensor | None = None,
+    seed: int = 0,
+) -> Locality:
+    """Run the model with other features where no layer reaches, and compare what it returns.
+
+    Nodes are compared if other features lie more than `num_layers` hops away; graphs, if they lie in other graphs.
+
+    Args:
+        model: The model.
+        run: Calls it with other features.
+        x: Its features or ids of nodes; learned features that the model takes from elsewhere are not changed.
+        num_layers: Number of attention layers, as `Attention.num_layers` has it.
+        graph: The looped graph of the model's edges.
+        graph_of: The graph of each node, if the model returns one row per graph.
+        usual: What it returns for `x`, if at hand.
+        seed: Seed of the nodes that are compared and of the features that are put elsewhere.
+    """
+    expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)
+    if graph_of is None:
+        compared, near = _neighbourhoods(graph, num_layers, torch.Generator().manual_seed(seed))
+    else:
+        compared = graph_of.unique()[: graph_of.unique().numel() // 2]
+        near = torch.isin(graph_of, compared)
+    far = (~near).nonzero().view(-1)
+    with eval_mode(model), inplace_messages(model):
+        before = score_tensor(run(x)) if usual is None else usual
+        tolerance = torch.finfo(before.dtype).eps ** 0.5
+        if far.numel() == 0 or compared.numel() == 0:
+            return Locality(0.0, tolerance)
+        after = score_tensor(run(with_noise(x, far, seed)))
+    expect(
+        before.shape[0] > int(compared.max()),
+        "graph_of",
+        "the graph of each node where the model returns one row per graph",
+        graph_of,
+    )
+    size = float(before[compared].abs().max())
+    change = float((after[compared] - before[compared]).abs().max())
+    return Locality(change / size if size > 0 else change, tolerance)
+
+
+def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
+    """Noise for decoys among rows.
+
+    Args:
+        like: Rows of the shape that is asked for.
+        rows: All rows; the noise is louder than they are.
+        seed: The seed of the noise.
+    """
+    noise = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)).to(like)
+    largest = rows.nan_to_num(0.0, 0.0, 0.0).abs().max() if rows.numel() else rows.new_ones(())
+    return noise * LOUDNESS * largest.clamp(min=1.0)
+
+
+def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:
+    """By how much outputs differ at most, if by more than rounding in a type; None if they do not.
+
+    Nothing can be told where the expected outputs are not finite, as those of a model that has diverged.
+    """
+    if expected.numel() == 0:
+        return None
+    finite = expected.isfinite()
+    found = float((got - expected).abs().where(finite, 0).max())
+    scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
+    return None if found <= torch.finfo(dtype).eps ** 0.5 * scale else found
+
+
+def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Whether numbers are equal up to rounding in a type."""
+    scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)
+    tolerance = torch.finfo(dtype).eps ** 0.5 * scale
+    return got.shape == expected.shape and torch.allclose(got, expected, rtol=0.0, atol=tolerance, equal_nan=True)
+
+
+def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
+    """Features with those of some nodes replaced: by loud noise, or by those of any nodes where they are integers.
+
+    Args:
+        x: The features, a row per node.
+        nodes: The nodes, as ids.
+        seed: Seed of the noise.
+    """
+    if x.is_floating_point():
+        return x.index_copy(0, nodes, loud_noise(x[nodes], x, seed))
+    generator = torch.Generator().manual_seed(seed)
+    return x.index_copy(
+        0, nodes, x[torch.randint(max(x.shape[0], 1), (nodes.numel(),), generator=generator).to(x.device)]
+    )
+
+
+def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Some nodes, and which nodes lie within `hops` of them: at most half of all where that is possible."""
+    some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
+    reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
+    reached[torch.arange(some.numel(), device=graph.device), some] = True
+    for row in reached:
+        for _ in range(hops):
+            row[graph.source[row[graph.destination]]] = True
+    order = reached.sum(dim=1).argsort()
+    together = reached[order].cumsum(dim=0).bool()
+    fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, some.numel()))
+    near = together[fits - 1] if fits else torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    return some[order[:fits]], near
