@@ -112,11 +112,9 @@ def test_end_of_training_leaves_explanations_figures_and_metrics(tmp_path: Path,
     torch.testing.assert_close(saved.scores, expected.scores)
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["explain/gatt/truth_auroc"] == pytest.approx(curves(folder)["explain/gatt/truth_auroc"][-1][1])
-    assert sorted(path.name for path in (folder / "figures").iterdir()) == [
-        f"case_study_{data.truth.targets[0]}.png",
-        "scores_removal.png",
-        "scores_weight.png",
-    ]
+    drawn, *others = sorted(path.stem for path in (folder / "figures").iterdir())
+    assert others == ["scores_removal", "scores_weight"]
+    assert int(drawn.removeprefix("case_study_")) in data.truth.targets
     printed = capsys.readouterr().out
     assert "GAtt" in printed
     assert f"{metrics['explain/gatt/truth_auroc']:.2f} \N{PLUS-MINUS SIGN}" in printed
@@ -185,7 +183,7 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     events = EventAccumulator(run.log_dir).Reload()
     tags = events.Tags()
     assert data.truth is not None
-    assert f"explain/case_study_{data.truth.targets[0]}" in tags["images"]
+    assert any(tag.startswith("explain/case_study_") for tag in tags["images"])
     assert "explain/scores_weight" in tags["images"]
     assert "scores/gatt/weight/prediction_unchanged" in tags["histograms"]
     plugins = events.summary_metadata

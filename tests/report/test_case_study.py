@@ -9,11 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection, LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch_geometric.data import Data
 
 from attree.attention import Graph
 from attree.errors import ArgumentError
+from attree.evaluation import EvaluationConfig, Evaluator
+from attree.models import GAT
+from attree.report.case_studies import draw_case_studies
 from attree.report.case_study import case_study
 from attree.report.graph_drawing import sketch
+from attree.subject import Subject
 
 PATH = Graph(torch.tensor([[0, 1, 3, 4], [1, 2, 2, 3]]), num_nodes=6)  # 0 -> 1 -> 2 <- 3 <- 4, and 5 alone
 
@@ -45,6 +50,18 @@ def test_panels_show_the_induced_subgraph_in_one_layout() -> None:
     positions = [[text.get_position() for text in axes.texts] for axes in panels(figure)]
     assert positions[0] == positions[1]
     assert "3 nodes, 5 edges" in figure.get_suptitle()
+
+
+def test_targets_that_are_easy_to_read_are_drawn_first() -> None:
+    # Node 0 has nothing around it, node 1 a thicket, node 2 three neighbours.
+    sources = [*range(10, 80), 5, 6, 7]
+    edge_index = torch.tensor([sources, [1] * 70 + [2] * 3])
+    net = GAT(4, 2, num_layers=1)
+    subject = Subject.of_data(net, Data(x=torch.randn(80, 4), edge_index=edge_index))
+    evaluator = Evaluator(subject, [0, 1, 2], EvaluationConfig(["gatt"], ["removal"]))
+    evaluator.evaluate()
+    assert list(draw_case_studies(evaluator, 1)) == ["case_study_2"]
+    assert list(draw_case_studies(evaluator, 1, torch.tensor([1]))) == ["case_study_1"]
 
 
 def test_same_input_gives_the_same_picture() -> None:

@@ -1,4 +1,4 @@
-"""Case studies of an evaluator's targets: what each method says of the first few."""
+"""Case studies of an evaluator's targets: what each method says of a few."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
 from attree.report.case_study import case_study
 from attree.report.histogram import score_histogram
+from attree.report.telling import order_targets
 from attree.subject import Subject
+
+MOST_CANDIDATES = 200
+"""How many targets are looked at to find some that are easy to read."""
 
 
 def draw_case_studies(
@@ -22,17 +26,18 @@ def draw_case_studies(
     count: int,
     targets: Tensor | None = None,
 ) -> dict[str, Figure]:
-    """One figure each for the first few targets of the model as it is now, by name.
+    """One figure each for a few targets of the model as it is now, by name.
 
     Args:
         evaluator: Says what is explained and by which methods.
         count: How many targets are drawn.
-        targets: Which targets; None draws those that have ground truth, or the chosen ones where none has.
+        targets: Which targets; None draws those with ground truth, or the evaluator's own where none has any: first
+            those whose neighbourhood is easy to read. They are the same however long the model is trained.
     """
     subject, truth, labels = evaluator.subject, evaluator.truth, evaluator.labels
     known = set() if truth is None else set(truth.targets.tolist())
     figures = {}
-    for target in (evaluator.explained if targets is None else targets)[:count].tolist():
+    for target in (_readable_first(evaluator) if targets is None else targets)[:count].tolist():
         scores = {name: _judged(method, subject, target) for name, method in evaluator.methods.items()}
         number = labels.id_of(target)
         caption = labels.prediction(subject, target)
@@ -46,6 +51,13 @@ def draw_case_studies(
             drawn = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, labels.node_names)
         figures[f"case_study_{number}"] = drawn
     return figures
+
+
+def _readable_first(evaluator: Evaluator) -> Tensor:
+    """The targets to draw, those with neither too few nor too many edges around them first."""
+    candidates = evaluator.explained[:MOST_CANDIDATES]
+    sizes = subject_pairs(evaluator.subject, candidates.tolist()).ptr.diff()
+    return candidates[order_targets(sizes).to(candidates.device)]
 
 
 def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
