@@ -1,7 +1,9 @@
 """Which explanation can be trusted? Methods against protocols, sets of edges, ground truth and cost, on many nets.
 
     python benchmarks/trust.py --out trust.csv            measure; a call that was stopped goes on where it was
+    python benchmarks/trust.py --out trust.csv --passes   time the methods, by the processor's time
     python benchmarks/trust.py --out trust.csv --table    print the tables of docs/trust.md
+    python benchmarks/trust.py --verdicts --targets 100 --nets GAT --datasets Cora,Infection,BA-Shapes,Texas,MUTAG
 
 Each net is trained (Adam, full batches; settings below), and `--targets` random nodes (graphs of MUTAG: all of the test
 split) are explained; with ground truth, random nodes that have some. Columns:
@@ -11,8 +13,11 @@ split) are explained; with ground truth, random nodes that have some. Columns:
 - sets: by how much the predicted class's probability drops when a target's 1, 3 or 10 highest-scored edges are
   removed at once: the mean over these numbers and over targets. Larger is better.
 - truth: AUROC against the true edges.
-- passes: seconds of scoring all targets, divided by those of one forward pass of the net.
+- passes: seconds of scoring all targets, divided by those of one forward pass of the net; the attention of the net is
+  known. `--passes` takes them from the processor's time of one thread, the median of three rounds, and the table shows
+  their median over nets.
 
+In brackets: a 95 % interval of the mean over nets and seeds, by a bootstrap that draws nets, then seeds of each net.
 `--candidates` adds the methods of benchmarks/candidates.py.
 """
 
@@ -27,6 +32,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -44,6 +50,7 @@ from attree.paper.net import make_data
 from attree.subject import Subject
 from candidates import candidates
 from reduction import TransformerNet
+from timing import Race
 
 
 class Setting(NamedTuple):
@@ -101,7 +108,9 @@ def own_methods() -> list[AttributionMethod]:
     return list(named.values())
 
 
-def trained(dataset: str, net: str, seed: int, root: str) -> tuple[nn.Module, Data, GroundTruth | None, float]:
+def trained(
+    dataset: str, net: str, seed: int, root: str, epochs: int | None = None
+) -> tuple[nn.Module, Data, GroundTruth | None, float]:
     """A trained net, what it runs on, ground truth, and its test accuracy."""
     own = SETTINGS[dataset]
     data = make_data(dataset, own.layers, seed, root)
@@ -117,7 +126,7 @@ def trained(dataset: str, net: str, seed: int, root: str) -> tuple[nn.Module, Da
         test = data.graph
     optimizer = torch.optim.Adam(model.parameters(), lr=own.lr)
     model.train()
-    for _ in range(own.epochs):
+    for _ in range(own.epochs if epochs is None else epochs):
         for batch in DataLoader(train, 64, shuffle=True) if isinstance(data, GraphDataModule) else [test]:
             optimizer.zero_grad()
             loss = _loss(model, batch)
@@ -140,18 +149,23 @@ def _loss(model: nn.Module, batch: Data) -> Tensor:
     return loss if extra is None else loss + extra
 
 
+def chosen_targets(model: nn.Module, data: Data, truth: GroundTruth | None, count: int) -> tuple[Subject, Tensor]:
+    """What is explained: random nodes, of those with ground truth where there is some; all graphs of a batch."""
+    graphs = isinstance(data, Batch)
+    subject = Subject.of(model, data.x, data.edge_index, *((data.batch,) if graphs else ()))
+    known = subject.targets() if truth is None else truth.targets
+    order = torch.randperm(known.numel(), generator=torch.Generator().manual_seed(0))[: None if graphs else count]
+    return subject, known[order.sort().values]
+
+
 def measured(
     model: nn.Module, data: Data, truth: GroundTruth | None, count: int, methods: Sequence[AttributionMethod]
 ) -> Iterator[dict[str, float | str]]:
     """The columns of each method for one net."""
-    graphs = isinstance(data, Batch)
-    arguments = (data.x, data.edge_index, *((data.batch,) if graphs else ()))
-    subject = Subject.of(model, *arguments)
-    known = subject.targets() if truth is None else truth.targets
-    order = torch.randperm(known.numel(), generator=torch.Generator().manual_seed(0))[: None if graphs else count]
-    chosen = order.sort().values
-    own = None if truth is None else truth.of_targets(known[chosen])
-    result = attree.evaluate(model, subject, known[chosen], methods, ("weight", "removal"), own, random_draws=1)
+    arguments = (data.x, data.edge_index, *((data.batch,) if isinstance(data, Batch) else ()))
+    subject, targets = chosen_targets(model, data, truth, count)
+    own = None if truth is None else truth.of_targets(targets)
+    result = attree.evaluate(model, subject, targets, methods, ("weight", "removal"), own, random_draws=1)
     drops = delete_edges(subject, result.pairs, result.pair_scores, (0, *COUNTS))
     with torch.no_grad():
         forward = min(_seconds(lambda: model(*arguments)) for _ in range(5))
@@ -201,27 +215,97 @@ def measure_all(arguments: argparse.Namespace) -> None:
         print(f"{dataset}, {net}, seed {seed}: accuracy {accuracy:.3f}", flush=True)
 
 
+def measure_passes(arguments: argparse.Namespace) -> None:
+    """Time every method on every net as it is initialised (weights do not change the cost), by the processor's time."""
+    torch.set_num_threads(1)
+    rows = []
+    for dataset, net in product(arguments.datasets, arguments.nets):
+        model, data, truth, _ = trained(dataset, net, 0, arguments.data, epochs=0)
+        call = (data.x, data.edge_index, *((data.batch,) if isinstance(data, Batch) else ()))
+        subject, targets = chosen_targets(model, data, truth, arguments.targets)
+
+        def forward(model: nn.Module = model, call: Sequence[Tensor] = call) -> object:
+            with torch.no_grad():
+                return model(*call)
+
+        def score(method: AttributionMethod, subject: Subject = subject, targets: Tensor = targets) -> object:
+            fresh = subject.fresh()
+            _ = fresh.attention
+            return method.attribute(fresh, targets)
+
+        methods = own_methods()
+        contestants: dict[str, Callable[[], object]] = {one.label: partial(score, one) for one in methods}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            race = Race({"forward": forward, **contestants}, 3, time.process_time)
+        passes = {one.label: race.ratio(one.label, "forward").median for one in methods}
+        rows += [{"dataset": dataset, "net": net, "label": label, "passes": value} for label, value in passes.items()]
+        print(f"{dataset}, {net}", flush=True)
+    pd.DataFrame(rows).to_csv(_passes_file(Path(arguments.out)), index=False)
+
+
+def _passes_file(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}_passes")
+
+
 def show(path: Path) -> None:
-    """Print Markdown: per dataset and method, the mean over nets and seeds and the range of the nets' means."""
+    """Print Markdown: per dataset and method, the mean over nets and seeds and its 95 % interval."""
     rows = pd.read_csv(path)
+    timed = pd.read_csv(_passes_file(path)) if _passes_file(path).exists() else rows
     for dataset in [name for name in SETTINGS if name in set(rows["dataset"])]:
         here = rows[rows["dataset"] == dataset]
-        nets, seeds = here["net"].nunique(), here.groupby("net")["seed"].nunique()
-        print(f"\n### {dataset}\n\n{nets} nets, {seeds.min()} to {seeds.max()} seeds each.\n")
-        columns = [column for column in COLUMNS if not here[column].isna().all()]
-        print("| method | " + " | ".join(columns) + " |\n|---|" + "---:|" * len(columns))
+        counts = here.groupby("net")["seed"].nunique()
+        accuracies = here.groupby("net")["accuracy"].mean()
+        print(f"\n## {dataset}\n\n{counts.size} nets, {_range(counts)} seeds each; test accuracy of the nets ", end="")
+        print(f"{accuracies.min():.2f} to {accuracies.max():.2f}.\n")
+        columns = [column for column in COLUMNS if column != "passes" and not here[column].isna().all()]
+        print("| method | " + " | ".join(columns) + " | passes |\n|---|" + "---:|" * (len(columns) + 1))
         best = here.groupby("label")[columns].mean()
         for label, own in here.groupby("label", sort=False):
-            by_net = own.groupby("net")[columns].mean()
             cells = []
             for column in columns:
-                mean, low, high = by_net[column].mean(), by_net[column].min(), by_net[column].max()
-                if column == "passes":
-                    cells.append(f"{own[column].median():,.0f}")
-                else:
-                    bold = "**" if mean >= best[column].drop(labels=_exact(best.index, column)).max() - 5e-3 else ""
-                    cells.append(f"{bold}{mean:.2f}{bold} ({low:.2f} to {high:.2f})")
+                mean, (low, high) = own[column].mean(), interval(own, column)
+                bold = "**" if mean >= best[column].drop(labels=_exact(best.index, column)).max() - 5e-3 else ""
+                cells.append(f"{bold}{mean:.2f}{bold} ({low:.2f} to {high:.2f})")
+            passes = timed[(timed["dataset"] == dataset) & (timed["label"] == label)]["passes"]
+            cells.append(f"{passes.median():.3g}")
             print(f"| {label} | " + " | ".join(cells) + " |")
+
+
+def interval(rows: pd.DataFrame, column: str, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """A 95 % interval of the mean over nets and seeds: nets are drawn with replacement, then seeds of each net."""
+    values = [own[column].dropna().to_numpy() for _, own in rows.groupby("net")]
+    values = [own for own in values if own.size]
+    if not values:
+        return float("nan"), float("nan")
+    generator = np.random.default_rng(seed)
+    # One mean a net and draw, of seeds drawn with replacement; then, for each place, one of the nets.
+    of_net = [own[generator.integers(own.size, size=(draws, len(values), own.size))].mean(axis=2) for own in values]
+    nets = generator.integers(len(values), size=(1, draws, len(values)))
+    means = np.take_along_axis(np.stack(of_net), nets, axis=0)[0].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _range(counts: pd.Series) -> str:
+    return str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+
+
+def show_verdicts(arguments: argparse.Namespace) -> None:
+    """Print what `attree.evaluate` with its defaults says of one net of each dataset: its numbers and its verdict."""
+    torch.set_num_threads(1)
+    for dataset, net in product(arguments.datasets, arguments.nets):
+        model, data, truth, accuracy = trained(dataset, net, 0, arguments.data)
+        subject, targets = chosen_targets(model, data, truth, arguments.targets)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = attree.evaluate(
+                model, subject, targets, truth=None if truth is None else truth.of_targets(targets)
+            )
+        table = result.to_pandas()
+        wanted = [row for row in table.index if row[1] in ("pc_pearson", "pc_kendall", "truth_auroc", "auroc")]
+        print(f"\n{dataset}, {net}: test accuracy {accuracy:.3f}, {targets.numel()} targets\n")
+        print(table.loc[wanted].round(3).to_string(), "\n", result.verdict, sep="\n", flush=True)
 
 
 def _exact(labels: pd.Index, column: str) -> list[str]:
@@ -238,9 +322,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--targets", type=int, default=20)
     parser.add_argument("--candidates", action="store_true")
+    parser.add_argument("--passes", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--verdicts", action="store_true")
     arguments = parser.parse_args()
-    show(Path(arguments.out)) if arguments.table else measure_all(arguments)
+    if arguments.table:
+        show(Path(arguments.out))
+    elif arguments.verdicts:
+        show_verdicts(arguments)
+    elif arguments.passes:
+        measure_passes(arguments)
+    else:
+        measure_all(arguments)
 
 
 if __name__ == "__main__":

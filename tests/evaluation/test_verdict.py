@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from attree.evaluation import Evaluation, evaluate
 from attree.evaluation.verdict import RULES, judge
-from helpers.built_attention import Built, loud_graph
+from helpers.built_attention import KINDS, Built, loud_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -94,26 +94,70 @@ def test_the_best_method_is_recommended(graph: Data) -> None:
     assert still.verdict.method is None
 
 
-def test_a_few_strong_edges_against_all_others(graph: Data) -> None:
-    """A twentieth of the edges matters and is scored highest; among the others, higher scores matter less."""
+@pytest.mark.parametrize(
+    ("slope", "noise", "sentence"),
+    [
+        (-0.01, 0.0, "that holds for the strongest edges only: over all edges the ranks run the other way"),
+        (0.0, 0.01, "that holds for the strongest edges: over all edges the ranks agree less"),
+        (-0.1, 0.0, "the ranks of GAtt even run the other way"),
+    ],
+)
+def test_a_few_strong_edges_and_all_others(graph: Data, slope: float, noise: float, sentence: str) -> None:
+    """A twentieth of the edges matters and is scored highest; the others matter less with their score, or by chance."""
     result, _ = verdict(graph, Built(sharpness=1.0), methods=["gatt"], protocols=["removal"])
-    number = len(result.pairs)
-    scores = torch.rand(number, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    effect = torch.where(scores > 0.95, 0.5 + 0.1 * scores, -0.1 * scores)
+    generator = torch.Generator().manual_seed(0)
+    scores, chance = torch.rand(2, len(result.pairs), generator=generator, dtype=torch.float64)
+    effect = torch.where(scores > 0.95, 0.5 + 0.1 * scores, slope * scores + noise * chance)
     metrics = {
-        "explain/gatt/removal/pc_pearson": float(pearsonr(scores, effect).statistic),
+        "explain/gatt/removal/pc_pearson": (pearson := float(pearsonr(scores, effect).statistic)),
         "explain/gatt/removal/pc_kendall": (kendall := float(kendalltau(scores, effect).statistic)),
     }
     reductions = {"removal": replace(result.reductions["removal"], delta_pc=effect)}
     built = replace(result, metrics=metrics, pair_scores={"gatt": scores}, reductions=reductions)
-    (sentence,) = (finding.sentence for finding in built.verdict if finding.rule == "ranks")
-    assert sentence.startswith(
-        "Under `removal`, that holds for the strongest edges only: over all edges the ranks run the other way "
-        f"(Kendall {kendall:.2f} ["
-    )
-    assert built.interval("gatt", "removal", "pc_kendall")[1] < 0
+    said = {finding.rule: finding.sentence for finding in built.verdict}
+    assert said["ranks"].startswith(f"Under `removal`, {sentence} (Kendall {kendall:.2f} [")
+    assert ("no score foretells well" in said["best"]) == ("even" in sentence) == (pearson < 0.3)
     other = replace(built, metrics={name: -value for name, value in metrics.items()}, pair_scores={"gatt": -scores})
     assert "ranks" not in other.verdict.rules  # where all correlations are negative, there is nothing to limit
+
+
+def crowd(offset: float, nodes: int = 40) -> Data:
+    """Every node hears every other; the first feature, and with it the first class, is moved by `offset`."""
+    x = torch.randn(nodes, KINDS + 1, generator=torch.Generator().manual_seed(1))
+    x[:, 0] += offset
+    pairs = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).t()
+    return Data(x=x, edge_index=pairs[:, pairs[0] != pairs[1]].contiguous())
+
+
+@pytest.mark.parametrize(("offset", "matters"), [(0.0, False), (4.0, True)])
+def test_whether_the_protocol_matters(offset: float, matters: bool) -> None:
+    """What 40 nodes send adds up to about 0 without the offset: then spreading an edge's weight changes nothing more.
+
+    With it, all edges speak for the first class: taking a weight away counts by its size, removing an edge does not.
+    """
+    result, found = verdict(crowd(offset), Built(sharpness=1.0), methods=["gatt", "uniform"])
+    agreement = pearsonr(result.reductions["weight"].delta_pc, result.reductions["removal"].delta_pc).statistic
+    start = "The protocol matters: " if matters else "The protocol matters little: "
+    effects = f"an edge's effects under `weight` and `removal` have a correlation of {agreement:.2f}, and GAtt has "
+    assert found["protocol"].startswith(start + effects)
+    assert ("Say which" in found["protocol"]) == matters
+
+
+def test_a_difference_between_two_weak_scores_is_called_so(graph: Data) -> None:
+    result, _ = verdict(graph, Built(sharpness=4.0, scale=3.0), methods=["gatt", "uniform"], protocols=["removal"])
+    generator = torch.Generator().manual_seed(0)
+    gatt, uniform, chance = torch.rand(3, len(result.pairs), generator=generator, dtype=torch.float64)
+    for share, is_said in ((0.2, True), (2.0, False)):
+        effect = share * gatt + chance
+        scores = {"gatt": gatt, "uniform": uniform}
+        metrics = {
+            f"explain/{name}/removal/pc_pearson": float(pearsonr(own, effect).statistic) for name, own in scores.items()
+        }
+        reductions = {"removal": replace(result.reductions["removal"], delta_pc=effect)}
+        built = replace(result, metrics=metrics, pair_scores=scores, reductions=reductions)
+        (sentence,) = (finding.sentence for finding in built.verdict if finding.rule == "learned")
+        assert "says more than uniform attention" in sentence
+        assert sentence.endswith(", but neither foretells much.") == is_said
 
 
 def test_a_verdict_stands_under_tables_and_in_files(graph: Data, tmp_path: Path) -> None:

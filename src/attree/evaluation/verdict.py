@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import BYPASS, TRUTH, MetricName
+from attree.metrics.functional.correlation import pearson
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
@@ -31,6 +32,9 @@ SAME = 0.05
 
 LARGE = 0.1
 """Differences of correlations from here on are called large."""
+
+ALIKE = 0.9
+"""Effects under two protocols are called much the same from this correlation on."""
 
 WEAK = 0.3
 """A correlation below this says little of any one edge."""
@@ -157,6 +161,12 @@ def _cost(evaluation: Evaluation, method: str) -> str:
     return ", in less than a second" if seconds < 1 else f", in about {seconds:.0f} s"
 
 
+def _foretells(evaluation: Evaluation, method: str, protocol: str) -> bool:
+    """Whether a method's correlation is neither weak nor perhaps none."""
+    low, _ = evaluation.interval(method, protocol, STATISTIC)
+    return _value(evaluation, method, protocol) >= WEAK and not low <= 0
+
+
 def _best(evaluation: Evaluation) -> Iterator[str]:
     for protocol in evaluation.reductions:
         ranked = _defined(evaluation, protocol)
@@ -165,8 +175,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
         if not ranked:
             continue
         best = next(iter(ranked))
-        low, _ = evaluation.interval(best, protocol, STATISTIC)
-        if ranked[best] < WEAK or low <= 0:
+        if not _foretells(evaluation, best, protocol):
             yield (
                 f"Under `{protocol}`, no score foretells well what reducing an edge does to a prediction: the best, "
                 f"{_label(evaluation, best)}, has a correlation of {_number(evaluation, best, protocol)}.{measured}"
@@ -190,11 +199,19 @@ def _ranks(evaluation: Evaluation) -> Iterator[str]:
         best = next(iter(ranked), None)
         if best is None or ranked[best] <= SAME or math.isnan(_value(evaluation, best, protocol, RANKS)):
             continue
-        if evaluation.interval(best, protocol, RANKS)[1] < 0:
+        is_opposite = evaluation.interval(best, protocol, RANKS)[1] < 0
+        number = f"(Kendall {_number(evaluation, best, protocol, RANKS)})"
+        if not _foretells(evaluation, best, protocol):
+            if is_opposite:
+                yield f"Under `{protocol}`, the ranks of {_label(evaluation, best)} even run the other way {number}."
+        elif is_opposite:
             yield (
                 f"Under `{protocol}`, that holds for the strongest edges only: over all edges the ranks run the other "
-                f"way (Kendall {_number(evaluation, best, protocol, RANKS)})."
+                f"way {number}."
             )
+        elif _value(evaluation, best, protocol, RANKS) < WEAK:
+            limit = "that holds for the strongest edges: over all edges the ranks agree less"
+            yield f"Under `{protocol}`, {limit} {number}."
 
 
 def _join(evaluation: Evaluation, methods: list[str]) -> str:
@@ -208,7 +225,9 @@ def _learned(evaluation: Evaluation) -> Iterator[str]:
         if math.isnan(_value(evaluation, "gatt", protocol)) or math.isnan(_value(evaluation, "uniform", protocol)):
             continue
         found = evaluation.difference("gatt", "uniform", protocol, STATISTIC)
-        yield f"Under `{protocol}`, learned attention {_says(found)} ({found})."
+        weak = max(_value(evaluation, method, protocol) for method in ("gatt", "uniform")) < WEAK
+        little = ", but neither foretells much" if weak and found.is_certain else ""
+        yield f"Under `{protocol}`, learned attention {_says(found)} ({found}){little}."
 
 
 def _says(found: Difference) -> str:
@@ -228,14 +247,19 @@ def _protocols(evaluation: Evaluation) -> Iterator[str]:
     for first, second in pairwise(names):
         one, other = MetricName(method, STATISTIC, first), MetricName(method, STATISTIC, second)
         found = evaluation.certainty.difference(evaluation.metrics, one, other)
-        if math.isnan(found.value):
+        agreement = _agreement(evaluation, first, second)
+        if math.isnan(found.value) or math.isnan(agreement):
             continue
         numbers = " and ".join(f"{_value(evaluation, method, name):.2f} under `{name}`" for name in (first, second))
-        label = _label(evaluation, method)
-        if found.is_certain and abs(found.value) >= LARGE:
-            yield f"The protocol matters: {label} has {numbers}. Say which of the two you ask for."
-        elif abs(found.value) < LARGE:
-            yield f"The protocol matters little: {label} has {numbers}."
+        effects = f"an edge's effects under `{first}` and `{second}` have a correlation of {agreement:.2f}"
+        differs = agreement < ALIKE or (found.is_certain and abs(found.value) >= LARGE)
+        matters, ask = ("matters", " Say which of the two you ask for.") if differs else ("matters little", "")
+        yield f"The protocol {matters}: {effects}, and {_label(evaluation, method)} has {numbers}.{ask}"
+
+
+def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
+    """Pearson's correlation of the effects under two protocols, over the pairs of this process."""
+    return float(pearson(evaluation.reductions[first].delta_pc, evaluation.reductions[second].delta_pc))
 
 
 def _truth(evaluation: Evaluation) -> Iterator[str]:
