@@ -1,7 +1,26 @@
-"""Defaults of every evaluation, in one place: `attree.evaluate`, ExplainCallback and the commands all read them here.
+"""The methods and the defaults of every evaluation, in one place: `attree.evaluate`, ExplainCallback and all commands.
 
-The module imports nothing, so that the command line can show the defaults in its help without loading torch.
+The module imports nothing, so that the command line can name them in its help without loading torch.
 """
+
+ALL_METHODS = {
+    "gatt": ("GAtt", "attree.attribution.gatt.GAtt"),
+    "gatt_sim": ("GAtt-sim", "attree.attribution.gatt.GAttSim"),
+    "gatt_avg": ("GAtt-avg", "attree.attribution.gatt.GAttAvg"),
+    "avgatt": ("AvgAtt", "attree.attribution.baselines.AvgAtt"),
+    "uniform": ("Uniform", "attree.attribution.baselines.Uniform"),
+    "occlusion": ("Occlusion", "attree.effects.occlusion.Occlusion"),
+    "attention_gradient": ("Attention gradient", "attree.effects.attention_gradient.AttentionGradient"),
+    "saliency": ("Saliency", "attree.attribution.posthoc.Saliency"),
+    "guided_backprop": ("Guided Backprop", "attree.attribution.posthoc.GuidedBackprop"),
+    "integrated_gradients": ("Integrated Gradients", "attree.attribution.posthoc.IntegratedGradients"),
+    "gnn_explainer": ("GNNExplainer", "attree.attribution.posthoc.GNNExplainer"),
+    "pg_explainer": ("PGExplainer", "attree.attribution.posthoc.PGExplainer"),
+    "graph_mask": ("GraphMask", "attree.attribution.posthoc.GraphMask"),
+    "fastdnx": ("FastDnX", "attree.attribution.posthoc.FastDnX"),
+    "random": ("Random", "attree.attribution.baselines.Random"),
+}
+"""Every attribution method by the name that users type, in the order of tables: its label and its class."""
 
 METHODS = ("gatt", "avgatt", "uniform", "random")
 """The attribution methods that are compared where the user names none."""

@@ -39,7 +39,9 @@ def test_every_command_has_a_function(name: str) -> None:
 
 
 def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
-    assert {name: attribution.method_label(name) for name in attribution.METHODS} == arguments.METHODS
+    labels = {name: label for name, (label, _) in defaults.ALL_METHODS.items()}
+    assert {name: attribution.method_label(name) for name in attribution.METHODS} == labels
+    assert all(attribution.METHODS[name].name == name for name in labels)
     assert set(faithfulness.protocol_names()) == set(arguments.PROTOCOLS)
     assert tuple(attribution.DEFAULT_METHODS) == defaults.METHODS
     assert tuple(faithfulness.DEFAULT_PROTOCOLS) == defaults.PROTOCOLS

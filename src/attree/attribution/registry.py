@@ -5,30 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 
-from attree.attribution.baselines import AvgAtt, Random, Uniform
-from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
-from attree.attribution.posthoc import (
-    FastDnX,
-    GNNExplainer,
-    GraphMask,
-    GuidedBackprop,
-    IntegratedGradients,
-    PGExplainer,
-    Saliency,
-)
+from attree.defaults import ALL_METHODS
 from attree.errors import expect, expect_ints, expect_list, expect_name, expect_seed
 
 
 class MethodTable(Mapping[str, type[AttributionMethod]]):
-    """Methods by name. Those of rooms that build on this one are named by their path, and imported when asked for.
+    """Methods by name; the class of each is imported when it is asked for.
 
     Args:
-        methods: The methods, or the paths of their classes, by name.
+        methods: Import paths of the classes, by name.
     """
 
-    def __init__(self, methods: Mapping[str, type[AttributionMethod] | str]) -> None:
-        self._methods = dict(methods)
+    def __init__(self, methods: Mapping[str, str]) -> None:
+        self._methods: dict[str, type[AttributionMethod] | str] = dict(methods)
 
     def __getitem__(self, name: str) -> type[AttributionMethod]:
         method = self._methods[name]
@@ -47,20 +37,7 @@ class MethodTable(Mapping[str, type[AttributionMethod]]):
         return name in self._methods
 
 
-METHODS = MethodTable(
-    {
-        **{method.name: method for method in (GAtt, GAttSim, GAttAvg, AvgAtt, Uniform)},
-        "occlusion": "attree.effects.occlusion.Occlusion",
-        "attention_gradient": "attree.effects.attention_gradient.AttentionGradient",
-        **{
-            method.name: method
-            for method in (
-                *(Saliency, GuidedBackprop, IntegratedGradients, GNNExplainer, PGExplainer, GraphMask, FastDnX),
-                Random,
-            )
-        },
-    }
-)
+METHODS = MethodTable({name: path for name, (_, path) in ALL_METHODS.items()})
 """The methods by name, in the order of tables; one's own can be passed as an instance wherever a name is taken."""
 
 Methods = str | AttributionMethod | Iterable[str | AttributionMethod]

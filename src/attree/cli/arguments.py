@@ -8,30 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from attree.cli.command_parser import CommandParser, integer, word_list
-from attree.defaults import CHEAP_METHODS
+from attree.defaults import ALL_METHODS, CHEAP_METHODS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 
-METHODS = {
-    "gatt": "GAtt",
-    "gatt_sim": "GAtt-sim",
-    "gatt_avg": "GAtt-avg",
-    "avgatt": "AvgAtt",
-    "random": "Random",
-    "uniform": "Uniform",
-    "occlusion": "Occlusion",
-    "attention_gradient": "Attention gradient",
-    "saliency": "Saliency",
-    "guided_backprop": "Guided Backprop",
-    "integrated_gradients": "Integrated Gradients",
-    "gnn_explainer": "GNNExplainer",
-    "pg_explainer": "PGExplainer",
-    "graph_mask": "GraphMask",
-    "fastdnx": "FastDnX",
-}
-"""The attribution methods, for the help; the tests compare them with `attree.attribution.METHODS`."""
-
 PROTOCOLS = ("coefficient", "weight", "removal", "authors")
+"""The reduction protocols, for the help; the tests compare them with `attree.faithfulness.PROTOCOLS`."""
 
 
 def explain_parser() -> CommandParser:
@@ -62,7 +44,7 @@ and the page shows the 200 most telling. Those that are drawn and printed one by
         help="ids and ranges (2,44,100-110), random:20, errors (misclassified; errors:20 draws some), truth (with true "
         "edges; truth:20), or all (default: random:20)",
     )
-    named = ", ".join(f"{name} ({label})" for name, label in METHODS.items())
+    named = ", ".join(f"{name} ({label})" for name, (label, _) in ALL_METHODS.items())
     parser.add_argument(
         "--methods",
         type=word_list,
@@ -139,7 +121,7 @@ The page is for the browser on this computer alone. Nothing is written, and noth
         type=word_list,
         default=list(DEFAULT_METHODS),
         metavar="NAME,...",
-        help=f"of {', '.join(METHODS)} (default: {','.join(DEFAULT_METHODS)})",
+        help=f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})",
     )
     parser.add_argument(
         "--protocols",

@@ -10,6 +10,8 @@ from tensorboard.data import provider
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from attree.defaults import ALL_METHODS
+
 SCALARS = "scalars"
 HPARAMS = "hparams"
 EXPLAINED = re.compile(r"explain/[^/]+/.+")
@@ -88,12 +90,12 @@ def _settings(series: Any) -> dict[str, Any]:
 
 def _looks(names: list[str]) -> list[dict[str, str]]:
     # Imported here: Matplotlib takes a moment, and TensorBoard need not wait for it to start.
-    from attree.cli.arguments import METHODS
     from attree.report.style import LOOKS, method_looks
 
     order = [name for name in LOOKS if name in names] + [name for name in names if name not in LOOKS]
     looks = method_looks(order)
-    return [{"name": name, "label": METHODS.get(name, name), "color": looks[name].color} for name in order]
+    labels = {name: label for name, (label, _) in ALL_METHODS.items()}
+    return [{"name": name, "label": labels.get(name, name), "color": looks[name].color} for name in order]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
