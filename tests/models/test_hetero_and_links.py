@@ -8,30 +8,14 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from sklearn.metrics import roc_auc_score
-from torch_geometric.data import Data
 
-from attree.data import HeteroInfection, Infection, LinkDataModule
-from attree.data.counts import Counts
+from attree.data import HeteroInfection, Infection
 from attree.errors import ArgumentError
 from attree.models import GAT, HGT, HeteroClassifier, HeteroGAT, LinkPredictor, NodeClassifier
 from attree.models.link_predictor import LinkAUROC, random_non_edges
+from helpers.links import Blocks
 
 SMALL = {"num_people": 200, "num_mosquitoes": 140, "num_flies": 120, "meals": 2.5, "infected": 0.1, "num_val": 50}
-
-
-class Blocks(LinkDataModule):
-    """Two groups of nodes, dense within and with nothing between, whose features tell the group."""
-
-    name = "Blocks"
-    counts = Counts(60, None, 2, 1)
-
-    def load(self) -> Data:
-        generator = torch.Generator().manual_seed(0)
-        group = torch.arange(60) % 2
-        joined = (group[:, None] == group) & (torch.rand(60, 60, generator=generator) < 0.3)
-        joined = joined.triu(1) | joined.triu(1).T
-        x = torch.stack([group, 1 - group], dim=1).float()
-        return Data(x=x, edge_index=joined.nonzero().T.contiguous(), y=torch.zeros(60, dtype=torch.long))
 
 
 def fit(module: torch.nn.Module, data: object, folder: Path, epochs: int) -> Trainer:

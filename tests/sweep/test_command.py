@@ -12,6 +12,7 @@ from threading import Lock
 from time import sleep
 from typing import Any
 
+import optuna
 import pandas as pd
 import pytest
 import yaml
@@ -151,6 +152,47 @@ def test_finished_runs_are_not_done_again_changed_ones_are(file: Path) -> None:
     rebased = FakeFit()
     command("sweep", str(file), launch=rebased)
     assert rebased.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
+
+
+BEFORE_STUDIES = {
+    "decay=0-seed=0": "3b5b597957c6f2ad3508b36bb7d8018099af892af2ab48d5de9d36186b664ad1",
+    "decay=0-seed=1": "7d8a249e534a2f8f22f54075d7b4d0602b064b153c6610fbb8385e9aee05af14",
+    "decay=0.01-seed=0": "8fda34a9f01a9df4f9bc382e7a2cd7d5de9e4cf081b9f4fef2185224d9502f8b",
+    "decay=0.01-seed=1": "f8152e2c25a2edf0965471391ac92a315aafaee822c7f491e3adf8bea47b432b",
+    "dropout=0.5-seed=0": "b6ea0e1c8d4bd35271e879189d00f8717e09d11eb30488820baaa3b1829538cc",
+    "dropout=0.5-seed=1": "290c94b73e0b7be34265bf123fff8e3dccf80f3ae714a6f3ef7f10cee15f1597",
+}
+"""Runs and their marks, as version 0.1 wrote them for this very file."""
+
+
+def write_old_folder(own: Path, unfinished: str) -> None:
+    """What version 0.1 left, without a study: run folders, one of them unfinished, and tables."""
+    for run, mark in BEFORE_STUDIES.items():
+        (own / run).mkdir(parents=True)
+        (own / run / "output.log").write_text("output\n")
+        if run != unfinished:
+            (own / run / "metrics.json").write_text('{"val/acc": 0.75}')
+            (own / run / "fingerprint.txt").write_text(f"{mark}\n")
+    (own / "results.csv").write_text("sweep,model.decay,seed,run,val/acc\n")
+
+
+def test_a_folder_of_an_older_version_is_noticed_and_taken_over(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = Path("logs/sweeps/study")
+    write_old_folder(own, unfinished="decay=0.01-seed=1")
+    assert command("sweep", str(file), "--collect") == 0  # shows what there is, and begins nothing
+    assert not (own / "journal.log").exists()
+    assert pd.read_csv(own / "results.csv")["val/acc"].tolist() == [0.75] * 5
+    capsys.readouterr()
+    fit = FakeFit()
+    assert command("sweep", str(file), launch=fit) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "was written by a version of attree without studies: 5 finished runs of it are taken over" in said
+    assert fit.versions() == ["decay=0.01-seed=1"]
+    backend = optuna.storages.journal.JournalFileBackend(str(own / "journal.log"))
+    study = optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend))
+    assert [trial.state for trial in study.trials] == [optuna.trial.TrialState.COMPLETE] * 6
+    assert command("sweep", str(file), launch=fit) == 0
+    assert "without studies" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("crash_after_metrics", [False, True])

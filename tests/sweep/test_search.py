@@ -146,7 +146,7 @@ class ReportingFit(SearchedFit):
 
 
 def test_a_pruner_ends_what_does_badly(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    block = {**BLOCK, "trials": 12, "pruner": "median"}
+    block = {**BLOCK, "trials": 12}
     write_sweep(file.parent, {**SEARCH, "runs": [block], "objectives": {"val/acc": "maximize"}})
     assert command("sweep", str(file), launch=ReportingFit()) == 0
     trials = study().trials
@@ -203,6 +203,15 @@ def test_a_database_serves_machines_that_share_no_folder(file: Path) -> None:
     assert len(first.seen) == 16
     assert second.seen == []
     pd.testing.assert_frame_equal(pd.read_csv("a/study/results.csv"), pd.read_csv("b/study/results.csv"))
+
+
+def test_a_single_objective_prunes_by_default(tmp_path: Path) -> None:
+    one = {**SEARCH, "objectives": {"val/acc": "maximize"}}
+    no = {**one, "runs": [{**BLOCK, "pruner": "none"}]}
+    inside = {key: value for key, value in SEARCH.items() if key != "objectives"}
+    inside["runs"] = [{**BLOCK, "objectives": {"val/acc": "maximize"}}]
+    found = [load_plan(write_sweep(tmp_path, content)).searches[0].pruner for content in (one, inside, no, SEARCH)]
+    assert found == ["median", "median", "none", "none"]
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,14 @@ class Aligned:
         present: Which edges are used, [num_edges]; None if all are.
         even: What the weights would be if every softmax weighed its edges alike, [num_edges]; None where that is 1 by
             the number of used edges that enter the same node.
+        softmax: The number of the softmax that weighs each edge, [num_edges]: edges of one number share one; None where
+            one softmax weighs all edges that enter a node, or where several weigh the same edge.
     """
 
     weights: Tensor
     present: Tensor | None
     even: Tensor | None = None
+    softmax: Tensor | None = None
 
 
 def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False) -> Aligned:
@@ -55,7 +58,11 @@ def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bo
         return Aligned(weights, None)
     ids = _ids(layer, where, graph, edge_index)
     aligned = _placed(weights, ids, graph)
-    return aligned if layer.relation is None else replace(aligned, even=_even_by_relation(layer.relation, ids, graph))
+    if layer.relation is None:
+        return aligned
+    softmax = graph.destination.clone()
+    softmax[ids] += layer.relation * graph.num_nodes
+    return replace(aligned, even=_even_by_relation(layer.relation, ids, graph), softmax=softmax)
 
 
 def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
@@ -95,7 +102,7 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
         found = _semantic_weights(layer.conv, [layer.sums[number] for number in own])
         expected = sum(weight * layer.sums[number].relu() for weight, number in zip(found, own, strict=True))
         returned = layer.output[node_type]
-        scale = float(returned.abs().max()) if returned.numel() else 0.0
+        scale = float(returned.detach().abs().max()) if returned.numel() else 0.0
         if len(entered) != len(ids) or not torch.allclose(expected, returned, rtol=1e-3, atol=1e-5 * max(scale, 1e-30)):
             raise UnsupportedModelError(
                 f"Expected {where} to weigh its relations by semantic attention, but it returned something else."
@@ -121,14 +128,19 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
     weights: Tensor | None = None
     even = torch.zeros(graph.num_edges, dtype=parts[0][0].weights.dtype, device=graph.device)
     present = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    softmax, shared = graph.destination.clone(), False
     for part, factor in parts:
         own = part.weights if len(heads) == 1 else part.weights.mean(dim=1, keepdim=True)
         own = own * factor
         weights = own if weights is None else weights + own
         even = even + even_weights(part, graph) * factor
-        present |= torch.ones_like(present) if part.present is None else part.present
+        used = torch.ones_like(present) if part.present is None else part.present
+        shared |= bool((present & used).any())
+        numbers = graph.destination if part.softmax is None else part.softmax
+        softmax = torch.where(used, numbers + softmax.max() + 1, softmax) if softmax.numel() else softmax
+        present |= used
     assert weights is not None
-    return Aligned(weights, None if bool(present.all()) else present, even)
+    return Aligned(weights, None if bool(present.all()) else present, even, None if shared else softmax)
 
 
 def even_weights(part: Aligned, graph: Graph) -> Tensor:

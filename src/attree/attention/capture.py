@@ -48,6 +48,8 @@ class Attention:
             `log_sigmoid`), where this was seen.
         even: Per layer, what the weights would be if every softmax weighed its edges alike, [num_edges]; None where
             that is 1 by the number of used edges that enter the same node.
+        softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]: edges of one number share one;
+            None where one softmax weighs all edges that enter a node, or where several weigh the same edge.
     """
 
     graph: Graph
@@ -58,6 +60,7 @@ class Attention:
     wiring: Wiring | None = None
     activation: str | None = None
     even: tuple[Tensor | None, ...] | None = None
+    softmax: tuple[Tensor | None, ...] | None = None
 
     def __post_init__(self) -> None:
         expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
@@ -237,12 +240,14 @@ def _aligned(
 def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:
     layers = as_layers(calls, wiring, graph)
     even = tuple(layer.even for layer in layers)
+    softmax = tuple(layer.softmax for layer in layers)
     return Attention(
         graph,
         tuple(layer.weights for layer in layers),
         tuple(layer.present for layer in layers),
         wiring=wiring,
         even=None if all(one is None for one in even) else even,
+        softmax=None if all(one is None for one in softmax) else softmax,
     )
 
 

@@ -26,12 +26,17 @@ class EdgeHook:
 
     def __init__(self) -> None:
         self._given: dict[MessagePassing, tuple[Any, int | None]] = {}
+        self._apart: set[MessagePassing] = set()
         self._seen: dict[MessagePassing, Tensor] = {}
         self._assumed: dict[MessagePassing, Tensor] = {}
 
     def given(self, conv: MessagePassing) -> Any:
         """The edges that a convolution was called with: a tensor, or a dict by edge type; None if there were none."""
         return self._given.get(conv, (None, None))[0]
+
+    def has_two_node_sets(self, conv: MessagePassing) -> bool:
+        """Whether sources and destinations of the running call are numbered apart: other types, or several of them."""
+        return conv in self._apart
 
     def scored(self, conv: MessagePassing, num_scores: int) -> Tensor | None:
         """The edges that a convolution is scoring; None if no list of edges has as many."""
@@ -54,6 +59,7 @@ class EdgeHook:
     def begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Hook of a call."""
         features = features_of(conv, args, kwargs)
+        (self._apart.add if isinstance(features, tuple | list | dict) else self._apart.discard)(conv)
         features = features[0] if isinstance(features, tuple | list) else features
         self._given[conv] = plain(edges_of(args, kwargs)), features.shape[0] if isinstance(features, Tensor) else None
         self._seen.pop(conv, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,10 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
 from attree.models.data_check import check_data
-from attree.models.saved_net import SavesNet
-from attree.penalties.callback import log_penalties
-from attree.penalties.registry import only_own, plain_settings
-from attree.penalties.regularizer import AttentionPenalties
+from attree.models.trained_module import TrainedModule
 
 Stage = Literal["train", "val", "test"]
 
@@ -39,7 +35,7 @@ class Accuracy(MulticlassAccuracy):
         return accuracy if seen else torch.full_like(accuracy, torch.nan)
 
 
-class Classifier(SavesNet):
+class Classifier(TrainedModule):
     """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
 
     The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
@@ -76,11 +72,9 @@ class Classifier(SavesNet):
         num_classes = getattr(net, "out_channels", None)
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)
-        self.penalties = AttentionPenalties(penalties)
         self.save_hyperparameters(ignore=["net", "penalties"])
         self.record_net(net)
-        if settings := plain_settings(self.penalties.by_name):
-            self.hparams["penalties"] = settings
+        self.take_penalties(penalties)
         self.net = net
         self.num_classes = num_classes
         self.lr = lr
@@ -92,35 +86,22 @@ class Classifier(SavesNet):
             Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
         )
 
-    @classmethod
-    def safe_arguments(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """Penalties of a checkpoint may name any class: only attree's own are taken. Only training needs them."""
-        return {"penalties": only_own(saved.get("penalties")) or None}
-
     def setup(self, stage: str) -> None:
         """Refuse data of attree's that this model cannot classify, before anything runs; begin all metrics anew."""
         for metric in (self.train_loss, self.val_loss, self.val_acc, self.test_loss, self.test_acc):
             metric.reset()  # what `validate` and `test` leave are inference tensors, which a fit cannot add to
-        data = self._datamodule
+        data = self.datamodule
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
             expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
             check_data(data, self.net, self.num_classes)
-
-    @property
-    def _datamodule(self) -> Any:
-        """The data module that the trainer was given; None if it was given loaders."""
-        return getattr(self.trainer, "datamodule", None)
 
     @abstractmethod
     def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:
         """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        if self.penalties:
-            with self.penalties.watch(self, self.trainer.fit_loop.total_batch_idx) as watched:
-                logits, y = self.examples(batch, "train")
-        else:
+        with self.watch_attention() as watched:
             logits, y = self.examples(batch, "train")
         loss = F.cross_entropy(logits, y)
         attention_loss = getattr(self.net, "attention_loss", lambda: None)()
@@ -128,10 +109,7 @@ class Classifier(SavesNet):
             loss = loss + attention_loss
         self.train_loss.update(loss.detach().clone(), y.numel())
         self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=y.numel())
-        if self.penalties:
-            loss = loss + watched.penalty(logits, batch, getattr(self._datamodule, "truth", None))
-            log_penalties(self, watched)
-        return loss
+        return self.add_penalties(loss, watched, logits, batch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         logits, y = self.examples(batch, "val")
@@ -149,7 +127,3 @@ class Classifier(SavesNet):
     def _update(loss: MeanMetric, accuracy: MulticlassAccuracy, logits: Tensor, y: Tensor) -> None:
         loss.update(F.cross_entropy(logits, y, reduction="none"))
         accuracy.update(logits.argmax(dim=-1), y)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        # `foreach` is PyTorch's default on GPUs; on CPUs it gives the same numbers in fewer calls.
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)

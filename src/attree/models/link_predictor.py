@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torchmetrics.utilities import dim_zero_cat
 from attree.data import LinkDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
-from attree.models.saved_net import SavesNet
+from attree.models.trained_module import TrainedModule
 from attree.tensors.precision import exact_dtype
 
 
@@ -35,12 +35,13 @@ class LinkAUROC(BinaryAUROC):
         return super().compute()
 
 
-class LinkPredictor(SavesNet):
+class LinkPredictor(TrainedModule):
     """Trains an encoder to predict links; logs `train/loss`, `val/loss`, `val/auc`, `test/loss` and `test/auc`.
 
     The score of a pair (u, v) is the dot product of the encoder's outputs at u and v, its sigmoid the probability of an
     edge (Kipf and Welling, 2016). The loss is binary cross-entropy over the training edges and as many random pairs
-    that are no edges, drawn anew in every step. The optimiser is Adam.
+    that are no edges, drawn anew in every step, plus penalties on attention if they are asked for. The
+    optimiser is Adam.
 
     In a distributed run every process draws its own pairs; the logged metrics are those of all pairs together.
 
@@ -49,17 +50,26 @@ class LinkPredictor(SavesNet):
             any other; its `out_channels` is the width of the vectors.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
+        penalties: Penalties on attention, each by its name with its strength, or with its arguments: `{entropy: 0.1}`;
+            one of one's own as `class_path` and `init_args` under any name. See `attree.penalties`.
     """
 
     net_argument: ClassVar[str] = "encoder"
 
-    def __init__(self, encoder: nn.Module, lr: float = 0.005, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        lr: float = 0.005,
+        weight_decay: float = 0.0,
+        penalties: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         expect_number(lr, "lr", above=0)
         expect_number(weight_decay, "weight_decay", at_least=0)
         expect(isinstance(encoder, nn.Module), "encoder", "a network", type(encoder).__name__)
-        self.save_hyperparameters(ignore=["encoder"])
+        self.save_hyperparameters(ignore=["encoder", "penalties"])
         self.record_net(encoder)
+        self.take_penalties(penalties)
         self.encoder = encoder
         self.lr = lr
         self.weight_decay = weight_decay
@@ -75,7 +85,7 @@ class LinkPredictor(SavesNet):
         """Refuse data of attree's that has no links, before anything runs; begin all metrics anew."""
         for metric in (self.train_loss, self.val_loss, self.val_auc, self.test_loss, self.test_auc):
             metric.reset()
-        data = getattr(self.trainer, "datamodule", None)
+        data = self.datamodule
         if isinstance(data, DatasetModule):
             expect(isinstance(data, LinkDataModule), "data", "of links, as LinkPredictor predicts", data.name)
             width = getattr(self.encoder, "in_channels", None)
@@ -97,7 +107,8 @@ class LinkPredictor(SavesNet):
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         edges = batch.edge_label_index
         others = random_non_edges(batch.edge_index, batch.x.size(0), edges.size(1))
-        logits = self(batch.x, batch.edge_index, torch.cat([edges, others], dim=1))
+        with self.watch_attention() as watched:
+            logits = self(batch.x, batch.edge_index, torch.cat([edges, others], dim=1))
         labels = torch.cat([logits.new_ones(edges.size(1)), logits.new_zeros(others.size(1))])
         loss = F.binary_cross_entropy_with_logits(logits, labels)
         attention_loss = getattr(self.encoder, "attention_loss", lambda: None)()
@@ -105,7 +116,7 @@ class LinkPredictor(SavesNet):
             loss = loss + attention_loss
         self.train_loss.update(loss.detach().clone(), labels.numel())
         self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=labels.numel())
-        return loss
+        return self.add_penalties(loss, watched, logits, batch)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         count = self._update(self.val_loss, self.val_auc, batch)
@@ -130,9 +141,6 @@ class LinkPredictor(SavesNet):
         wide = logits.detach().to(exact_dtype(logits.device))
         area.update((1 + F.softsign(wide)) / 2, batch.edge_label.long())
         return int(logits.numel())
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True)
 
 
 def random_non_edges(edge_index: Tensor, num_nodes: int, count: int) -> Tensor:

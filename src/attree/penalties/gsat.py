@@ -19,7 +19,7 @@ from attree.penalties.rows import TINY, layer_rows, mean_of_layers
 class GSAT(AttentionPenalty):
     r"""GSAT's stochastic attention: edges are dropped at random in training, and telling them apart has a price.
 
-    Edge k of n that enter a node is kept with probability :math:`p_k`, which its attention decides:
+    Edge k of the n that one softmax weighs is kept with probability :math:`p_k`, which its attention decides:
 
     .. math:: \text{logit} \, p_k = \text{logit} \, r + \log (n \alpha_k)
 
@@ -58,11 +58,15 @@ class GSAT(AttentionPenalty):
         proper = attention.graph.num_proper_edges
         for rows in layer_rows(attention):
             alpha = rows.alpha[:proper].mean(dim=1)
-            size = rows.size[rows.destination[:proper]]
+            size = rows.size[rows.row[:proper]]
             logit = self._prior + (alpha * size).clamp(min=TINY).log()
             yes, no = F.logsigmoid(logit), F.logsigmoid(-logit)
             told = yes.exp() * (yes - math.log(self.keep)) + no.exp() * (no - math.log1p(-self.keep))
-            found.append(told.sum() / max(proper, 1))
+            if rows.used is None:
+                found.append(told.sum() / max(proper, 1))
+            else:
+                used = rows.used[:proper]
+                found.append((told * used).sum() / used.sum().clamp(min=1))
         return mean_of_layers(found)
 
     def alter(

@@ -14,7 +14,8 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention
 from attree.data.ground_truth import GroundTruth
-from attree.errors import UnsupportedModelError, expect_name, expect_number
+from attree.errors import UnsupportedModelError, expect, expect_name, expect_number
+from attree.subject.roots import Roots
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,37 @@ class PenalizedStep:
     number: int = 0
 
     @property
+    def trained_type(self) -> str | None:
+        """Of a heterogeneous graph, the type of the nodes whose labels the step learns from; None for one type."""
+        if self.attention.graph.types is None:
+            return None
+        stores = dict(zip(self.batch.node_types, self.batch.node_stores, strict=True))
+        found = [kind for kind, store in stores.items() if "batch_size" in store or "train_mask" in store]
+        said = getattr(self.model, "node_type", None)
+        found = [said] if said in found else found
+        expect(len(found) == 1, "data", "a graph in which one type of nodes has a `train_mask`", found)
+        return str(found[0])
+
+    @property
     def trained_nodes(self) -> Tensor:
-        """The nodes whose labels the step learns from: a loader's seeds, those at `train_mask`, or else all nodes."""
-        device, count = self.attention.graph.device, self.attention.graph.num_nodes
-        seeds, mask = getattr(self.batch, "batch_size", None), getattr(self.batch, "train_mask", None)
-        if isinstance(seeds, int) and self.node_ids is not None:
+        """The nodes whose labels the step learns from: a loader's seeds, those at `train_mask`, or else all nodes.
+
+        In a heterogeneous graph they are numbered within `trained_type`.
+        """
+        device, kind = self.attention.graph.device, self.trained_type
+        nodes = self.batch if kind is None else self.batch[kind]
+        count = self.attention.graph.num_nodes if kind is None else nodes.num_nodes
+        seeds, mask = getattr(nodes, "batch_size", None), getattr(nodes, "train_mask", None)
+        if isinstance(seeds, int) and (kind is not None or self.node_ids is not None):
             return torch.arange(seeds, device=device)
         if isinstance(mask, Tensor) and mask.shape == (count,):
             return mask.nonzero().view(-1)
         return torch.arange(count, device=device)
+
+    def roots(self, nodes: Tensor) -> Roots:
+        """Where the computation trees of some nodes begin, these being numbered as `trained_nodes` is."""
+        types, kind = self.attention.graph.types, self.trained_type
+        return Roots.at_nodes(nodes, nodes=None if types is None or kind is None else types.union(kind, nodes))
 
     @property
     def node_ids(self) -> Tensor | None:
@@ -108,7 +131,8 @@ class AttentionPenalty(ABC):
             conv: The convolution.
             scores: Its scores before softmax, [edges] or [edges, heads].
             softmax: The softmax over the edges that enter a node.
-            edges: The edges that are scored, [2, edges].
+            edges: The edges that are scored, [2, edges]. A source and a destination of the same number are a self-loop;
+                between two types of nodes there is none, as sources are numbered on from the last destination.
             generator: Random numbers of this step.
         """
         return softmax(scores)

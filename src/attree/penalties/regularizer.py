@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention, Graph
 from attree.attention.capture import attention_of_pass
 from attree.attention.eager import run_eagerly
 from attree.attention.edge_hook import EdgeHook, hook_edges
-from attree.attention.graph import plain
+from attree.attention.graph import Types, plain
 from attree.attention.recording import Records, record_layers
 from attree.attention.softmax_hook import SoftmaxHook, message_passing
 from attree.data.ground_truth import GroundTruth
@@ -93,6 +94,8 @@ class AttentionPenalties:
                     f"Expected {type(conv).__name__} to score the edges that it passes messages along, but it scores "
                     "others: its attention cannot be altered."
                 )
+            if hook.has_two_node_sets(conv):  # equal numbers of a source and a destination are no self-loop there
+                edges = torch.stack([edges[0] + (int(edges[1].max()) + 1 if edges.numel() else 0), edges[1]])
             return penalty.alter(conv, scores, softmax, edges, generator) if conv.training else softmax(scores)
 
         return alter
@@ -100,10 +103,13 @@ class AttentionPenalties:
     def graph_of(self, records: Records, batch: Any) -> Graph:
         """The looped graph that a recorded pass ran on; that of the batch's own edge list if it is the same."""
         given, features = plain(records[0].given), records[0].features
+        if isinstance(batch, HeteroData) or isinstance(given, Mapping):
+            return self._typed_graph(batch, given, features)
         if not _are_edges(given) or not isinstance(features, Tensor):
             raise UnsupportedModelError(
                 "Expected penalized attention layers to be called with one tensor of features and edges as a [2, E] "
-                f"tensor, but got {type(features).__name__} and {type(given).__name__}."
+                f"tensor, or to see a batch of type HeteroData, but got {type(features).__name__} and "
+                f"{type(given).__name__} and a batch of type {type(batch).__name__}."
             )
         num_nodes, own = features.shape[0], plain(getattr(batch, "edge_index", None))
         if self._graph is not None and self._graph.matches(given, num_nodes):
@@ -114,6 +120,20 @@ class AttentionPenalties:
             of_batch = Graph(own, num_nodes)
             if torch.equal(of_batch.edge_index, self._graph.edge_index):
                 self._graph = of_batch
+        return self._graph
+
+    def _typed_graph(self, batch: Any, given: Any, features: Any) -> Graph:
+        """The union of a heterogeneous graph: of the batch, or of the dicts that the first layer was called with."""
+        if isinstance(batch, HeteroData):
+            edges, sizes = batch.edge_index_dict, batch.num_nodes_dict
+        else:
+            edges, sizes = dict(given), {kind: rows.shape[0] for kind, rows in dict(features).items()}
+        kept = self._graph
+        if kept is not None and kept.typed_edges.keys() == edges.keys():
+            known = all(torch.equal(kept.typed_edges[kind], plain(one)) for kind, one in edges.items())
+            if known and kept.types == Types.of(sizes, {kind: one.shape[1] for kind, one in edges.items()}):
+                return kept
+        self._graph = Graph.of_types(edges, sizes)
         return self._graph
 
 

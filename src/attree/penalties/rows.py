@@ -1,13 +1,14 @@
-"""Penalties on the form of attention: how it is spread over the edges that enter each node.
+"""Penalties on the form of attention: how it is spread over the edges that one softmax weighs.
 
-For node v with n > 1 entering edges, alpha_1 ... alpha_n are the weights of one head in one layer, which add up to 1.
-Every penalty is a number in [0, 1] for each such row, averaged over rows and heads, then over layers.
+A row is what one softmax weighs: the n > 1 edges that enter a node, or, where each relation has an attention of its
+own, those of one relation that do. alpha_1 ... alpha_n are the weights of one head, which add up to 1. Every penalty is
+a number in [0, 1] for each row, averaged over rows and heads, then over layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,17 +27,19 @@ class LayerRows:
 
     Attributes:
         alpha: Weights that add up to 1 in every row, [num_edges, heads].
-        destination: The row of each edge, [num_edges].
-        size: How many edges each row has, [num_nodes].
+        row: The row of each edge, [num_edges].
+        size: How many edges each row has, [num_rows].
+        used: Which edges the layer uses, [num_edges]; None if it uses all.
     """
 
     alpha: Tensor
-    destination: Tensor
+    row: Tensor
     size: Tensor
+    used: Tensor | None
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over each row, [num_nodes, ...]."""
-        return values.new_zeros(self.size.numel(), *values.shape[1:]).index_add(0, self.destination, values)
+        """The sum over each row, [num_rows, ...]."""
+        return values.new_zeros(self.size.numel(), *values.shape[1:]).index_add(0, self.row, values)
 
     def mean(self, per_row: Tensor) -> Tensor:
         """The mean over all rows of several edges; 0 if there are none."""
@@ -45,20 +48,24 @@ class LayerRows:
 
     @property
     def count(self) -> Tensor:
-        """How many edges each row has, at least 2, [num_nodes, 1]: rows of one edge are left out by `mean`."""
+        """How many edges each row has, at least 2, [num_rows, 1]: rows of one edge are left out by `mean`."""
         return self.size.clamp(min=2).to(self.alpha.dtype).unsqueeze(1)
 
 
 def layer_rows(attention: Attention) -> Iterator[LayerRows]:
-    """The rows of every layer. Self-loops that a layer does not use are in no row."""
-    destination, nodes = attention.graph.destination, attention.graph.num_nodes
-    for weight, present in zip(attention.weights, attention.present, strict=True):
+    """The rows of every layer. Edges that a layer does not use are in no row."""
+    numbers = attention.softmax or (None,) * len(attention.weights)
+    for weight, used, softmax in zip(attention.weights, attention.present, numbers, strict=True):
         alpha = weight.float() if weight.dtype.itemsize < 4 else weight
-        used = torch.ones_like(destination) if present is None else present.long()
-        rows = LayerRows(alpha, destination, destination.new_zeros(nodes).index_add(0, destination, used))
-        # A convolution of a stranger's may use multiples of what its softmax returned.
-        total = rows.sum(alpha).index_select(0, destination)
-        yield LayerRows(alpha / total.clamp(min=TINY), destination, rows.size)
+        row, num_rows = attention.graph.destination, attention.graph.num_nodes
+        if softmax is not None:
+            numbered, row = softmax.unique(return_inverse=True)
+            num_rows = numbered.numel()
+        counted = torch.ones_like(row) if used is None else used.long()
+        rows = LayerRows(alpha, row, row.new_zeros(num_rows).index_add(0, row, counted), used)
+        # The weights of a branch are multiplied by its factor, and a stranger's convolution may use other multiples.
+        total = rows.sum(alpha).index_select(0, row)
+        yield replace(rows, alpha=alpha / total.clamp(min=TINY))
 
 
 def mean_of_layers(per_layer: list[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.attribution.baselines import hashed_uniform
 from attree.attribution.gatt import GAtt
@@ -47,7 +47,7 @@ class TrueEdges(AttentionPenalty):
         strength: The factor of the penalty in the loss.
         share: The share of the training targets that are supervised; each is drawn by its id and the seed.
         seed: Another seed, another draw.
-        truth: The true edges; by default those of attree's data (Infection, BA-Shapes).
+        truth: The true edges; by default those of attree's data (Infection, BA-Shapes, HeteroInfection).
     """
 
     name = "true_edges"
@@ -66,16 +66,20 @@ class TrueEdges(AttentionPenalty):
         if truth is None:
             raise ArgumentError(
                 "Expected argument `penalties` to have `true_edges` only for data with true explanations (Infection, "
-                "BA-Shapes, or a `truth` of your own), but this data has none."
+                "BA-Shapes, HeteroInfection, or a `truth` of your own), but this data has none."
             )
-        if is_batch_of_graphs(step.batch):
+        if is_batch_of_graphs(step.batch) or has_queried_pairs(step.batch):
             raise UnsupportedModelError("Expected the penalty `true_edges` to see a graph whose nodes are classified.")
         attention = step.attention
+        if attention.graph.types is not None and any("n_id" in store for store in step.batch.node_stores):
+            raise UnsupportedModelError(
+                "Expected the penalty `true_edges` to see a whole heterogeneous graph, but got a sampled part of one."
+            )
         truth, ids = truth.to(attention.graph.device), step.node_ids
         nodes = self.supervised(step.trained_nodes, ids, truth)
         if nodes.numel() == 0:
             return attention.weights[0].sum() * 0.0
-        found = GAtt().attribute(attention, nodes)
+        found = GAtt().attribute_from(attention, step.roots(nodes))
         owner = torch.repeat_interleave(found.ptr.diff())
         ends = attention.graph.edge_index[:, found.edges]
         source, destination = ends if ids is None else ids[ends]
@@ -106,7 +110,7 @@ class EffectConsistency(AttentionPenalty):
 
     Args:
         strength: The factor of the penalty in the loss.
-        targets: How many of the step's training nodes (or graphs) are drawn.
+        targets: How many of the step's training nodes, graphs or links are drawn.
         protocol: What reduces an edge: `removal`, `weight`, `coefficient` or `authors`.
         seed: Another seed, other draws.
     """
@@ -138,28 +142,30 @@ class EffectConsistency(AttentionPenalty):
                     "Expected the training step to run on the edges of its batch for the penalty `effect`, but it ran "
                     "on others."
                 )
+            if subject.level == "node" and subject.node_type != step.trained_type:
+                raise UnsupportedModelError(
+                    f"Expected the penalty `effect` to see a model that predicts the nodes at `train_mask`, of type "
+                    f"{step.trained_type!r}, but it predicts those of type {subject.node_type!r}."
+                )
             chosen = step.trained_nodes if subject.level == "node" else subject.targets("all")
             order = torch.randperm(chosen.numel(), generator=step.generator(self.seed))[: self.targets]
             pairs = subject_pairs(subject, chosen[order.to(chosen.device)].sort().values)
             effect = recorded.reduce(pairs, resolve_protocol(self.protocol, step.model)).delta_pc
             weights = subject.node_weights if subject.level == "graph" else None
-        scored = Subject.of_attention(attention, subject.batch, weights)
+        is_graph = subject.level == "graph"
+        scored = Subject.of_attention(attention, subject.batch, weights) if is_graph else subject.seen(attention)
         return 1 - correlation(GAtt().score_pairs(scored, pairs), effect)
 
     def _reducer(self, step: PenalizedStep) -> Reducer:
         """The engine for the model and its batch, kept while these stay the same."""
         if self._kept is not None and self._kept[0]() is step.batch and self._kept[1]() is step.model:
             return self._kept[2]
-        if not isinstance(step.batch, Data):
+        if not isinstance(step.batch, Data | HeteroData):
             raise UnsupportedModelError(
-                "Expected the penalty `effect` to see what the model is called with as torch_geometric.data.Data, but "
-                f"got {type(step.batch).__name__}."
+                "Expected the penalty `effect` to see what the model is called with as torch_geometric.data.Data or "
+                f"HeteroData, but got {type(step.batch).__name__}."
             )
         reducer = Reducer(Subject.of_data(step.model, step.batch))
-        if reducer.subject.level == "edge":
-            raise UnsupportedModelError(
-                "Expected the penalty `effect` to see a model of nodes or graphs, not of links."
-            )
         self._kept = weakref.ref(step.batch), weakref.ref(step.model), reducer
         return reducer
 
@@ -168,6 +174,11 @@ def correlation(scores: Tensor, effect: Tensor) -> Tensor:
     """Pearson's correlation, differentiable with respect to the scores; 0 where one of both is constant."""
     x, y = scores - scores.mean(), effect.to(scores.dtype) - effect.to(scores.dtype).mean()
     return (x * y).sum() / (x.square().sum() * y.square().sum()).clamp(min=TINY**2).sqrt()
+
+
+def has_queried_pairs(batch: Any) -> bool:
+    """Whether a step learns from pairs of nodes."""
+    return isinstance(getattr(batch, "edge_label_index", None), Tensor)
 
 
 def is_batch_of_graphs(batch: Any) -> bool:

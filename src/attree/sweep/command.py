@@ -138,8 +138,9 @@ def _joined(
             study.adopt(task, read_metrics(run_folder(plan, task.point.run, folder)) or {})
         if adopted and is_new:
             console.print(
-                f"{own} is of a version of attree without studies: {count(len(adopted), 'finished run')} of it "
-                "taken over, none of them done again."
+                f"{own} was written by a version of attree without studies: {count(len(adopted), 'finished run')} of "
+                "it are taken over, and none of them is done again.",
+                soft_wrap=True,
             )
         alone = not any(record.status == "running" for record in records.values())
         again = {key for key, record in records.items() if record.status == "failed"} if alone else set()

@@ -102,7 +102,8 @@ class Search:
         trials: How many settings are drawn; each is run with every seed.
         sampler: `tpe`, `nsga2` or `random`.
         seed: Seed of the sampler.
-        pruner: `median`, `halving` or `none`: when a trial that does badly is ended early.
+        pruner: When a trial that does badly is ended early: `median` (where the metric of its first seed is below the
+            median of the trials before, at the same epoch), `halving` (successive halving), or `none`.
         fingerprint: Hash of all that a trial's runs have in common.
         seeds: Seeds that each setting is run with.
         make_run: Makes a run of a trial's number, its settings and a seed.

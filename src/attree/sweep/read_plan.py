@@ -21,7 +21,7 @@ A sweep file says which config to start from, which settings to try and with whi
         trials: 60                    # settings to draw; each is run with every seed
         sampler: tpe                  # optional: tpe, nsga2 or random
         seed: 0                       # optional: the sampler's
-        pruner: none                  # optional: median, halving or none; only with a single objective
+        pruner: median                # optional: median (by default with a single objective), halving or none
     objectives:                       # what a search is judged by, in the mean over seeds
       val/acc: maximize
       explain/gatt/removal/faithfulness: maximize
@@ -131,7 +131,10 @@ class _Reader:
         for block in runs:
             if isinstance(block, dict) and "search" in block:
                 objectives |= self._objectives(block.get("objectives", {}))
-                searches.append(self._search(block, common, many=len(runs) > 1))
+        pruner = "median" if len(objectives) == 1 else "none"
+        for block in runs:
+            if isinstance(block, dict) and "search" in block:
+                searches.append(self._search(block, common, pruner, many=len(runs) > 1))
             else:
                 blocks.append(self._block(block, common))
         names = [*(block.name for block in blocks), *(search.name for search in searches)]
@@ -209,7 +212,7 @@ class _Reader:
         for settings in content:
             yield self._mapping(settings, "an entry of `list`")
 
-    def _search(self, content: Any, common: Settings, many: bool) -> Search:
+    def _search(self, content: Any, common: Settings, pruner: str, many: bool) -> Search:
         fields = self._mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
         name, fixed = self._name_and_fixed(fields, common)
         space = {key: self._dimension(key, one) for key, one in self._mapping(fields["search"], "`search`").items()}
@@ -217,7 +220,7 @@ class _Reader:
         self._checked(dict.fromkeys(space))
         trials: Any = fields.get("trials")
         self._expect(type(trials) is int and trials > 0, "`trials` of a search to be a positive integer", trials)
-        chosen = {"sampler": fields.get("sampler", SAMPLERS[0]), "pruner": fields.get("pruner", "none")}
+        chosen = {"sampler": fields.get("sampler", SAMPLERS[0]), "pruner": fields.get("pruner", pruner)}
         for key, allowed in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
             self._expect(chosen[key] in allowed, f"`{key}` to be one of {', '.join(allowed)}", chosen[key])
         seed = fields.get("seed", 0)

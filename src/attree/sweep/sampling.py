@@ -21,7 +21,10 @@ NUMBER = "attree:number"
 """Attribute of a study's trial: which trial of its search it is."""
 
 WARM_UP = 10
-"""Epochs in which the median pruner lets every trial go on, and trials that it needs for a median: 5."""
+"""Epochs in which the median pruner lets every trial go on."""
+
+FIRST_TRIALS = 5
+"""Trials that the median pruner needs before it judges any."""
 
 
 class SeededByTrial(BaseSampler):
@@ -77,7 +80,7 @@ def make_pruner(search: Search | None) -> BasePruner:
     if search is None or search.pruner == "none":
         return NopPruner()
     if search.pruner == "median":
-        return MedianPruner(n_startup_trials=5, n_warmup_steps=WARM_UP)
+        return MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=WARM_UP)
     return SuccessiveHalvingPruner()
 
 
