@@ -74,7 +74,7 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
         note_undefined(axes, int(table[metric].isna().sum()), len(table))
     for axes in grid.flat[len(metrics) :]:
         axes.set_visible(False)
-    plain_legend(figure, handles, labels, loc="outside right center", title=first.replace("_", " "))
+    plain_legend(figure, handles, labels, first.replace("_", " "), loc="outside right center")
     return figure
 
 

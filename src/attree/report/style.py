@@ -230,13 +230,13 @@ def plain_legend(
     """A legend without a frame whose labels are shown as the text they are, whatever they hold.
 
     Args:
-        owner: The figure or the axes; a figure's legend has as many columns as fit its width.
+        owner: The figure or the axes; a legend below a figure has as many columns as fit its width.
         handles: What is explained.
         labels: What it means.
         note: What else to know to read the figure, above the entries.
         options: As of Matplotlib's legends.
     """
-    if isinstance(owner, Figure):
+    if isinstance(owner, Figure) and "lower" in str(options.get("loc")):
         width = owner.get_figwidth()
         column = 0.5 + LETTER * SMALL_SIZE * max(map(len, labels), default=0)
         options["ncols"] = max(1, min(options.get("ncols", len(labels)), int(width / column)))
