@@ -106,7 +106,8 @@ def test_training_commands_parse(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", page.read_text()):
-        assert (page.parent / link).exists() or link == "configuration.md", link
+        source = re.sub(r"gallery/(\w+)\.html", r"gallery/\1.json", link)  # the site makes pages of these
+        assert (page.parent / source).exists() or link == "configuration.md", link
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +131,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_has_every_page_and_fetches_nothing(site: Path) -> None:
     built = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")} - {"404"}
-    assert built == {str(path.relative_to(DOCS).with_suffix("")) for path in PAGES} | {"configuration"}
+    gallery = {f"gallery/{path.stem}" for path in (DOCS / "gallery").glob("*.json")}
+    assert built == {str(path.relative_to(DOCS).with_suffix("")) for path in PAGES} | {"configuration"} | gallery
     for page in site.rglob("*.html"):
         text = page.read_text()
         for fetched in re.findall(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?([^\" >]+)", text):
             assert not re.match(r"(?:https?:)?//", fetched), f"{page.name}: {fetched}"
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text()), style
+
+
+def test_the_gallery_is_small_and_drawn_by_this_version(site: Path) -> None:
+    pages = sorted((site / "gallery").glob("*.html"))
+    assert {page.stem for page in pages} >= {"infection"}
+    explorer = (REPO / "src/attree/report/page/static/explorer.js").read_text()
+    for page in pages:
+        assert page.stat().st_size < 400_000
+        assert (DOCS / "gallery" / f"{page.stem}.json").stat().st_size < 200_000
+        assert explorer in page.read_text()
+        assert "/home/" not in page.read_text()
 
 
 def test_the_configuration_reference_has_every_choice(site: Path) -> None:

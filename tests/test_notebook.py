@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,39 @@ def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     shell_module = pytest.importorskip("IPython.core.interactiveshell")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
-    shell = shell_module.InteractiveShell()
+    shell = shell_module.InteractiveShell.instance()
+    shell.kernel = object()  # as a notebook's shell has one
     results = []
-    for cell in cells():
-        done = shell.run_cell("".join(cell["source"]))
-        done.raise_error()
-        results.append(done.result)
+    try:
+        for cell in cells():
+            done = shell.run_cell("".join(cell["source"]))
+            done.raise_error()
+            results.append(done.result)
+    finally:
+        shell_module.InteractiveShell.clear_instance()
     names = shell.user_ns
     assert 0.7 < float((names["predicted"] == names["graph"].y)[~names["train"]].float().mean()) <= 1
     metrics = names["result"].metrics
     assert metrics["explain/gatt/removal/p_auroc"] > metrics["explain/avgatt/removal/p_auroc"]
     assert metrics["explain/gatt/removal/pc_pearson"] > metrics["explain/avgatt/removal/pc_pearson"]
     shown = [type(one).__name__ for one in results if one is not None]
-    assert shown == ["Image", "DataFrame", "ExplorerWidget", "PosixPath"]
+    assert shown == ["Image", "Image", "DataFrame", "ExplorerWidget", "PosixPath"]
+    assert metrics["explain/gatt/removal/pc_pearson"] > metrics["explain/uniform/removal/pc_pearson"]
+    assert "explain/gnn_explainer/removal/pc_pearson" in names["slow"].metrics
     assert (tmp_path / "page.html").is_file()
+
+
+def test_the_first_cell_installs_only_what_is_missing() -> None:
+    first = "".join(cells()[0]["source"])
+    assert '%pip install --quiet "attree[notebook]"' in first
+    assert first.index("if importlib.util.find_spec") < first.index("%pip")
+    assert cells()[0]["outputs"] == []
+
+
+def test_what_is_kept_is_what_these_cells_print() -> None:
+    texts = ["".join(output.get("text", [])) for cell in cells() for output in cell["outputs"]]
+    assert any("Under `removal`" in text for text in texts)  # the verdict
+    assert any(re.match(r"The network says class \d", text) for text in texts)
 
 
 def test_kept_outputs_are_small_and_whole() -> None:

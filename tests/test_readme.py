@@ -13,18 +13,27 @@ README = (REPO / "README.md").read_text()
 
 def test_python_blocks_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    first, *blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
+    exec(first, {"model": names["module"], "data": names["data"].graph})  # the reader's own model and graph
     assert (tmp_path / "scores.csv").read_text().startswith(",target,source,destination,score")
 
 
 def test_explaining_a_model_takes_under_ten_lines() -> None:
-    _, block, *_ = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    _, _, block, *_ = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     after_imports = block.split("from attree import GAttExplainer\n")[1]
     assert len([line for line in after_imports.splitlines() if line.strip()]) < 10
+
+
+def test_the_demo_prints_the_same_everywhere() -> None:
+    quick_start = (REPO / "docs" / "quick_start.md").read_text()
+    (here,), (there,) = (re.findall(r"```\n(metric .*?)```", text, flags=re.DOTALL) for text in (README, quick_start))
+    shown = [line for line in here.splitlines() if line != "..."]
+    assert len(shown) > 15
+    assert [line for line in there.splitlines() if line in shown] == shown
 
 
 def test_linked_files_and_named_configs_exist() -> None:

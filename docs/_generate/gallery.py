@@ -1,0 +1,55 @@
+"""The gallery: pages that `attree explain` wrote, kept as their content alone and drawn anew when the site is built.
+
+What a page shows is a few dozen kilobytes of JSON; the rest is the explorer, which comes from this version of attree.
+To add a page, or to make one again:
+
+    python docs/_generate/gallery.py cora logs/cora/version_0/explain/page.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from attree.report.page.encode import safe_json
+from attree.report.page.write import page_html
+
+FOLDER = Path(__file__).parents[1] / "gallery"
+MOST_POINTS = 50
+"""Points of a training curve that are kept."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put a page in the place of each stored content; mkdocs calls this."""
+    for path in sorted(FOLDER.glob("*.json")):
+        kept = files.get_file_from_path(f"gallery/{path.name}")
+        if kept is not None:
+            files.remove(kept)
+        page = page_html(json.loads(path.read_text(encoding="utf-8")))
+        files.append(File.generated(config, f"gallery/{path.stem}.html", content=page))
+    return files
+
+
+def keep(name: str, page: Path) -> Path:
+    """Take the content out of a page and store it under a name."""
+    found = re.search(r'<script type="application/json" id="attree-data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    if found is None:
+        raise SystemExit(f"{page} is no page of attree.")
+    content = json.loads(found.group(1))
+    for curve in content["curves"]:
+        points = curve["points"][:: -(-len(curve["points"]) // MOST_POINTS)]
+        curve["points"] = [[step, value if value is None else round(value, 4)] for step, value in points]
+    # Where the run was on the disk of who made the page is nobody's business.
+    content["summary"] = [[what, re.sub(r"^/.*?(?=logs/)", "", text)] for what, text in content["summary"]]
+    path = FOLDER / f"{name}.json"
+    path.write_text(safe_json(content) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    print(keep(sys.argv[1], Path(sys.argv[2])))
