@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from attree.io.console import plain_console, print_whole
 from attree.report.grid_curves import grid_curves_figure
+from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure
 from attree.report.sweep_figure import heat_map_figure
 from attree.sweep.frontier import find_frontier
@@ -197,3 +198,20 @@ def test_the_frontier_figure_joins_the_best() -> None:
     alone = frontier_figure(settings, {"val/acc": "minimize"})
     steps = max(alone.axes[0].lines, key=lambda one: one.get_drawstyle() == "steps-post")
     assert steps.get_ydata().tolist() == [0.9, 0.5, 0.4]
+
+
+def test_what_attention_adds_is_the_mean_of_differences_seed_by_seed() -> None:
+    gatt, uniform = "explain/gatt/weight/faithfulness", "explain/uniform/weight/faithfulness"
+    pairs = over_uniform_pairs(["val/acc", gatt, uniform, "explain/gatt/removal/faithfulness"])
+    assert pairs == {"weight/faithfulness": (gatt, uniform)}
+    first = pd.DataFrame({"val/acc": [0.7, 0.9], gatt: [0.5, 0.9], uniform: [0.4, 0.6]})
+    second = pd.DataFrame({"val/acc": [0.5, 0.6], gatt: [0.5, float("nan")], uniform: [0.6, 0.1]})
+    third = second.assign(**{gatt: float("nan")})
+    axes = over_uniform_figure({"none": first, "entropy=1": second, "entropy=9": third}, "val/acc", pairs).axes[0]
+    points = [(*bars.lines[0].get_xdata(), *bars.lines[0].get_ydata()) for bars in axes.containers]
+    assert points == [pytest.approx((0.8, 0.2)), pytest.approx((0.5, -0.1))]  # a seed without both counts for neither
+    across, up = (bars.get_segments()[0] for bars in axes.containers[0].lines[2])
+    assert up[:, 1].tolist() + across[:, 0].tolist() == pytest.approx(
+        [0.2 - 0.02**0.5, 0.2 + 0.02**0.5, 0.8 - 0.02**0.5, 0.8 + 0.02**0.5]
+    )
+    assert axes.get_title(loc="right") == "1 undefined"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from attree.faithfulness import PROTOCOLS
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
 from attree.report.grid_curves import grid_curves_figure
+from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
@@ -31,6 +32,7 @@ from attree.sweep.run import METRICS_FILE, damaged_runs
 from attree.sweep.study import SweepStudy
 
 LOSS, PARETO, FRONTIER, HEAT_MAP, CURVES = "train/loss", "pareto", "frontier", "heat_map", "curves"
+OVER_UNIFORM = "over_uniform"
 RESULTS, MEANS, TRIALS, PAGE = "results.csv", "means.csv", "frontier.csv", "page.html"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
@@ -79,8 +81,9 @@ def summarise(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summ
 
     `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings judged by the
     objectives, `best/` configs of those that no other beats. `results.png` shows metrics against settings, `pareto.png`
-    explanation quality against accuracy, `frontier.png` the objectives of all trials; they are there as SVG too, and in
-    TensorBoard, under the run `results`. `page.html` has all of it on one page.
+    explanation quality against accuracy, `over_uniform.png` what attention adds to uniform attention, `frontier.png`
+    the objectives of all trials; they are there as SVG too, and in TensorBoard, under the run `results`. `page.html`
+    has all of it on one page.
     """
     results = collect(plan, folder, study)
     if results.empty:
@@ -135,6 +138,10 @@ def draw_figures(
         if accuracy is not None and qualities:
             title = f"{plan.name}: explanation quality against accuracy, mean over {seeds}"
             figures[PARETO] = pareto_figure(blocks, accuracy, qualities, title)
+        pairs = over_uniform_pairs(metrics)
+        if accuracy is not None and pairs:
+            title = f"{plan.name}: what attention adds to the computation tree, mean over {seeds}"
+            figures[OVER_UNIFORM] = over_uniform_figure(_named_settings(blocks), accuracy, pairs, title)
         for place, block in enumerate(_two_way(plan)):
             number = "" if place == 0 else f"_{place + 1}"
             shown = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
@@ -147,6 +154,15 @@ def draw_figures(
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
+
+
+def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The runs of each setting of all grids and lists, by what the table calls it."""
+    return {
+        _row_name(name, setting): runs
+        for name, block in blocks.items()
+        for setting, runs in block.groupby(SETTING, sort=False)
+    }
 
 
 def _two_way(plan: Plan) -> list[Block]:
