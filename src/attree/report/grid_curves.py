@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from attree.attribution import method_label
 from attree.errors import expect
-from attree.evaluation.names import MetricName
 from attree.report.style import (
     BLUE,
     ORANGE,
@@ -25,7 +23,7 @@ from attree.report.style import (
     plain_axes,
     plain_legend,
 )
-from attree.report.sweep_figure import ROW_LABELS, value_name
+from attree.report.sweep_figure import BANDS, metric_title, value_name
 
 MOST_COLUMNS = 3
 CURVES = tuple(
@@ -53,7 +51,7 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
     first, second = keys
     ticks = list(table[second].unique())
     rows, columns = grid_shape(len(metrics), MOST_COLUMNS)
-    figure = new_figure(max(3.2, 0.7 * len(ticks) + 1.2) * columns + 1.2, 2.4 * rows + 0.6, title)
+    figure = new_figure(max(3.2, 0.7 * len(ticks) + 1.2) * columns + 1.2, 2.4 * rows + 0.8, title, BANDS)
     grid = figure.subplots(rows, columns, squeeze=False)
     handles, labels = [], []
     for place, value in enumerate(table[first].unique()):
@@ -76,20 +74,6 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
         axes.set_visible(False)
     plain_legend(figure, handles, labels, first.replace("_", " "), loc="outside right center")
     return figure
-
-
-def metric_title(metric: str) -> str:
-    """What a panel is headed with.
-
-    >>> metric_title("val/acc"), metric_title("explain/gatt/removal/faithfulness")
-    ('val accuracy', 'GAtt faithfulness, removal')
-    """
-    name = MetricName.parse(metric)
-    if name is None:
-        before, _, last = metric.rpartition("/")
-        return f"{before} {ROW_LABELS.get(last, last)}".strip()
-    words = f"{method_label(name.method)} {ROW_LABELS.get(name.statistic, name.statistic)}"
-    return words if name.protocol is None else f"{words}, {name.protocol}"
 
 
 def short_name(value: Any) -> str:

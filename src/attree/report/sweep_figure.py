@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.evaluation.names import PREFIX
+from attree.evaluation.names import PREFIX, MetricName
 from attree.report.style import (
     INK,
     SMALL_SIZE,
@@ -35,7 +35,7 @@ LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 HEAT_COLORS = LinearSegmentedColormap.from_list("attree_heat", ["#F4F6FA", "#9CC3E6", "#2C7FB8", "#081D58"])
 """From pale (the lowest mean of a panel) to dark (the highest)."""
 
-BANDS = "Lines and markers: means over runs; bands and bars: one standard deviation; dots: runs."
+BANDS = "Lines and markers: means over runs; bands and bars: one standard deviation."
 HEATS = "Means over runs. Each panel has its own colours, from its lowest mean (pale) to its highest (dark)."
 
 SETTING = "setting"
@@ -126,7 +126,7 @@ def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequenc
         cells = named.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
         values = cells.to_numpy(dtype=np.float64)
         axes.imshow(values, cmap=HEAT_COLORS, aspect="auto")
-        axes.set_title(_metric_title(metric), fontsize=SMALL_SIZE, color=INK, parse_math=False)
+        axes.set_title(metric_title(metric), fontsize=SMALL_SIZE, color=INK, parse_math=False)
         axes.set_xticks(np.arange(len(across)), across, fontsize=SMALL_SIZE, parse_math=False)
         axes.set_yticks(np.arange(len(up)), up, fontsize=SMALL_SIZE, parse_math=False)
         axes.set_xlabel(keys[1], fontsize=SMALL_SIZE, color=INK, parse_math=False)
@@ -143,14 +143,18 @@ def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequenc
     return figure
 
 
-def _metric_title(metric: str) -> str:
-    """A metric in words: its method, how edges are reduced, and the statistic.
+def metric_title(metric: str) -> str:
+    """What a panel is headed with.
 
-    >>> _metric_title("explain/gatt/removal/faithfulness"), _metric_title("val/acc")
-    ('GAtt: faithfulness (removal)', 'val/acc')
+    >>> metric_title("val/acc"), metric_title("explain/gatt/removal/faithfulness")
+    ('val accuracy', 'GAtt faithfulness, removal')
     """
-    method = method_of(metric)
-    return metric if method is None else f"{method_label(method)}: {next(iter(metric_rows([metric])))}"
+    name = MetricName.parse(metric)
+    if name is None:
+        before, _, last = metric.rpartition("/")
+        return f"{before} {ROW_LABELS.get(last, last)}".strip()
+    words = f"{method_label(name.method)} {ROW_LABELS.get(name.statistic, name.statistic)}"
+    return words if name.protocol is None else f"{words}, {name.protocol}"
 
 
 def value_name(value: Any) -> str:

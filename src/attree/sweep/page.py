@@ -30,13 +30,24 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--muted); padding-bottom: .3rem; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--back);
+  white-space: normal; min-width: 8.5rem; overflow-wrap: anywhere; }
+tr.front td:first-child { background: var(--mark); }
+th { white-space: normal; overflow-wrap: anywhere; min-width: 5.5rem; vertical-align: bottom; }
 tr.front { background: var(--mark); }
 img { max-width: 100%; height: auto; }
 p.note { color: var(--muted); }
 """
+
+TITLES = {
+    "results": "Metrics by setting",
+    "pareto": "Explanation quality against accuracy",
+    "curves": "One setting at each value of the other",
+    "heat_map": "Two settings together",
+    "frontier": "All settings, and the best of them",
+}
+"""What the figures are headed with, by the names of their files."""
 
 
 def sweep_page(
@@ -66,7 +77,8 @@ def sweep_page(
     for block, objectives in importance.items():
         parts += [f"<h2>What matters: {escape(block)}</h2>", _importance(objectives)]
     for figure in figures:
-        parts += [f"<h2>{escape(figure.stem.replace('_', ' '))}</h2>", _image(figure)]
+        title = TITLES.get(figure.stem, figure.stem.replace("_", " ").capitalize())
+        parts += [f"<h2>{escape(title)}</h2>", _image(figure, title)]
     parts += ["<h2>All settings</h2>", _settings(results, metrics, frontier, own)]
     body = "\n".join(parts)
     return (
@@ -82,7 +94,7 @@ def _frontier(frontier: Frontier, own: Path) -> str:
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
         config = f"best/{place:02d}.yaml"
         cells = [_number(row[f"{name} mean"], row[f"{name} std"]) for name in frontier.objectives]
-        named = escape(f"{row[SWEEP]} {row[SETTING]}: {setting_text(row, frontier.parameters)}")
+        named = escape(_called(row, frontier.parameters))
         rows.append((named, *cells, f'<a href="{config}">{config}</a>' if (own / config).is_file() else ""))
     words = (
         "No other setting is as good in every objective and better in one. Mean ± standard deviation over the seeds."
@@ -107,38 +119,48 @@ def _settings(results: pd.DataFrame, metrics: Sequence[str], frontier: Frontier 
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
         cells = [_number(runs[metric].mean(), runs[metric].std()) for metric in metrics]
         links = [_link(own, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
-        text = f"{sweep} {setting}: {setting_text(runs.iloc[0], named)}"
-        rows.append((escape(text), *cells, " ".join(links)))
+        rows.append((escape(_called(runs.iloc[0], named)), *cells, " ".join(links)))
         marked.append((sweep, setting) in best)
     return _table(["setting", *metrics, "runs, by seed"], rows, "Marked: the best trade-offs.", marked)
 
 
+def _called(row: pd.Series, parameters: Sequence[str]) -> str:
+    """What a setting is called: its block, its number where it was searched for, and its values."""
+    values = setting_text(row, parameters)
+    number = f" {row[SETTING]}" if str(row[SETTING]).isdigit() and "=" in values and len(parameters) > 1 else ""
+    return f"{row[SWEEP]}{number}: {values}"
+
+
 def _link(own: Path, run: str, seed: int) -> str:
     """A link to a run's page of explanations, or else to its folder; none where the run is on another machine."""
-    page = own / run / "explain" / "page.html"
     if not (own / run).is_dir():
         return str(seed)
-    target = f"{quote(run)}/explain/page.html" if page.is_file() else f"{quote(run)}/"
+    pages = [page for page in ("explain/page.html", "page.html") if (own / run / page).is_file()]
+    target = f"{quote(run)}/{pages[0] if pages else ''}"
     return f'<a href="{escape(target)}" title="{escape(run)}">{seed}</a>'
 
 
-def _image(figure: Path) -> str:
+def _image(figure: Path, title: str) -> str:
     drawn = figure.with_suffix(".svg")
     content = base64.b64encode(drawn.read_bytes()).decode()
-    return f'<p><img src="data:image/svg+xml;base64,{content}" alt="{escape(figure.stem)}"></p>'
+    return (
+        f'<p><img src="data:image/svg+xml;base64,{content}" alt="{escape(title)}: the numbers are in the tables"></p>'
+    )
 
 
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, marked: Sequence[bool] | None = None
 ) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     lines = []
     for place, row in enumerate(rows):
         kind = ' class="front"' if marked is not None and marked[place] else ""
         lines.append(f"<tr{kind}>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>")
     body = "\n".join(lines)
     return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n'
+        f'<p class="note">{escape(caption)}</p>\n'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"<table>\n<thead><tr>{head}</tr></thead>\n"
         f"<tbody>{body}</tbody></table></div>"
     )
 
