@@ -1,8 +1,9 @@
 """Pictures of TensorBoard for the docs: the tab "Explanations" and the Custom Scalars page, as a user sees them.
 
-    make demo && python benchmarks/tensorboard_screenshots.py [--logdir logs] [--out docs/images]
+    make demo && attree sweep small_grid && python benchmarks/tensorboard_screenshots.py [--out docs/images]
 
-TensorBoard is started by its command, and finds the tab by the package's entry point.
+The Custom Scalars page is that of `logs/infection`, the tab that of `logs/sweeps/small_grid`. TensorBoard is started by
+its command, and finds the tab by the package's entry point.
 """
 
 from __future__ import annotations
@@ -46,14 +47,21 @@ def take_custom_scalars(driver: Chrome, address: str, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--logdir", type=Path, default=Path("logs"), help="log folder of finished runs")
+    parser.add_argument("--logs", type=Path, default=Path("logs"), help="folder of the finished runs")
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the pictures go")
+    parser.add_argument("--only", default="tab,scalars", help="which pictures")
     arguments = parser.parse_args()
-    with tensorboard_command(arguments.logdir) as address, chromium() as driver:
-        wait_until_read(address)
-        take_tab(driver, address, arguments.out / "tab.png")
-        take_tab(driver, address, arguments.out / "tab_dark.png", "dark")
-        take_custom_scalars(driver, address, arguments.out / "tensorboard.png")
+    wanted, logs, out = arguments.only.split(","), arguments.logs, arguments.out
+    with chromium() as driver:
+        if "tab" in wanted:
+            with tensorboard_command(logs / "sweeps" / "small_grid") as address:
+                wait_until_read(address, runs=12)
+                take_tab(driver, address, out / "tab.png")
+                take_tab(driver, address, out / "tab_dark.png", "dark")
+        if "scalars" in wanted:
+            with tensorboard_command(logs / "infection") as address:
+                wait_until_read(address)
+                take_custom_scalars(driver, address, out / "tensorboard.png")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def case_study(
         ink = strength**power
         draw_edges(axes, drawn, ink, SCORE_COLORS(ink), shown.is_true)
         draw_nodes(axes, drawn, shown.target, truth_nodes, names)
-        _color_bar(figure, axes, own, power)
+        _color_bar(figure, axes, own, power, alone=len(scores) == 1)
     _legend(figure, has_target=target is not None, has_truth=bool(shown.is_true.any()))
     return figure
 
@@ -164,7 +164,7 @@ def _short(name: str) -> str:
     return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float) -> None:
+def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float, alone: bool) -> None:
     finite = scores[np.isfinite(scores)]
     highest = float(finite.max(initial=0.0))
     highest = highest if highest > 0 else 1.0
@@ -177,7 +177,7 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     undefined = len(scores) - len(finite)
-    about = "score, own scale" + ("" if power == 1.0 else ": high ones stand out")
+    about = ("score" if alone else "score, own scale") + ("" if power == 1.0 else ": high ones stand out")
     bar.set_label(about + (f" ({undefined} undefined)" if undefined else ""), fontsize=SMALL_SIZE, color=INK)
 
 
