@@ -75,7 +75,7 @@ def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tenso
 
 
 def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
-    """Weights of edges with these ids; several of one edge add up."""
+    """Weights at the given edge ids; weights of the same edge are added."""
     on_graph = weights.new_zeros(graph.num_edges, weights.shape[1]).index_add_(0, ids, weights)
     used = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     used[ids] = True
@@ -83,14 +83,14 @@ def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
 
 
 def _even_by_relation(relation: Tensor, ids: Tensor, graph: Graph) -> Tensor:
-    """Even weights of a convolution with one softmax for each relation; several edges that are one add up."""
+    """Uniform weights of a convolution with one softmax per relation; weights of the same edge are added."""
     row = graph.destination[ids] * (int(relation.max()) + 1 if relation.numel() else 1) + relation
     size = row.bincount()[row].to(torch.get_default_dtype())
     return torch.zeros(graph.num_edges, device=graph.device).index_add_(0, ids, 1 / size)
 
 
 def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -> Aligned:
-    """HAN: one softmax for each relation, and the sums of those that enter a type weighed by semantic attention."""
+    """Weights of HAN: one softmax per relation, times the semantic attention of that relation."""
     assert isinstance(layer.conv, HANConv)
     if not len(layer.edges) == len(layer.weights) == len(layer.sums):
         raise UnsupportedModelError(f"Expected {where} to call softmax once for each relation, but it did not.")
@@ -144,7 +144,7 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
 
 
 def even_weights(part: Aligned, graph: Graph) -> Tensor:
-    """What weights would be if every softmax weighed its edges alike, [num_edges]."""
+    """The weights if every softmax gave all its edges the same weight, [num_edges]."""
     if part.even is not None:
         return part.even
     weight = part.weights[:, 0]
@@ -154,7 +154,7 @@ def even_weights(part: Aligned, graph: Graph) -> Tensor:
 
 
 def as_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> list[Aligned]:
-    """The calls of one pass, all of those that `wiring` lists, as layers."""
+    """The layers of a wiring, from the aligned calls of one pass."""
     of_call = dict(zip(wiring.calls, calls, strict=True))
     return [
         of_call[layer[0]]
@@ -178,7 +178,7 @@ def ends_of(calls: Sequence[Aligned], graph: Graph) -> list[tuple[set[str], set[
 
 
 def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None:
-    """Raise unless a call maps the nodes of the graph to the same nodes, or those of one type to those of another."""
+    """Raise unless the input and output of a call have one row per node of the graph, or of one node type each."""
     layer, where = records[call], describe(records, call)
     if layer.conv.flow != "source_to_target":
         raise UnsupportedModelError(f"Expected flow 'source_to_target' in {where}, but got {layer.conv.flow!r}.")

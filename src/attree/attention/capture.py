@@ -85,14 +85,14 @@ class Attention:
         return cls(graph, columns, (None,) * len(columns))
 
     def wired(self, wiring: Wiring) -> Attention:
-        """The attention of the layers that `wiring` has, where this one lists all calls of a pass."""
+        """Keep only the layers of a wiring; this attention must list all calls of a pass."""
         calls = [Aligned(self.weights[call], self.present[call]) for call in wiring.calls]
         embedding = self.embedding if wiring.calls[-1] == len(self.weights) - 1 else None
         return replace(_of_layers(calls, wiring, self.graph), output=self.output, embedding=embedding)
 
     @property
     def calls(self) -> tuple[int, ...] | None:
-        """Which calls of convolutions, in their order in the pass, are layers or parts of one; None if all are."""
+        """Indices of the convolution calls that belong to a layer, in the order of the pass; None if all do."""
         return None if self.wiring is None else self.wiring.calls
 
     @cached_property
@@ -102,11 +102,11 @@ class Attention:
 
     @property
     def num_layers(self) -> int:
-        """The most layers on a way from the input to the output: the height of the computation tree."""
+        """Height of the computation tree: the number of layers on the longest path from the input to the output."""
         return self.layout.depth
 
     def check_chain(self) -> None:
-        """Raise unless each layer feeds the next one alone, for those who read layers one after the other."""
+        """Raise unless each layer feeds only the next one."""
         if not self.layout.is_chain:
             raise UnsupportedModelError(
                 "Expected a network whose attention layers feed each other one after the other, but got one with "
@@ -178,7 +178,7 @@ def capture_attention(
 def capture_run(
     model: nn.Module, run: Callable[[], Any], graph: Graph, wiring: Wiring | None = None, grad: bool = False
 ) -> Attention:
-    """As `capture_attention`, for a call of any form.
+    """Like `capture_attention`, for a call of any form.
 
     Args:
         model: The model.
@@ -204,7 +204,7 @@ def capture_run(
 
 
 def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = False) -> Attention:
-    """The attention of a pass that cannot be run again, such as a training step's, recorded with its calls followed.
+    """The attention of a pass that cannot be repeated, such as a training step; it was recorded with `follow=True`.
 
     Args:
         records: What `record_layers` collected.
@@ -223,7 +223,7 @@ def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = 
 def _aligned(
     records: Records, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
 ) -> Attention:
-    """The recorded calls on the edges of a graph, as the layers that were found, or are known."""
+    """The recorded calls as layers on the edges of a graph."""
     used = wiring.calls if wiring is not None and found is None else tuple(found.calls if found is not None else ())
     expect(max(used) < len(records), "wiring", f"one of the {len(records)} calls made", f"one of call {max(used)}")
     calls = [align_call(records, call, graph, grad) for call in used]
@@ -252,7 +252,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
 
 
 def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Call the model; what its forward raises, as by features of another width than it takes, is said in a sentence."""
+    """Call the model. If its forward raises, for example on features of the wrong width, say so in a sentence."""
     try:
         return run()
     except Exception as error:
@@ -265,13 +265,13 @@ def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def check_model(model: Any) -> None:
-    """Raise unless `model` is one: weights alone, as in a checkpoint, do not say what is computed with them."""
+    """Raise unless `model` is a module. A dict of weights from a checkpoint does not say what is computed with them."""
     hint = " (weights alone: build the model and call `model.load_state_dict`)" if isinstance(model, Mapping) else ""
     expect(isinstance(model, nn.Module), "model", f"a torch.nn.Module{hint}", type(model).__name__)
 
 
 def graph_of(x: Any, edge_index: Any) -> Graph:
-    """The graph of a call: of one type, or the union of those that dicts hold."""
+    """The graph of a call; if the arguments are dicts by type, the union of the types."""
     if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
         expect(isinstance(edge_index, Mapping), "edge_index", "a dict by edge type, as `x` is one", _kind(edge_index))
         expect(isinstance(x, Mapping), "x", "a dict by node type, as `edge_index` is one", _kind(x))

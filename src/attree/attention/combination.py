@@ -1,4 +1,4 @@
-"""With which factor each marked tensor enters another: what sums, means and concatenations do to their branches.
+"""Follow how tensors are combined: the factor of each branch in a sum, a mean or a concatenation.
 
 While a `Combination` is open, every torch operation says how the marked tensors that it reads are combined in what it
 writes. A sum and a part of a concatenation have factor 1, a mean of n has 1 / n, a weighted sum has its weights, if
@@ -90,7 +90,7 @@ class Operation:
 
 
 class Combination(Provenance):
-    """While open, follows marks from tensor to tensor, and with which factors they are combined.
+    """While open, follows marked tensors through torch operations, with the factor that each has in a result.
 
     Attributes:
         nonlinear: For each two marks that met in an operation that is not linear in both, its name.
@@ -185,7 +185,7 @@ class Combination(Provenance):
         return Mix({mark: max(mix.factors.get(mark, 0.0) for _, mix in read) for mark in _marks(read)})
 
     def _of_one(self, operation: Operation) -> Mix:
-        """An operation that reads one marked tensor: each stacked branch goes its way, or they are put together."""
+        """What an operation with one marked argument returns: stacked branches stay apart, or are merged."""
         (tensor, mix), name = operation.read[0], operation.name
         if not mix.slices or tensor.dim() <= mix.dim or tensor.shape[mix.dim] != len(mix.slices):
             return Mix(mix.factors, is_fixed=mix.is_fixed)
@@ -260,7 +260,7 @@ def _added(operation: Operation) -> Mix:
 
 
 def _scaled(operation: Operation) -> Mix:
-    """A product with something unmarked: one number scales all, one number a stacked branch scales each."""
+    """A product with an unmarked factor: a single number, or one number per stacked branch."""
     tensor, mix = operation.read[0]
     other = next((value for value in operation.args[:2] if value is not tensor), 1.0)
     is_division = operation.name.startswith("div")

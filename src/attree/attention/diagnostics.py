@@ -179,7 +179,7 @@ def odd_outputs(model: nn.Module, run: Run, x: Any, usual: Tensor) -> str | None
 
 @contextmanager
 def _without_weights(model: nn.Module, cut: Collection[int]) -> Iterator[None]:
-    """While open, the attention weights are 0 in these calls of convolutions, counted in the order of one run."""
+    """While open, the attention weights of these convolution calls are 0; calls are numbered in the order of a run."""
     begun: list[int] = []
     count = 0
 
@@ -213,7 +213,7 @@ def _spread(output: Tensor) -> float:
 
 
 def _of_all_types(function: Callable[[Tensor], Tensor], x: Any) -> Any:
-    """A function of features, for those of each type of node."""
+    """Apply a function to the features, or to those of each node type."""
     return {kind: function(rows) for kind, rows in x.items()} if isinstance(x, Mapping) else function(x)
 
 

@@ -49,7 +49,7 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 
 def score_tensor(output: Any) -> Tensor:
-    """What a model returned, if it is one tensor with a row per node or graph."""
+    """Return a model's output; raise unless it is one tensor with a row per node or graph."""
     if not isinstance(output, Tensor) or output.dim() == 0:
         raise UnsupportedModelError(
             f"Expected the model to return a tensor of scores, but got {type(output).__name__}."

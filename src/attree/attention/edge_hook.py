@@ -1,8 +1,8 @@
-"""See the edges that a convolution's softmax scores, whether it is called before or while messages are passed."""
+"""See the edges that a convolution scores and sends messages along, and change the messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ class EdgeHook:
             yield add_self_loops(edges, num_nodes=num_nodes)[0]
 
     def begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hook of a call."""
+        """Hook before a call: note the edges that the convolution is given."""
         features = features_of(conv, args, kwargs)
         (self._apart.add if isinstance(features, tuple | list | dict) else self._apart.discard)(conv)
         features = features[0] if isinstance(features, tuple | list) else features
@@ -66,7 +66,7 @@ class EdgeHook:
         self._assumed.pop(conv, None)
 
     def see(self, conv: MessagePassing, inputs: Any) -> None:
-        """Hook of `edge_updater` and `propagate`."""
+        """Hook before `edge_updater` and `propagate`: note the edges that the convolution uses."""
         edges = plain(inputs[0])
         assumed = self._assumed.pop(conv, None)
         if assumed is not None and not (isinstance(edges, Tensor) and torch.equal(assumed, edges)):
@@ -85,4 +85,26 @@ def hook_edges(convs: Iterable[MessagePassing], hook: EdgeHook) -> Iterator[None
             stack.callback(conv.register_forward_pre_hook(hook.begin, with_kwargs=True).remove)
             stack.callback(conv.register_edge_update_forward_pre_hook(hook.see).remove)
             stack.callback(conv.register_propagate_forward_pre_hook(hook.see).remove)
+        yield
+
+
+MessageHook = Callable[[MessagePassing, Tensor, Tensor], Tensor | None]
+"""Called as `hook(conv, edges, messages)` once messages are computed; returns others to send instead, or None."""
+
+
+@contextmanager
+def hook_messages(convs: Iterable[MessagePassing], hook: MessageHook) -> Iterator[None]:
+    """While open, the hook sees the messages of these convolutions, and the edges [2, E'] that they are sent along."""
+    edges: dict[MessagePassing, Tensor] = {}
+
+    def see_edges(conv: MessagePassing, inputs: Any) -> None:
+        edges[conv] = inputs[0]
+
+    def see_messages(conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
+        return hook(conv, edges[conv], messages)
+
+    with ExitStack() as stack:
+        for conv in convs:
+            stack.callback(conv.register_propagate_forward_pre_hook(see_edges).remove)
+            stack.callback(conv.register_message_forward_hook(see_messages).remove)
         yield

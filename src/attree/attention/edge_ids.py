@@ -16,7 +16,7 @@ from attree.attention.graph import EdgeType, Graph, plain
 
 
 def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
-    """The position in `graph.edge_index` of each edge that a convolution passes messages along; None if they differ.
+    """The id in `graph.edge_index` of each edge that a convolution passes messages along; None if it uses other edges.
 
     Args:
         graph: The graph that the model runs on.
@@ -36,7 +36,7 @@ def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
 
 
 def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
-    """The edge type whose edges these are: the same tensor, memory or numbers; None if that is none, or several."""
+    """The edge type with these edges: the same tensor, memory or numbers; None if no type or several types match."""
     given, types = edge_index, graph.types
     edge_index = plain(edge_index)
     if types is None or not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
@@ -71,7 +71,7 @@ def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None
 
 
 def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
-    """Numbers of edges: the proper ones are counted in their order, and behind them the loops, node by node."""
+    """Edge numbers with self-loops at the end: the other edges keep their order, loops follow node by node."""
     is_proper = edge_index[0] != edge_index[1]
     if not torch.equal(edge_index[:, is_proper], proper):
         return None
@@ -79,7 +79,7 @@ def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
 
 
 def _several_types(graph: Graph, given: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
-    """Ids of edges of several types one after the other, each type's ends moved by numbers of its own, as in HGT."""
+    """Edge ids where the edges of several types are concatenated and each type has its own node offsets, as in HGT."""
     types = graph.types
     assert types is not None
     parts, begin = [], 0

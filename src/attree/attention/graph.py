@@ -29,7 +29,7 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Types:
-    """Which nodes and edges of a union graph are of which type: those of a type have consecutive numbers.
+    """The types of the nodes and edges of a union graph. Nodes of a type have consecutive ids, and so have edges.
 
     Attributes:
         node_types: Names of node types, in the order of their nodes.
@@ -224,7 +224,7 @@ class Graph:
         return values[..., self.position]
 
     def matches(self, edge_index: Tensor, num_nodes: int) -> bool:
-        """Whether this is the looped graph of `edge_index` (compared by content, cheap against rebuilding)."""
+        """Whether this is the looped graph of `edge_index`; compares contents, which is cheaper than to rebuild it."""
         return (
             self.num_nodes == num_nodes
             and self.device == edge_index.device

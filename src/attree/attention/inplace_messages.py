@@ -38,7 +38,7 @@ def inplace_messages(model: nn.Module) -> Iterator[None]:
 
 
 def _is_free(module: nn.Module) -> bool:
-    """Whether nobody has bound another message to this one module, nor looks at its messages."""
+    """Whether the module has no `message` of its own and no hooks on it."""
     hooks = (getattr(module, name, None) for name in ("_message_forward_pre_hooks", "_message_forward_hooks"))
     return "message" not in module.__dict__ and not any(hooks)
 

@@ -30,7 +30,7 @@ CANDIDATES = 16
 
 @dataclass(frozen=True)
 class Locality:
-    """How much outputs change when all features are changed that no layer should bring there.
+    """How much outputs change when features out of reach of the attention layers change.
 
     Attributes:
         change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
@@ -66,7 +66,7 @@ def measure_locality(
     usual: Tensor | None = None,
     seed: int = 0,
 ) -> Locality:
-    """Run the model with other features where no layer reaches, and compare what it returns.
+    """Replace the features out of reach of the attention layers by noise, and compare the outputs.
 
     Nodes are compared if other features lie more than `num_layers` hops away; graphs, if they lie in other graphs.
 
@@ -105,7 +105,7 @@ def measure_locality(
 
 
 def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
-    """Noise for decoys among rows.
+    """Noise that is louder than all given rows.
 
     Args:
         like: Rows of the shape that is asked for.
@@ -118,9 +118,9 @@ def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
 
 
 def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:
-    """By how much outputs differ at most, if by more than rounding in a type; None if they do not.
+    """The largest difference between outputs; None if it is within rounding of a type.
 
-    Nothing can be told where the expected outputs are not finite, as those of a model that has diverged.
+    Rows where the expected outputs are not finite, as in a model that has diverged, are not compared.
     """
     if expected.numel() == 0:
         return None
@@ -131,14 +131,14 @@ def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | Non
 
 
 def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers are equal up to rounding in a type."""
+    """Whether numbers are equal within rounding of a type."""
     scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)
     tolerance = torch.finfo(dtype).eps ** 0.5 * scale
     return got.shape == expected.shape and torch.allclose(got, expected, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
 def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
-    """Features with those of some nodes replaced: by loud noise, or by those of any nodes where they are integers.
+    """Replace the features of some nodes: by loud noise, or by the features of random nodes if they are integers.
 
     Args:
         x: The features, a row per node.
@@ -154,7 +154,7 @@ def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
 
 
 def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Some nodes, and which nodes lie within `hops` of them: at most half of all where that is possible."""
+    """Choose some nodes, and mark the nodes within `hops` of them: at most half of all nodes if possible."""
     some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
     reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
     reached[torch.arange(some.numel(), device=graph.device), some] = True

@@ -1,4 +1,4 @@
-"""The weights that reach a convolution's messages, where these are not known to be what the softmax returned.
+"""Read the weights that a convolution gives to its messages, where they may differ from its softmax.
 
 A flow passes an edge with the factor that the layer gives to the source's features: c in `message = c * x_j + ...`,
 times k where the aggregation of messages is k times their sum (1 for a sum, 1 / n for a mean of n). In GATConv and its
@@ -59,7 +59,7 @@ class WeightReader:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the call before."""
+        """Start a new call of the convolution."""
         self._softmaxes: list[Tensor] = []
         self._factors: Tensor | None = None
         self._unclear: str | None = "it calls no `message`"
@@ -70,11 +70,11 @@ class WeightReader:
 
     @property
     def is_probing(self) -> bool:
-        """Whether the softmax is called to read weights, not for the model."""
+        """Whether the softmax runs only to read weights, not in the model's own pass."""
         return self._replayed is not None
 
     def softmax(self, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        """What the softmax returns: the weights of before where messages are computed again."""
+        """Run the softmax; while messages are recomputed, return the weights of the real call."""
         if self._replayed is not None:
             return next(self._replayed)
         weights = softmax(scores)
@@ -82,7 +82,7 @@ class WeightReader:
         return weights
 
     def see_message(self, **arguments: Any) -> Tensor:
-        """In place of `conv.message`."""
+        """Runs in place of `conv.message`, and reads the factor of each source."""
         before = len(self._softmaxes)
         kept = {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
         returned: Tensor = self._message(**arguments)
@@ -106,7 +106,7 @@ class WeightReader:
         return returned
 
     def see_aggregate(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """In place of `conv.aggregate`."""
+        """Runs in place of `conv.aggregate`, and reads the factor of each sum."""
         returned: Tensor = self._aggregate(inputs, *args, **kwargs)
         plain = type(self._conv).aggregate is MessagePassing.aggregate and "aggregate" not in vars(type(self._conv))
         if self._unclear or (plain and type(self._conv.aggr_module) is SumAggregation):
@@ -243,6 +243,6 @@ def _is_common_function(
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """Whether numbers are equal but for rounding, against the largest of them."""
+    """Whether numbers are equal within rounding, relative to the largest."""
     tolerance = torch.finfo(other.dtype).eps ** 0.5 if other.is_floating_point() else 0.0
     return bool((one - other).abs().max() <= tolerance * other.abs().max())

@@ -64,19 +64,19 @@ class Provenance(TorchDispatchMode):
         super().__exit__(*exception)
 
     def pause(self) -> None:
-        """Hand on nothing until `resume`: for who marks the outcome of a whole computation at once."""
+        """Do not follow operations until `resume`; the caller marks their result itself."""
         self._is_paused = True
         if _get_current_dispatch_mode() is self:  # or a mode of the model's own is above this one
             _pop_mode()
             self._depth = len(_get_current_dispatch_mode_stack())
 
     def resume(self) -> None:
-        """Go on."""
+        """Follow operations again."""
         self._is_paused = False
         self._put_back()
 
     def _put_back(self) -> None:
-        """Stand where this stood among torch's modes. The stack itself is asked: backward passes restore it."""
+        """Put this mode back into torch's stack of modes, unless a backward pass has restored it already."""
         stack = _get_current_dispatch_mode_stack()
         if not any(mode is self for mode in stack):
             above = [_pop_mode() for _ in stack[self._depth :]]
@@ -143,7 +143,7 @@ def storage_of(tensor: Tensor) -> StorageWeakRef:
 
 
 def _is_part(tensor: Tensor) -> bool:
-    """Whether a tensor shares its memory with values that are not its own."""
+    """Whether a tensor is a view of a larger one."""
     return tensor.layout == torch.strided and tensor.nbytes < tensor.untyped_storage().nbytes()
 
 

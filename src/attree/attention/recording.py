@@ -31,7 +31,7 @@ class LayerRecord:
         features: The features of nodes it was called with: a tensor, one for sources and one for destinations, or a
             dict by node type.
         given: The edges it was called with: a tensor, or a dict by edge type.
-        bipartite: Whether the features are those of two node sets.
+        bipartite: Whether it was given features of two node sets.
         scores: What the last softmax was applied to.
         weights: What the softmax returned, call by call.
         factors: The weights that reached the messages, [edges, heads]; None if they are `weights`, or `unclear`.
@@ -212,7 +212,7 @@ def _path(name: str) -> str:
 
 
 def _two_node_sets(features: Any) -> bool:
-    """Whether features given to a convolution are those of sources and of other destinations."""
+    """Whether a convolution is given features of sources and of other destinations."""
     if not isinstance(features, tuple | list):
         return isinstance(features, dict)
     sides = [side for side in features if isinstance(side, Tensor)]

@@ -40,7 +40,7 @@ class Wiring:
         factors: For each layer, what the weights of each of its calls are multiplied by.
         feeds: For each layer, the later layers that work on what it returned, with the factor that it has there.
         shares: For each layer, the factor with which the output reads it; 0 if it does not.
-        is_fixed: Whether all factors are those of any pass of the model, whatever its weights.
+        is_fixed: Whether the factors are the same whatever the weights of the model.
         followed: The same with skips followed; None if there are none, or if they could not be read.
     """
 
@@ -66,13 +66,13 @@ class Wiring:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer feeds the next one alone, as it is."""
+        """Whether each layer feeds only the next one, with factor 1."""
         chain = Wiring.chain(range(len(self.layers)))
         return (self.feeds, self.shares) == (chain.feeds, chain.shares)
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """For each layer, how many layers are above it on the longest way to the output."""
+        """For each layer, the number of layers above it on the longest path to the output."""
         heights: list[int] = []
         for feeds in reversed(self.feeds):
             heights.insert(0, 1 + max((heights[later - len(self.feeds)] for later, _ in feeds), default=-1))
@@ -80,11 +80,11 @@ class Wiring:
 
     @property
     def depth(self) -> int:
-        """The most layers on a way from the input to the output: the height of the computation tree."""
+        """Height of the computation tree: the number of layers on the longest path from the input to the output."""
         return 1 + max(self.heights)
 
     def without_factors(self) -> Wiring:
-        """The same ways, each counted once: for those who count flows."""
+        """The same wiring with all factors 1, to count flows."""
         feeds = tuple(tuple((later, 1.0) for later, _ in own) for own in self.feeds)
         return Wiring(self.layers, self.factors, feeds, tuple(float(share != 0) for share in self.shares))
 
@@ -328,7 +328,7 @@ def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
 
 
 def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[int]) -> tuple[Any, list[Any]]:
-    """Run a model with what some calls return altered: its output, and the features that each call was given."""
+    """Run a model with altered results of some calls; return its output and the features that each call was given."""
     features: list[list[Tensor]] = []
     opened: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What is explained: a call of a model on a graph, what its outputs are those of, and what they mean."""
+"""What is explained: a call of a model on a graph, what its outputs belong to, and what they mean."""
 
 from attree.subject.head import Head
 from attree.subject.model_call import ModelCall

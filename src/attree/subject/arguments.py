@@ -1,4 +1,4 @@
-"""What each argument of a model has one row for: told by its name first, then by its shape and values.
+"""Find out what each argument of a model has one row for: by its name first, then by its shape and values.
 
 A model is called again on parts and copies of its graph, and each of its arguments must be cut accordingly.
 """
@@ -85,7 +85,7 @@ def argument_kinds(
 
 
 def argument_kind(name: str, value: Any, sizes: Sizes) -> Kind:
-    """Say what one argument of a model belongs to.
+    """Find out what one argument of a model has rows for.
 
     A name that contains `edge` or `node`, and a few common ones, decide where the length allows it; otherwise the
     length alone does, unless the graph has as many nodes as edges.

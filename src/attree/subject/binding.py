@@ -30,7 +30,7 @@ EDGE_NAMES = ("edge_index", "adj", "adj_t", "edges", "edge_list")
 
 @dataclass(frozen=True)
 class DataConvention:
-    """Calls a model with a copy of a graph whose tensors are those of the call.
+    """Calls a model with a copy of a PyG graph that holds the tensors of the call.
 
     Attributes:
         data: The graph that gives all other attributes.
@@ -60,7 +60,7 @@ class DataConvention:
 
 @dataclass(frozen=True)
 class HeteroConvention:
-    """Calls a model with a copy of a heterogeneous graph whose tensors are those of the call.
+    """Calls a model with a copy of a heterogeneous PyG graph that holds the tensors of the call.
 
     Attributes:
         data: The graph that gives all other attributes.
@@ -212,7 +212,7 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
 def _by_position(
     model: nn.Module, own: list[Parameter], found: dict[str, Any], edges: str, features: str | None, num_nodes: int
 ) -> ModelCall:
-    """A call with as many arguments by position as stand together at the front, as people call models."""
+    """A call that passes the first arguments by position, as people call models, and the others by name."""
     leading = 0
     while leading < len(own) and own[leading].name in found and own[leading].kind is not Parameter.KEYWORD_ONLY:
         leading += 1

@@ -14,7 +14,7 @@ from attree.subject.subject import Subject
 
 
 def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection[int] = ()) -> Bypass:
-    """How many of the targets' predictions stay without the attention of one layer or of all, see `Bypass`.
+    """The share of targets whose prediction stays without the attention of one layer, or of all; see `Bypass`.
 
     Args:
         subject: What is explained.
@@ -40,7 +40,7 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
-    """Sentences to say once of a model whose predictions attention explains only in part; none for most."""
+    """Warnings about a model whose predictions attention explains only in part; an empty list for most models."""
     run, call, output = _run(subject), subject.call, subject.attention.output
     if call.features is None:
         return []
@@ -67,7 +67,7 @@ def _run(subject: Subject) -> Callable[[Any], Any]:
 
 
 def _predict(subject: Subject) -> Callable[[Tensor], Tensor] | None:
-    """What gives the predicted classes of outputs; None if these are numbers."""
+    """A function from outputs to predicted classes; None for regression."""
     output = subject.attention.output
     try:
         head = subject.head.resolve(output)

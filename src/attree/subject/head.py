@@ -36,7 +36,7 @@ RETURN_TYPES = ("raw", "probs", "log_probs")
 
 @dataclass(frozen=True)
 class Head:
-    """What a model's outputs mean; None leaves it to the outputs to tell.
+    """What a model's outputs mean; None is decided by looking at the outputs.
 
     Attributes:
         mode: What is predicted. Outputs of one column are taken for the logits of a binary class, of several columns
@@ -60,11 +60,11 @@ class Head:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left open."""
+        """Whether everything is decided."""
         return self.mode is not None and self.return_type is not None
 
     def told_by(self, activation: str | None) -> Head:
-        """Settle what was left open by the function that a model ends with, see `Attention.activation`.
+        """Decide what is open by the last function of the model, see `Attention.activation`.
 
         >>> Head().told_by("sigmoid")
         Head(mode='binary_classification', return_type='probs', label=None)
@@ -78,7 +78,7 @@ class Head:
         return replace(self, mode=mode, return_type="log_probs" if activation.startswith("log") else "probs")
 
     def resolve(self, output: Any) -> Head:
-        """Settle what was left open by looking at a model's outputs, [rows] or [rows, columns].
+        """Decide what is open by the model's outputs, [rows] or [rows, columns].
 
         Outputs that could be two things are taken for one of them, and that is said: whether a model is accepted does
         not depend on the numbers that it happens to return.

@@ -1,4 +1,4 @@
-"""Whether labels can be those of a model's outputs: one rule for all who explain a model on labelled data."""
+"""Check that labels fit the outputs of a model: one rule for all who explain a model on labelled data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from attree.subject.subject import Subject
 
 
 def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
-    """The labels of what a subject's outputs are those of: `edge_label` for pairs of nodes, else `y`; None if none.
+    """The labels of a subject's targets: `edge_label` for pairs of nodes, else `y`; None if the data has none.
 
-    The labels `y` of nodes say nothing of links. In a heterogeneous graph they are those of the explained type.
+    In a heterogeneous graph, these are the labels of the explained node type.
     """
     key = "edge_label" if subject.level == "edge" else "y"
     if isinstance(data, HeteroData):
@@ -27,7 +27,7 @@ def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
 
 
 def check_labels(labels: Any, output: Tensor, head: Head) -> None:
-    """Raise an `ArgumentError` where labels say that outputs are no classes, and the caller has not said what they are.
+    """Raise if the labels show that the outputs are not classes, and the caller has not said what they are.
 
     Real numbers are no classes. Several columns of labels are none either, unless each row marks exactly one of as many
     classes as the outputs have. Classes need a column each, two need one column at least.
@@ -67,7 +67,7 @@ def _is_one_hot(labels: Tensor, columns: int) -> bool:
 
 
 def count_classes(labels: Any) -> int | None:
-    """One more than the highest label; None where labels are no classes, or there are none.
+    """Number of classes: the highest label plus one; None if there are no labels, or they are not classes.
 
     >>> import torch
     >>> count_classes(torch.tensor([0, 2, 1])), count_classes(torch.tensor([0.5])), count_classes(None)

@@ -1,4 +1,4 @@
-"""Whether a model's outputs are those of nodes, of pairs of nodes or of graphs.
+"""Find out whether a model returns one row per node, per pair of nodes or per graph.
 
 Where the number of rows leaves it open, the model is asked which nodes a row is read from: what every convolution
 returns is replaced by numbers that depend on nothing but one number t_i for each node i, and the gradient of a row
@@ -40,7 +40,7 @@ CHOSEN_ROWS = 4096
 
 @dataclass(frozen=True)
 class OutputLevel:
-    """What the rows of a model's output are those of.
+    """What the rows of a model's output belong to.
 
     Attributes:
         level: Nodes, pairs of nodes or graphs.
@@ -58,7 +58,7 @@ class OutputLevel:
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:
-    """Tell what the rows of an output are those of.
+    """Find out what the rows of an output belong to.
 
     Args:
         call: The model's call.
@@ -93,7 +93,7 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
 
 
 def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) -> OutputLevel:
-    """What the rows are those of in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
+    """What the rows belong to in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
     pairs = _typed_pairs(call, types, rows)
     if level == "edge" or (level is None and pairs and call.node_type is None):
         reads = _nodes_read(call, _sampled(rows).tolist())
@@ -128,7 +128,7 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
 
 
 def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
-    """Ends of pairs, by the union's ids, that the rows can be those of."""
+    """The ends of the pairs that the rows may belong to, as ids in the union of types."""
     found: list[Tensor] = []
     for value in call.of_kind(Kind.IDS):
         if isinstance(value, Tensor):
@@ -154,11 +154,11 @@ def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
 
 
 def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
-    """As many rows as nodes: those of nodes, unless rows are seen to be those of others, or of pairs.
+    """There are as many rows as nodes: they belong to nodes, unless they read other nodes or pairs.
 
     Args:
         call: The model's call.
-        edges: The edge list, if the rows could be those of edges.
+        edges: The edge list, if there could be a row per edge.
     """
     if getattr(call.model, "is_plain_stack", False):
         return OutputLevel("node")
@@ -215,7 +215,7 @@ def _ask(call: ModelCall, rows: int) -> ArgumentError:
 
 
 def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
-    """The node that each row is that of, where a model returns some of its nodes."""
+    """The node of each row, if a model returns only some of its nodes."""
     if rows > CHOSEN_ROWS:
         raise _ask(call, rows)
     reads = _nodes_read(call, list(range(rows)))
@@ -277,7 +277,7 @@ def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
 
 
 class _Marks:
-    """A number for each node that all convolutions return something of, along a direction of their own."""
+    """One number per node; every convolution adds it to its output, along a direction of its own."""
 
     def __init__(self, call: ModelCall, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)

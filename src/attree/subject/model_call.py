@@ -1,4 +1,4 @@
-"""One call of a model: its arguments in any order, what each is about, and the same call on a part of the graph.
+"""One call of a model: its arguments, what each has a row for, and the same call on a part of the graph.
 
 Every engine that runs a model again, on rows, on parts of its graph or with an edge reduced, does so through a
 `ModelCall`: it is the one place that knows how the model is called and how its arguments are cut.
@@ -24,7 +24,7 @@ from attree.subject.typed_arguments import TypedCut, typed_kind
 
 
 class Convention(Protocol):
-    """How a model is called that does not take its arguments one by one."""
+    """How to call a model that does not take its arguments one by one."""
 
     def without(self, name: str) -> Convention:
         """The same without an argument."""
@@ -51,12 +51,12 @@ class ModelCall:
         values: All arguments, those passed by position first.
         names: Their names, as far as they are known; empty strings elsewhere.
         num_positional: How many of them are passed by position; the others are passed by name.
-        edges_at: Which argument is the edge list [2, E], or the dict of those of each type.
+        edges_at: Which argument is the edge list [2, E], or the dict of edge lists by type.
         features_at: Which argument is the model's main input, with one row per node; None if it takes none.
         num_nodes: Number of nodes, of all types together.
         convention: How the model is called; None calls it with the arguments.
         types: Which nodes and edges of the union are of which type; None for a graph of one type.
-        node_type: Whose outputs are explained, where the model returns a dict by node type.
+        node_type: The node type to explain, if the model returns a dict by node type.
     """
 
     model: nn.Module
@@ -164,7 +164,7 @@ class ModelCall:
 
     @property
     def batch(self) -> Tensor | None:
-        """The graph of each node, as an argument says it; None if none does, or not for all types of nodes."""
+        """The graph of each node, if an argument says it for all nodes; None otherwise."""
         found = self.of_kind(Kind.BATCH)
         if found and self.types is not None:
             complete = all(kind in found[0] for kind in self.types.node_types)
@@ -172,7 +172,7 @@ class ModelCall:
         return found[0] if found else None
 
     def run(self) -> Any:
-        """Call the model; of outputs by node type, those of `node_type`."""
+        """Call the model; if it returns a dict by node type, take the outputs of `node_type`."""
         if self.convention is not None:
             output = self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
         else:
@@ -181,7 +181,7 @@ class ModelCall:
         return output if self.types is None else self._explained(output)
 
     def _explained(self, output: Any) -> Any:
-        """What is explained of what a model of a heterogeneous graph returned."""
+        """The outputs to explain, in what a model of a heterogeneous graph returned."""
         if not isinstance(output, Mapping):
             return output
         returned = [kind for kind, rows in output.items() if isinstance(rows, Tensor)]
@@ -194,7 +194,7 @@ class ModelCall:
         return output[chosen]
 
     def with_node_type(self, node_type: str | None) -> ModelCall:
-        """The same call, whose outputs of one node type are explained."""
+        """The same call, to explain the outputs of one node type."""
         if node_type is None:
             return self
         expect(self.types is not None, "node_type", "None for a graph with one type of nodes", node_type)
@@ -203,7 +203,7 @@ class ModelCall:
         return replace(self, node_type=node_type)
 
     def changed(self, change: Callable[[Kind, Any], Any]) -> ModelCall:
-        """The same call with other arguments: `change(kind, value)` gives each anew."""
+        """The same call with each argument replaced by `change(kind, value)`."""
         values = tuple(change(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, self.num_nodes)
 
@@ -221,7 +221,7 @@ class ModelCall:
         return replace(self, values=(*self.values, value), names=(*self.names, name))
 
     def without(self, position: int) -> ModelCall:
-        """The same call without one of the arguments, of a model that is given all that the data has."""
+        """The same call without one argument; only for models that are called with a whole PyG graph."""
         assert self.convention is not None
         kept = [number for number in range(len(self.values)) if number != position]
         return replace(
@@ -234,7 +234,7 @@ class ModelCall:
         )
 
     def telling_graphs_by(self, batch: Tensor) -> ModelCall:
-        """The same call, with an argument known to hold the graph of each node."""
+        """The same call, in which `batch` is known to hold the graph of each node."""
         kinds = [Kind.BATCH if value is batch else kind for kind, value in zip(self.kinds, self.values, strict=True)]
         call = replace(self)
         call.__dict__["kinds"] = tuple(kinds)
@@ -279,7 +279,7 @@ class ModelCall:
         return self._with(values, part.node.numel())
 
     def target_rows(self, part: Part) -> tuple[Tensor, int]:
-        """Which rows of the output on a part are those of its targets, and how many rows the output must have.
+        """Which rows of the output on a part belong to its targets, and how many rows the output must have.
 
         A model of a heterogeneous graph returns rows of one type of nodes, numbered within that type.
         """
@@ -292,7 +292,7 @@ class ModelCall:
 
     def _with(self, values: tuple[Any, ...], num_nodes: int) -> ModelCall:
         call = replace(self, values=values, num_nodes=num_nodes)
-        call.__dict__["kinds"] = self.kinds  # what an argument is about does not depend on its length here
+        call.__dict__["kinds"] = self.kinds  # kinds were found by the lengths of the whole graph
         return call
 
 

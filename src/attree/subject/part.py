@@ -71,7 +71,7 @@ class Part:
 
     @classmethod
     def around(cls, graph: Graph, centres: Tensor, hops: int) -> Part:
-        """The nodes within `hops` of any of some nodes, and the edges that enter those within `hops` - 1, as one graph.
+        """One graph: the nodes within `hops` of some centres, and the edges that enter the nodes within `hops` - 1.
 
         Nodes and edges stand in the order of the whole graph.
 
@@ -112,7 +112,7 @@ class Part:
         return nodes, edges
 
     def take(self, which: Tensor, types: Types | None = None) -> Part:
-        """Some graphs of the part, each as often as it is listed; this part's nodes must stand graph by graph.
+        """Copies of some graphs of the part, in the given order; the nodes of this part must stand graph by graph.
 
         Args:
             which: The graphs.

@@ -53,7 +53,7 @@ class Pool:
 
 
 class PoolTrace(Provenance):
-    """While open, notes the operations that turn rows of nodes into rows of graphs.
+    """While open, records the operations that turn rows of nodes into rows of graphs.
 
     Args:
         num_nodes: Number of nodes.
@@ -127,7 +127,7 @@ class PoolTrace(Provenance):
 def read_readout(
     model: nn.Module, run: Callable[[], Any], batch: Tensor, calls: Sequence[int] | None = None
 ) -> Tensor | None:
-    """What the pooled vector of each graph gets from each of its nodes, [num_nodes]; None if that cannot be told.
+    """The weight of each node in the pooled vector of its graph, [num_nodes]; None if it cannot be read.
 
     A pooled vector is the sum over nodes of weight times row, channel by channel: a weight is 1 for a sum, 1 / n for a
     mean, 1 for the largest value of a maximum, the attention for attention pooling. A node's weight is the mean over

@@ -11,7 +11,7 @@ from torch import Tensor
 from attree.tensors.precision import exact_dtype
 
 Level = Literal["node", "edge", "graph"]
-"""What a model's outputs are those of: nodes, pairs of nodes, or graphs."""
+"""What a model's outputs belong to: nodes, pairs of nodes, or graphs."""
 
 LEVELS: tuple[Level, ...] = ("node", "edge", "graph")
 

@@ -1,4 +1,4 @@
-"""What is explained: one call of a model on a graph, what its outputs are those of, and what they mean."""
+"""What is explained: one call of a model on a graph, what its outputs belong to, and what they mean."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Subject:
         attention: What the model attended to, if at hand.
         graph: The looped graph of the call, if at hand.
         batch: With attention alone: the graph of each node if graphs are explained.
-        level: What the outputs are those of; None tells it from the output.
+        level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
         readout: Graph level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it from
             the model, see `read_readout`.
         head: What the outputs mean; by default logits of classes, or the logit of one.
@@ -94,7 +94,7 @@ class Subject:
         node_type: str | None = None,
         **kwargs: Any,
     ) -> Subject:
-        """A subject by the call `model(x, edge_index, *args, **kwargs)`; of a heterogeneous graph, both are dicts.
+        """The subject of the call `model(x, edge_index, *args, **kwargs)`; for a heterogeneous graph, both are dicts.
 
         Args:
             model: The model.
@@ -102,10 +102,10 @@ class Subject:
             edge_index: Edges, by edge type if there are several.
             *args: Further arguments of the model by position.
             graph: The graph of the call, if at hand.
-            level: What the outputs are those of; None tells it from the output.
+            level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
             readout: Graph level: how nodes become a graph.
             head: What the outputs mean.
-            node_type: Whose outputs are explained, where the model returns those of several types.
+            node_type: The node type to explain, if the model returns outputs of several.
             **kwargs: Further arguments of the model by name.
         """
         call = ModelCall.of(model, x, edge_index, *args, **kwargs).with_node_type(node_type)
@@ -123,24 +123,23 @@ class Subject:
         head: Head | None = None,
         node_type: str | None = None,
     ) -> Subject:
-        """A subject by a PyG graph or batch; the model's arguments are found in it by name.
+        """The subject of a model on a PyG graph or batch; the model's arguments are found there by name.
 
         Args:
             model: The model.
             data: The graph.
             call: How the model is called with a graph, `call(model, data)`, if not by its forward.
-            level: What the outputs are those of; None tells it from the output.
+            level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
             readout: Graph level: how nodes become a graph.
             head: What the outputs mean.
-            node_type: Of a heterogeneous graph: whose outputs are explained, where the model returns those of several
-                types.
+            node_type: Heterogeneous graphs: the node type to explain, if the model returns outputs of several.
         """
         bound = bind_data(model, data, call).with_node_type(node_type)
         return cls(bound, level=level, readout=readout, head=head)
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
-        """A subject of attention alone; with `batch`, of the graphs that it names."""
+        """A subject without a model, for methods that read only attention; `batch` makes it one of graphs."""
         return cls(None, attention=attention, batch=batch, readout=readout)
 
     @property
@@ -165,11 +164,11 @@ class Subject:
 
     @property
     def wiring(self) -> Wiring | None:
-        """Which calls of convolutions are the layers and what feeds what, as far as it has been found out."""
+        """Which convolution calls are the layers and what feeds what; None if not known yet."""
         return self._wiring
 
     def seen(self, attention: Attention) -> Subject:
-        """This subject with attention that was seen in another pass of the same call.
+        """This subject with attention that was captured in another pass of the same call.
 
         If it lists all calls of convolutions, those are taken that are layers. Where their factors change with the
         model's weights, the model is asked again when its attention is first needed.
@@ -181,7 +180,7 @@ class Subject:
         return self._again(attention)
 
     def fresh(self) -> Subject:
-        """This subject without attention: whatever is asked of it is answered with the model's weights of then."""
+        """This subject without captured attention; it will use the weights that the model has when it is asked."""
         return self._again(None)
 
     def _again(self, attention: Attention | None) -> Subject:
@@ -202,7 +201,7 @@ class Subject:
 
     @property
     def output(self) -> Tensor:
-        """What the model returned, also where its attention is not that of one computation tree."""
+        """What the model returned, even if its attention cannot be captured."""
         output = self._returned
         check_output(output)
         return output
@@ -220,14 +219,14 @@ class Subject:
 
     @cached_property
     def head(self) -> Head:
-        """What the outputs mean, settled by the first outputs that were seen and by what the model ends with."""
+        """What the outputs mean, decided by the first outputs and by the last function of the model."""
         output = self.output  # captures attention, if it can be
         activation = None if self._attention is None else self._attention.activation
         return self._head.told_by(activation).resolve(output)
 
     @cached_property
     def outputs(self) -> OutputLevel:
-        """What the rows of the output are those of."""
+        """What the rows of the output belong to: nodes, pairs of nodes or graphs."""
         self._drop_unread_ids()
         found = find_level(self.call, self._returned, self._asked_level)
         if found.batch is not None and self.call.batch is None:
@@ -237,7 +236,7 @@ class Subject:
         return found
 
     def _drop_unread_ids(self) -> None:
-        """Leave node ids out that a model finds in its data and does not read: they could not be cut to a part."""
+        """Drop node ids that are in the data but not read by the model, because they cannot be cut to a part."""
         position = 0
         while self.call.convention is not None and position < len(self.call.values):
             if self.call.kinds[position] is Kind.IDS:
@@ -259,7 +258,7 @@ class Subject:
         return same and torch.allclose(again, output, equal_nan=True)
 
     def _take_batch(self, batch: Tensor) -> None:
-        """Pass `batch` to a model that can take it and was given none, if that changes nothing.
+        """Pass `batch` to a model that takes one but was given none, if the output stays the same.
 
         Copies of the one graph can then be told apart, so that many are run at once.
         """
@@ -273,7 +272,7 @@ class Subject:
 
     @property
     def level(self) -> Level:
-        """What the outputs are those of."""
+        """What the outputs belong to."""
         return self.outputs.level
 
     @property
@@ -335,7 +334,7 @@ class Subject:
         return place[targets]
 
     def nodes_of(self, targets: Tensor) -> Tensor:
-        """Node level: the graph's id of each target; in a heterogeneous graph, that in the union of its types."""
+        """Node level: the node id of each target in the graph, or in the union of types."""
         return targets if self.node_type is None else self._types.union(self.node_type, targets)
 
     def roots(self, targets: Targets = "all", dtype: torch.dtype | None = None) -> Roots:
@@ -358,7 +357,7 @@ class Subject:
 
     @cached_property
     def node_weights(self) -> Tensor:
-        """Graph level: what the readout gives to each node, [num_nodes]."""
+        """Graph level: the weight that the readout gives to each node, [num_nodes]."""
         attention, batch, call = self.attention, self.batch, self._call
         expect(batch is not None, "subject", "one of graphs", f"one of {self.level}s")
         assert batch is not None

@@ -1,4 +1,4 @@
-"""Arguments of a model of a heterogeneous graph: dicts by type, what they are about, and how to cut them.
+"""Arguments of a model of a heterogeneous graph: dicts by type, what they have rows for, and how to cut them.
 
 The graph is the union of its types (see `attree.attention.graph.Types`): parts of it are named by the union's ids. A
 model numbers nodes within their types instead, so cutting its arguments also numbers them anew.
@@ -21,7 +21,7 @@ Take = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def typed_kind(name: str, value: Any, types: Types) -> Kind:
-    """Say what one argument of a model of a heterogeneous graph belongs to.
+    """Find out what one argument of a model of a heterogeneous graph has rows for.
 
     >>> types = Types.of({"user": 3, "item": 2}, {("user", "buys", "item"): 4})
     >>> typed_kind("x_dict", {"user": torch.zeros(3, 5)}, types)
@@ -112,7 +112,7 @@ class TypedCut:
                 return value
 
     def _queries(self, value: Any) -> Any:
-        """The pairs that are asked for, by numbers within their types; all other ids are asked for no more."""
+        """The queried pairs, numbered within their types; ids of other types are dropped."""
         queries = self._part.queries
         if queries is None:
             return value

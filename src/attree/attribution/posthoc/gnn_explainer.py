@@ -128,7 +128,7 @@ class GNNExplainer(MaskMethod):
 
 
 def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:
-    """The two regularisers of mask entries, those of each target by themselves, added up over targets.
+    """The two regularisers of a mask, computed for each target and summed over targets.
 
     Args:
         mask: The entries, before the sigmoid.

@@ -145,7 +145,7 @@ class GraphMask(TrainedMethod[Tensor]):
 
 
 def on_graph(graph: Graph, edges: Tensor, values: Tensor) -> Tensor:
-    """Values of a layer's own edges on those of the looped graph; 0 on self-loops that the layer does not have."""
+    """Move values from a layer's own edges to the looped graph; self-loops that the layer does not have get 0."""
     if torch.equal(edges, graph.edge_index):
         return values
     proper = edges[0] != edges[1]

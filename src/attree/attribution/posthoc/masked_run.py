@@ -8,13 +8,13 @@ that are gone afterwards, and self-loops can be masked too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.edge_hook import hook_messages
 from attree.attention.locality import difference
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies
@@ -39,7 +39,6 @@ class MaskedRun:
         self.predictions = Predictions(subject)
         self._copies: TargetCopies | None = None
         self._mask: Tensor | None = None
-        self._edges: dict[MessagePassing, Tensor] = {}
 
     def logits(self, copies: TargetCopies, mask: Tensor, x: Tensor | None = None) -> Tensor:
         """Logits of the targets, [B, classes].
@@ -97,18 +96,13 @@ class MaskedRun:
         """Whether a pass is made to explain, not to check the copies."""
         return self._mask is not None
 
-    def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
-        """Hook: note the edges that messages are about to be sent along."""
-        self._edges[conv] = inputs[0]
-
-    def scale(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor:
-        """Hook: multiply messages by the mask, if there is one."""
+    def scale(self, conv: MessagePassing, edges: Tensor, messages: Tensor) -> Tensor:
+        """Multiply messages by the mask, if there is one."""
         if not self.is_masking:
             return messages
-        mask = self._aligned(conv, self._edges[conv])
         size = [1] * messages.dim()
         size[conv.node_dim] = -1
-        return messages * mask.to(messages.dtype).view(size)
+        return messages * self._aligned(conv, edges).to(messages.dtype).view(size)
 
     def _aligned(self, conv: MessagePassing, edges: Tensor) -> Tensor:
         """The mask on a layer's own edges, which may lack or add self-loops."""
@@ -132,10 +126,7 @@ class MaskedRun:
 def masked_run(subject: Subject) -> Iterator[MaskedRun]:
     """While open, the returned run masks messages in the subject's model, which must be frozen."""
     run = MaskedRun(subject)
-    with ExitStack() as stack:
-        for conv in subject.model.modules():
-            # As in PyG's explainers, layers whose `explain` is False are left alone.
-            if isinstance(conv, MessagePassing) and conv.explain is not False:
-                stack.callback(conv.register_propagate_forward_pre_hook(run.see_edges).remove)
-                stack.callback(conv.register_message_forward_hook(run.scale).remove)
+    convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
+    # As in PyG's explainers, layers whose `explain` is False are left alone.
+    with hook_messages([conv for conv in convs if conv.explain is not False], run.scale):
         yield run

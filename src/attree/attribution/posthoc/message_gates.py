@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.edge_hook import hook_messages
 from attree.errors import UnsupportedModelError
 from attree.subject import ModelCall
 
@@ -86,7 +87,6 @@ class GatedModel:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._states: dict[MessagePassing, Any] = {}
-        self._edges: dict[MessagePassing, Tensor] = {}
         self._recorded: list[LayerMessages] | None = None
         self._gates: list[tuple[MessageGate, Tensor] | None] = []
         self._call = 0
@@ -111,15 +111,11 @@ class GatedModel:
         x = args[0] if args else kwargs.get("x")
         self._states[conv] = x[0] if isinstance(x, tuple) else x
 
-    def see_edges(self, conv: MessagePassing, inputs: Any) -> None:
-        """Hook: note the edges that messages are about to be sent along."""
-        self._edges[conv] = inputs[0]
-
-    def see_messages(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
-        """Hook: record messages, or gate them."""
+    def see_messages(self, conv: MessagePassing, edges: Tensor, messages: Tensor) -> Tensor | None:
+        """Record messages, or gate them."""
         number, self._call = self._call, self._call + 1
         if self._recorded is not None:
-            layer = LayerMessages(self._edges[conv], self._states[conv], messages)
+            layer = LayerMessages(edges, self._states[conv], messages)
             known = isinstance(layer.states, Tensor) and layer.states.dim() == 2 and layer.states.is_floating_point()
             if not known or messages.shape[0] != layer.edges.shape[1]:
                 raise UnsupportedModelError(
@@ -136,13 +132,9 @@ class GatedModel:
 def gated_model(model: nn.Module) -> Iterator[GatedModel]:
     """While open, the returned model records and gates the messages of `model`."""
     gated = GatedModel(model)
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
     with ExitStack() as stack:
-        for conv in model.modules():
-            if isinstance(conv, MessagePassing):
-                for handle in (
-                    conv.register_forward_pre_hook(gated.see_states, with_kwargs=True),
-                    conv.register_propagate_forward_pre_hook(gated.see_edges),
-                    conv.register_message_forward_hook(gated.see_messages),
-                ):
-                    stack.callback(handle.remove)
+        for conv in convs:
+            stack.callback(conv.register_forward_pre_hook(gated.see_states, with_kwargs=True).remove)
+        stack.enter_context(hook_messages(convs, gated.see_messages))
         yield gated

@@ -1,0 +1,118 @@
+"""What one call of `attree.evaluate` passes through: files, functions, classes, and passes over the whole graph.
+
+    python benchmarks/trace.py [--net GAT] [--nodes 200] [--layers 2]
+
+Counted is the second of two calls, so that imports and what is found out once for a class do not count. A function
+counts if it was entered, a class if one of its methods was, a pass if the model's forward got all nodes. One method
+(`gatt`), one protocol (`weight`), 20 targets. The model is a network of attree or PyG's GAT with two heads, which takes
+more passes: they measure what goes around its attention, where attree's networks are known to be plain stacks. The
+script uses nothing but `attree.evaluate` and `attree.models`, so that it also traces older versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT as PyGGAT
+
+import attree
+from attree.models import GAT, GATv2, SuperGAT
+
+HOME = Path(attree.__file__).parent
+NETS: dict[str, Callable[[int], torch.nn.Module]] = {
+    "GAT": lambda layers: GAT(8, 3, num_layers=layers),
+    "GATv2": lambda layers: GATv2(8, 3, num_layers=layers),
+    "SuperGAT": lambda layers: SuperGAT(8, 3, num_layers=layers),
+    "pyg": lambda layers: PyGGAT(8, 16, layers, out_channels=3, heads=2),
+}
+
+
+class Trace:
+    """The functions and classes of attree that a call passes through.
+
+    Attributes:
+        functions: Files and names of the functions that were entered.
+        classes: Files and names of the classes whose methods were entered.
+    """
+
+    def __init__(self) -> None:
+        self.functions: set[tuple[str, str]] = set()
+        self.classes: set[tuple[str, str]] = set()
+
+    def run(self, call: Callable[[], Any]) -> None:
+        """Make the call and look at every function that it enters."""
+        sys.setprofile(self._see)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(str(HOME)) or code.co_name.startswith("<"):
+            return
+        file = str(Path(code.co_filename).relative_to(HOME))
+        self.functions.add((file, code.co_qualname))
+        owner = code.co_qualname.rpartition(".")[0]
+        if owner and not owner.endswith("<locals>"):
+            self.classes.add((file, owner))
+
+    @property
+    def rooms(self) -> Counter[str]:
+        """How many files of each folder were entered."""
+        return Counter(file.partition("/")[0] for file in {file for file, _ in self.functions})
+
+
+def measure(net: str, num_nodes: int, num_layers: int) -> tuple[Trace, int]:
+    """The trace of one evaluation, and how often the model ran on the whole graph."""
+    torch.manual_seed(0)
+    graph = Data(x=torch.randn(num_nodes, 8), edge_index=torch.randint(0, num_nodes, (2, 3 * num_nodes)))
+    model = NETS[net](num_layers).eval()
+    passes = 0
+
+    def count(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal passes
+        x = args[0] if args else kwargs["x"]
+        passes += isinstance(x, Tensor) and x.shape[0] == num_nodes
+
+    def evaluate() -> None:
+        attree.evaluate(model, graph, num_targets=20, methods=["gatt"], protocols=["weight"])
+
+    trace = Trace()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluate()
+        handle = model.register_forward_pre_hook(count, with_kwargs=True)
+        trace.run(evaluate)
+        handle.remove()
+    return trace, passes
+
+
+def main() -> None:
+    """Print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--net", choices=list(NETS), default="GAT", help="the model")
+    parser.add_argument("--nodes", type=int, default=200, help="nodes of the random graph")
+    parser.add_argument("--layers", type=int, default=2, help="layers of the network")
+    arguments = parser.parse_args()
+    trace, passes = measure(arguments.net, arguments.nodes, arguments.layers)
+    private = sum(name.rpartition(".")[2].startswith("_") for _, name in trace.classes)
+    rooms = ", ".join(f"{room} {count}" for room, count in trace.rooms.most_common())
+    print(f"files      {sum(trace.rooms.values())}  ({rooms})")
+    print(f"functions  {len(trace.functions)}")
+    print(f"classes    {len(trace.classes)}, {private} of them private")
+    print(f"passes     {passes} over the whole graph")
+
+
+if __name__ == "__main__":
+    main()
