@@ -124,7 +124,7 @@ class Combination(Provenance):
         return self._views.get(_view(tensor)) or self._mixes.get(storage_of(tensor))
 
     def mix(self, value: Any) -> Mix:
-        """What the tensors in `value` are made of; of several, each mark's largest factor, whatever its sign.
+        """What the tensors in `value` are made of. If there are several, each mark keeps its largest absolute factor.
 
         The linear maps of a branch can take up its sign: a difference of branches weighs both alike.
         """
@@ -210,9 +210,9 @@ class Combination(Provenance):
         return Mix(mix.factors, is_fixed=mix.is_fixed)
 
     def _note(self, name: str, parts: Iterable[Factors]) -> None:
-        """Note that these parts meet in an operation that is not linear in them.
+        """Note that these branches are combined by an operation that is not linear in them.
 
-        What both have was combined before: x * sigmoid(x) is a function of x, whatever x is a sum of.
+        Marks that both have were combined before: x * sigmoid(x) is a function of x, whatever x is a sum of.
         """
         for one, other in combinations(parts, 2):
             for first in one:

@@ -140,7 +140,7 @@ class _Recorder:
         return begin
 
     def _now(self, conv: MessagePassing) -> LayerRecord:
-        """The record of the innermost call that has begun and not ended, which must be one of this convolution."""
+        """The record of the innermost running call, which must be a call of this convolution."""
         if not self._open or self.records[self._open[-1]].conv is not conv:
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to be called as a module, `conv(...)`, but a method of it was called, "
@@ -220,7 +220,7 @@ def _two_node_sets(features: Any) -> bool:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same values in the same place."""
+    """Whether two tensors have the same values in the same memory."""
     return one is other or (
         one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
     )

@@ -63,7 +63,7 @@ def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePa
 
 
 def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassing, dict[str, Any]]:
-    """What has to be bound to each convolution of a model for its softmax to go through `hook`."""
+    """The attributes to set on each convolution of a model so that its softmax goes through `hook`."""
     convs = message_passing(model)
     found = {conv: SoftmaxPatch(conv, _hooked(conv, hook)).attributes() for conv in convs}
     blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
@@ -91,7 +91,7 @@ def message_passing(model: nn.Module) -> list[MessagePassing]:
 
 
 def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
-    """Give an instance back what it had under `name`: nothing, its own, or the method of a hook opened before."""
+    """Restore an attribute of an instance: remove it, or set the value that it had before the hook."""
     if had:
         vars(conv)[name] = value
     else:
@@ -132,7 +132,7 @@ class SoftmaxPatch:
         self._classes = ancestors[: ancestors.index(MessagePassing)]
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the convolution that lead to PyG's softmax, as they have to be to lead to the other."""
+        """The attributes of the convolution that call PyG's softmax, changed to call the other one."""
         defined = dict(vars(self._conv))
         for base in self._classes:
             for name, value in vars(base).items():
@@ -172,7 +172,7 @@ class SoftmaxPatch:
         return _View(owner, self, names) if leads else None
 
     def _patched(self, function: FunctionType) -> FunctionType | None:
-        """The same code, seeing the other softmax; None if it does not reach PyG's."""
+        """The same code with the other softmax; None if it does not reach PyG's."""
         if function not in self._patched_functions:
             self._patched_functions[function] = None  # for functions that call each other
             if not _is_library(function):
@@ -251,7 +251,7 @@ class _View:
 
 
 def _original(value: Any) -> Any:
-    """What a stand-in stands for; anything else is returned as it is."""
+    """The original of a patched function; anything else is returned unchanged."""
     if isinstance(value, MethodType):
         return MethodType(_original(value.__func__), value.__self__)
     return getattr(value, _ORIGINAL, value) if isinstance(value, FunctionType) else value
@@ -281,6 +281,6 @@ def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
 
 
 def _is_library(function: FunctionType) -> bool:
-    """Whether a function is known not to lead to PyG's softmax: all of torch, and what is no method in PyG."""
+    """Whether a function never calls PyG's softmax: functions of torch, and those of PyG that are not methods."""
     package = (function.__module__ or "").partition(".")[0]
     return package == "torch" or (package == "torch_geometric" and "." not in function.__qualname__)

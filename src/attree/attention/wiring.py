@@ -139,7 +139,7 @@ class CallGraph:
 
 
 def _layers(groups: list[list[int]], feeds: Feeds, is_fixed: bool) -> Wiring:
-    """Layers of these calls. A layer of several calls has one factor for each, whatever it feeds."""
+    """Merge calls into layers. Each call of a layer has one factor, the same for all that the layer feeds."""
     place = {call: layer for layer, group in enumerate(groups) for call in group}
     factors: list[tuple[float, ...]] = []
     later_layers, shares = [], []
@@ -214,7 +214,7 @@ def find_calls(records: Records, output: Any) -> CallGraph:
 
 
 def _reduced(records: Records, full: Feeds) -> Feeds:
-    """Feeds without skips: a call that also goes another way, through others, is left out."""
+    """Feeds without skips: leave out a call that also feeds the same call through others."""
     before: dict[int, set[int]] = {}
     for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
         before[call] = set(full[call]).union(*(before[own] for own in full[call]))
@@ -233,7 +233,7 @@ def _reduced(records: Records, full: Feeds) -> Feeds:
 
 
 def _nonlinear(records: Records, calls: list[int]) -> tuple[int, int, str] | None:
-    """Two of these calls that meet in an operation that is not linear in both, and its name."""
+    """Two of these calls that are combined by an operation that is not linear in both, and its name."""
     assert records.provenance is not None
     for position, one in enumerate(calls):
         for other in calls[position + 1 :]:
@@ -244,7 +244,7 @@ def _nonlinear(records: Records, calls: list[int]) -> tuple[int, int, str] | Non
 
 
 def _check_other_ways(records: Records, calls: list[int], output: Any) -> None:
-    """Raise if a call matters by other arguments than features, or from inside another call.
+    """Raise if a call affects the output through other arguments than features, or from inside another call.
 
     What comes in as features of destinations alone changes attention, but sends no message.
     """
@@ -267,7 +267,7 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
 
 
 def check_calls(model: nn.Module, run: Callable[[], Any], records: Records, found: CallGraph, output: Any) -> CallGraph:
-    """What feeds what, checked by calls that return something else; raises where it does not hold.
+    """Check what feeds what by altering the results of calls; raise if the output contradicts it.
 
     Two things hide from torch operations: values that leave torch on their way, and the parts of a buffer that hold
     different things. The model runs again only where one of these may matter.
@@ -311,7 +311,7 @@ def check_calls(model: nn.Module, run: Callable[[], Any], records: Records, foun
 
 
 def reaching(records: Records, output: Any) -> set[int]:
-    """All calls that the output depends on, by whatever argument."""
+    """All calls that the output depends on, through any argument."""
     return set() if records.provenance is None else _reaching(records, records.provenance.marks(output))
 
 

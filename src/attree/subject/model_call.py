@@ -1,7 +1,7 @@
 """One call of a model: its arguments, what each has a row for, and the same call on a part of the graph.
 
-Every engine that runs a model again, on rows, on parts of its graph or with an edge reduced, does so through a
-`ModelCall`: it is the one place that knows how the model is called and how its arguments are cut.
+Every engine runs the model through a `ModelCall`: on rows, on parts of its graph, or with an edge reduced. Only this
+class knows how the model is called and how its arguments are cut.
 """
 
 from __future__ import annotations

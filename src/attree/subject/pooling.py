@@ -188,7 +188,7 @@ def _channel_weights(pool: Pool, batch: Tensor) -> Tensor | None:
 
 
 def _gate(factors: tuple[Tensor, Tensor], shape: torch.Size, batch: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Which of two factors weighs nodes, and the other, [num_nodes, channels] each; None if neither does.
+    """The factor that weighs nodes and the other one, [num_nodes, channels] each; None if neither weighs nodes.
 
     It is the one with fewer columns; of two of the same shape, the one that adds up to 1 over the nodes of each graph.
     """

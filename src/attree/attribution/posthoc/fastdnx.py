@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import plain
+from attree.attribution.posthoc.frozen_model import differentiable
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.attribution.progress import progress_bar
@@ -28,7 +28,7 @@ BYTES_PER_ENTRY = 128
 
 
 class Surrogate(NamedTuple):
-    """What was distilled, as far as explanations need it.
+    """The parts of the distilled model that explanations need.
 
     Attributes:
         values: What each node adds to the outputs that it reaches, W x_i, [num_nodes, classes].
@@ -91,7 +91,7 @@ class FastDnX(TrainedMethod[Surrogate]):
             raise UnsupportedModelError(
                 "Expected a model of classes, whose probabilities FastDnX distils, but got one of numbers."
             )
-        x = plain(subject.call.x)
+        x = differentiable(subject.call.x)
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
                 f"Expected node features [nodes, features] of floats, which FastDnX distils from, but got "
@@ -150,7 +150,7 @@ def spread_features(graph: Graph, weight: Tensor, x: Tensor, hops: int) -> Tenso
 
 
 def power_rows(graph: Graph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
-    """The rows of the adjacency's power that belong to targets: at each entry, the first of its `weight`."""
+    """The targets' rows of the adjacency's power; the first `weight` of each entry is its value."""
     return walk_back(graph, Roots.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 
 

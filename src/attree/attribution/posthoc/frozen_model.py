@@ -13,7 +13,7 @@ from attree.attention.capture import eval_mode
 
 
 class _State(NamedTuple):
-    """What one module holds: its attributes, and the contents of those that are dictionaries (hooks, parameters)."""
+    """The attributes of one module, and the contents of attributes that are dictionaries (hooks, parameters)."""
 
     module: nn.Module
     attributes: dict[str, Any]
@@ -36,7 +36,7 @@ class _State(NamedTuple):
 
 @contextmanager
 def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
-    """While open, gradients can be taken through a model in eval mode, and nothing reaches its parameters.
+    """While open, the model is in eval mode and gradients pass through it, but its parameters get none.
 
     Gradients are on, also inside `torch.inference_mode`, as in Lightning's `test`; no parameter requires one. Torch's
     random generators start from `seed`. On exit, also by an exception, modes, hooks, attributes, parameters, their
@@ -70,15 +70,15 @@ def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
                 parameter.requires_grad_(True)
 
 
-def plain(value: Any) -> Any:
-    """A tensor that autograd can work with: a copy of one made in inference mode, detached; others as they are."""
+def differentiable(value: Any) -> Any:
+    """A detached tensor that autograd accepts: a copy if it was made in inference mode. Other values are unchanged."""
     if not isinstance(value, Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()
 
 
 def _replace_inference_tensors(model: nn.Module) -> None:
-    """Autograd refuses parameters and buffers that were made in inference mode: copies stand in for them."""
+    """Replace parameters and buffers that were made in inference mode by copies, because autograd refuses them."""
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and parameter.is_inference():

@@ -102,12 +102,12 @@ class GNNExplainer(MaskMethod):
         return mask.detach().sigmoid() * used
 
     def first_mask(self, copies: TargetCopies, dtype: torch.dtype) -> Tensor:
-        """Normal numbers of the spread that PyG takes, which depends on the size of the whole graph."""
+        """Normal numbers with PyG's standard deviation, which depends on the size of the whole graph."""
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
         return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
 
     def first_feature_mask(self, copies: TargetCopies) -> Tensor:
-        """Normal numbers of the spread that PyG takes, one a feature of each node."""
+        """Normal numbers with PyG's standard deviation, one for each feature of each node."""
         x = copies.call.x
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
@@ -121,7 +121,7 @@ class GNNExplainer(MaskMethod):
         return self._normal(targets, place, FEATURE_SPREAD).to(x.dtype)
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
-        """Normal numbers that depend on the seed, the target and the place alone."""
+        """Normal numbers that depend only on the seed, the target and the place."""
         drawn = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
         edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # or numbers at the ends would be infinite
         return torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)

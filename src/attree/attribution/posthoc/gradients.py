@@ -80,7 +80,7 @@ class IntegratedGradients(MaskMethod):
 
 
 def mask_gradient(run: MaskedRun, copies: TargetCopies) -> Tensor:
-    """The gradient of each target's explained output with respect to a mask of its own edges, at 1; checks copies."""
+    """Check copies, and return the gradient of each target's explained output by a mask of its own edges, at 1."""
     mask = run.unmasked(copies).requires_grad_(True)
     logits = run.logits(copies, mask)
     run.check(copies, logits)

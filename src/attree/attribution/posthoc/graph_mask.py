@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import plain
+from attree.attribution.posthoc.frozen_model import differentiable
 from attree.attribution.posthoc.message_gates import (
     GatedModel,
     LayerMessages,
@@ -77,7 +77,7 @@ class GraphMask(TrainedMethod[Tensor]):
         self.lambda_lr = expect_number(lambda_lr, "lambda_lr", above=0)
 
     def fit(self, subject: Subject) -> Tensor:
-        call = subject.call.changed(lambda _, value: plain(value))
+        call = subject.call.changed(lambda _, value: differentiable(value))
         predictions = Predictions(subject)
         with gated_model(subject.model) as model:
             layers = model.record(call)

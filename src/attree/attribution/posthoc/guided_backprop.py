@@ -1,4 +1,4 @@
-"""Guided Backpropagation: gradients of which activations let only the positive part through."""
+"""Guided Backpropagation: gradients in which activations pass back only the positive part."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Guide(TorchFunctionMode):
 
 @contextmanager
 def guided(model: nn.Module) -> Iterator[None]:
-    """While open, activations of `model` pass back positive gradients alone."""
+    """While open, activations of `model` pass back only positive gradients."""
     guide = _Guide()
 
     def pause(conv: nn.Module, inputs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the methods share that score a target's edges by masking the messages along them."""
+"""Base class of the methods that score edges by masking the messages along them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class MaskMethod(AttributionMethod):
         run: MaskedRun,
         batches: Callable[[Subject, Tensor], Iterator[TargetCopies]],
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Per batch: how many edges each target has, the edges, their scores."""
+        """For each batch: the number of edges of each target, the edges, and their scores."""
         parts = []
         with progress_bar(self.label, targets.numel()) as advance:
             for copies in batches(subject, targets):
@@ -94,7 +94,7 @@ class MaskMethod(AttributionMethod):
 
 
 def refuse_types(method: str, subject: Subject) -> None:
-    """Raise where the graph has several types of nodes or edges, of which these methods make no copies."""
+    """Raise if the graph has several types of nodes or edges, which these methods cannot explain."""
     if subject.graph.types is not None:
         raise UnsupportedModelError(
             f"Expected a graph with one type of nodes and edges to be explained by {method}, but {subject.call.name} "
@@ -104,7 +104,7 @@ def refuse_types(method: str, subject: Subject) -> None:
 
 
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """TargetCopies of neighbourhoods, as many at once as fit into the working memory."""
+    """Copies of what targets depend on, as many at once as fit into the working memory."""
     return target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
 
 
@@ -114,7 +114,7 @@ def whole_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
 
 
 def bytes_per_edge(subject: Subject) -> float:
-    """What a forward and a backward pass take for each edge of a batch, roughly, with the features of its source."""
+    """Rough memory of a forward and a backward pass per edge, including the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
     x = subject.call.x
@@ -123,7 +123,7 @@ def bytes_per_edge(subject: Subject) -> float:
 
 
 def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of a batch as rows of a result: given self-loops of a node are one, as they are in the looped graph."""
+    """Scores of a batch as rows of a result; the self-loops that a node was given with are merged into one."""
     graph, count = copies.subject.graph, copies.targets.numel()
     owner, edges = copies.entry_owner, copies.entry_edge
     if copies.is_whole or copies.masks_loops:

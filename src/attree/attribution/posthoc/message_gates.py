@@ -1,4 +1,4 @@
-"""Gates that let a layer's messages through or put a learned constant in their place, as in GraphMask."""
+"""Gates that pass a layer's messages or replace them by a learned constant, as in GraphMask."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LayerMessages:
 
 
 class MessageGate(nn.Module):
-    """Says for each edge of one layer, from the states of its ends and its message, how open it is.
+    """Computes how open each edge of one layer is, from the states of its ends and from its message.
 
     Args:
         layer: The layer.
@@ -74,7 +74,7 @@ def open_probability(logits: Tensor) -> Tensor:
 
 
 def draw_gates(logits: Tensor) -> Tensor:
-    """Gates drawn from the hard concrete distribution: 0 or 1 with gradients as if they were between."""
+    """Gates drawn from the hard concrete distribution: 0 or 1, with the gradients of the soft gate."""
     noise = torch.empty_like(logits).uniform_(1e-6, 1 - 1e-6)
     soft = torch.sigmoid((noise.log() - (1 - noise).log() + logits) / BETA)
     soft = (soft * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
@@ -102,7 +102,7 @@ class GatedModel:
             self._recorded = None
 
     def run(self, call: ModelCall, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
-        """The model's output with a gate, and how open it is at each edge, for some of the calls."""
+        """The model's output with some calls gated: for each, the gate and how open it is at each edge."""
         self._gates, self._call = gates, 0
         return call.run()
 

@@ -142,7 +142,7 @@ CHUNK = 2**16
 
 
 def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor | None) -> Tensor:
-    """What the network says of edges, given their two ends and, if nodes are explained, one target or one for each."""
+    """The network's logit of each edge, from its two ends and, if nodes are explained, its target."""
     parts = [embedding[ends[0]], embedding[ends[1]]]
     if targets is not None:
         parts.append(embedding[targets].expand_as(parts[0]))
@@ -150,7 +150,7 @@ def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor
 
 
 def induced_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """For each target its L-hop subgraph, or its graph, by itself."""
+    """For each target alone, its L-hop subgraph, or its graph."""
     for copies in target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY, induced=True):
         for place in torch.arange(copies.targets.numel(), device=targets.device).split(1):
             yield replace(copies, targets=copies.targets[place], part=copies.part.take(place))

@@ -1,4 +1,4 @@
-"""What is explained of each target: the logit of the class that the model predicts for it, or a number."""
+"""The output that is explained for each target: the logit of its predicted class, or a predicted number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attree.tensors.precision import exact_dtype
 
 
 class Predictions:
-    """What a subject's model predicts for every node or graph, and how outputs of further passes compare with it.
+    """The predictions of a subject's model for all targets, and losses of other outputs against them.
 
     Args:
         subject: The subject.
@@ -52,16 +52,16 @@ class Predictions:
         return self.logits[self._subject.rows(targets)]
 
     def read(self, output: Any, targets: Tensor) -> Tensor:
-        """The logits (or numbers) of targets, given the rows of an output that are theirs."""
+        """The logits (or numbers) of targets, from their rows of an output."""
         measured = None if self._measured is None else self._measured[self._subject.rows(targets)]
         return self._head.logits(output, measured)
 
     def explained(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of each target, the logit of the class that was predicted, [targets]."""
+        """The logit of each target's predicted class, [targets]."""
         return logits.gather(1, self.classes[self._subject.rows(targets)].unsqueeze(1)).view(-1)
 
     def probability(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of each target, the probability of the class that was predicted, or its number, [targets]."""
+        """The probability of each target's predicted class, or its number, [targets]."""
         wide = logits.to(exact_dtype(logits.device))  # or a saturated softmax would have no gradient left
         return self.explained(wide if self.are_numbers else wide.softmax(dim=1), targets)
 
@@ -73,9 +73,9 @@ class Predictions:
 
 
 def full_pass(subject: Subject) -> Attention:
-    """What a pass of the model over the whole graph gives, output and embedding included.
+    """The attention of a pass over the whole graph, with output and embedding.
 
-    Attention that was seen elsewhere may lack one of the two; then the pass is made again.
+    Attention that was captured elsewhere may lack one of the two; then the model runs again.
     """
     attention = subject.attention
     if attention.output is not None and attention.embedding is not None:

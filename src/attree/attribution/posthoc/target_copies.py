@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution.neighbourhoods import neighbourhoods
-from attree.attribution.posthoc.frozen_model import plain
+from attree.attribution.posthoc.frozen_model import differentiable
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.locality import NotLocalError, target_outputs
 
@@ -40,7 +40,7 @@ class TargetCopies:
     @classmethod
     def whole(cls, subject: Subject, target: Tensor) -> TargetCopies:
         """The whole graph, for one target: exact for every model."""
-        edges = plain(subject.graph.original_edge_index)
+        edges = differentiable(subject.graph.original_edge_index)
         edge = torch.arange(edges.shape[1], device=edges.device)
         return cls(subject, target, Part(torch.arange(subject.graph.num_nodes, device=edges.device), edges, edge))
 
@@ -66,7 +66,7 @@ class TargetCopies:
 
     @cached_property
     def proper(self) -> Tensor:
-        """Which edges are no self-loops."""
+        """Which edges are not self-loops."""
         return self.edge_index[0] != self.edge_index[1]
 
     @cached_property
@@ -98,7 +98,7 @@ class TargetCopies:
     @cached_property
     def call(self) -> ModelCall:
         """The model's call on the part."""
-        given = self.subject.call.changed(lambda _, value: plain(value))
+        given = self.subject.call.changed(lambda _, value: differentiable(value))
         return given if self.is_whole else given.on(self.part)
 
     def tiled(self, times: int) -> TargetCopies:

@@ -1,4 +1,4 @@
-"""What the methods share that are trained once for a model and then score any target."""
+"""Base class of the methods that are trained once for a model and then score any target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fit = TypeVar("Fit")
 
 
 class TrainedMethod(AttributionMethod, Generic[Fit]):
-    """Scores pairs with something that was fitted to a subject's model before.
+    """Scores pairs with something that was first fitted to the model.
 
     Fitting happens once for a subject with its present weights, whichever targets are asked for; it is seeded, so
     that all processes of a run come to the same.
@@ -70,7 +70,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
         return self.score(subject, self.fitted(subject), pairs)
 
     def fitted(self, subject: Subject) -> Fit:
-        """What was fitted to the subject; a subject that forgot its attention may have other weights by now."""
+        """What was fitted to the subject. Attention of another pass means other weights, so it is fitted again."""
         refuse_types(self.label, subject)
         if subject.level == "edge":
             raise UnsupportedModelError(
@@ -84,5 +84,5 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
         return self._fitted[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what was fitted: copies of a method fit anew."""
+        """The state without what was fitted: copies of a method are fitted again."""
         return {**vars(self), "_fitted": None}
