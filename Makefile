@@ -1,7 +1,8 @@
 # The commands below make their own virtual environment, install the exact versions of constraints.txt and go.
 #   make demo        train a GAT on Infection and see how well its attention explains it
 #   make test        lint, types and tests
-#   make test-oldest the same tests, without those of pages and packages, with the oldest versions: constraints-oldest.txt
+#   make test-oldest the same tests, without those of pages and packages, with the oldest versions: constraints-oldest.txt;
+#                    make test-oldest OLDEST_TESTS="tests/cli tests/models" runs some of them
 #   make docs        build the documentation into site/, with every link checked
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
@@ -41,9 +42,10 @@ $(OLDEST)/installed: pyproject.toml constraints-oldest.txt
 	touch $@
 
 # Browsers, the wheel and the documentation do not depend on these versions.
+OLDEST_TESTS ?= tests --ignore=tests/report/page --ignore=tests/test_distribution.py --ignore=tests/test_docs.py \
+	--ignore=tests/test_notebook.py
 test-oldest: $(OLDEST)/installed
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest --numprocesses 2 tests --ignore=tests/report/page \
-		--ignore=tests/test_distribution.py --ignore=tests/test_docs.py --ignore=tests/test_notebook.py
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest --numprocesses 2 $(OLDEST_TESTS)
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

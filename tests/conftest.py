@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,30 @@ import torch
 import_module("lightning.pytorch")
 
 DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
+
+
+LONG = (
+    *("test_distribution.py", "test_docs.py", "test_browser.py", "test_explain_dataset.py", "test_explain_ddp.py"),
+    *("test_processes.py", "test_paper_command.py", "test_notebook.py", "test_stop.py", "test_tab_browser.py"),
+    *("test_strangers.py", "test_explain_command.py", "test_any_project.py", "test_other_projects.py"),
+)
+"""Files that take longest: begun first, so that no process works on one of them while the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process (unless `--dist` says otherwise), so that what its tests share is made once."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

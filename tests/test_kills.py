@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from helpers.mini_batches import fit
+from helpers.processes import fork_server
 
 KILLS = 10
 EPOCHS = 40
@@ -31,9 +31,7 @@ def fit_or_resume(kind: str, folder: str) -> None:
 def run(kind: str, folder: Path, kill_after: float | None = None) -> float:
     """Run such a process, and kill it after some seconds unless it has ended; return how long it ran."""
     # Forked from a server that has the libraries: a moment after the start is then a moment of the fit.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attree.callbacks", "attree.data", "attree.models"])
-    process = context.Process(target=fit_or_resume, args=(kind, str(folder)))
+    process = fork_server().Process(target=fit_or_resume, args=(kind, str(folder)))
     began = time.monotonic()
     process.start()
     process.join(LONGEST if kill_after is None else kill_after)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from helpers.processes import WarmCommand
+from helpers.time_limit import SECONDS
+
 CONFIG = Path(__file__).parents[1] / "configs" / "infection.yaml"
-EPOCHS = 150
+EPOCHS = 100
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "attree.cli", "fit", f"--config={CONFIG}", f"--trainer.logger.save_dir={folder}"),
+        *("fit", f"--config={CONFIG}", f"--trainer.logger.save_dir={folder}"),
         *("--data.num_nodes=200", "--data.edge_probability=0.01", "--trainer.accelerator=cpu"),
         *("--trainer.enable_progress_bar=false", f"--trainer.max_epochs={EPOCHS}", "--model.net.dropout=0.2"),
         *("--explain.num_targets=5", "--explain.figures=0", "--explain.every_n_epochs=5"),
@@ -37,20 +37,26 @@ def curves(run: Path) -> dict[str, dict[int, float]]:
     return found
 
 
+def finish(arguments: list[str]) -> None:
+    process = WarmCommand(arguments)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+
+
 def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run(command(whole), check=True, capture_output=True)
+    finish(command(whole))
 
     last = broken / "infection" / "version_0" / "checkpoints" / "last.ckpt"
-    process = subprocess.Popen(command(broken), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = WarmCommand(command(broken))
     deadline = time.monotonic() + 120
     while not last.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
+    process.kill()
+    assert process.wait(60) == -signal.SIGKILL, "the run ended before it could be killed"
     assert not (last.parents[1] / "metrics.json").exists()
 
-    subprocess.run(command(broken, f"--ckpt_path={last}"), check=True, capture_output=True)
+    finish(command(broken, f"--ckpt_path={last}"))
     assert [path.name for path in (broken / "infection").iterdir()] == ["version_0"]
     unbroken, resumed = (folder / "infection" / "version_0" for folder in (whole, broken))
     first, second = (json.loads((run / "metrics.json").read_text()) for run in (unbroken, resumed))

@@ -13,8 +13,10 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
+from attree.cli import main
 from attree.data import Infection
 from attree.models import GAT, NodeClassifier
+from helpers.processes import WarmDDP
 from helpers.time_limit import run_command, time_limit
 
 CONFIG = Path(__file__).parents[2] / "configs" / "infection.yaml"
@@ -27,7 +29,7 @@ def validate(devices: int, num_targets: int, folder: Path) -> dict[str, float]:
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
-        strategy="ddp_spawn" if devices > 1 else "auto",
+        strategy=WarmDDP() if devices > 1 else "auto",
         logger=False,
         default_root_dir=folder,
         callbacks=[ExplainCallback(num_targets=num_targets, protocols=["weight", "removal"])],
@@ -57,10 +59,10 @@ def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path, options: dic
         trainer = Trainer(  # with Lightning's own progress bar; the command below has ours
             accelerator="cpu",
             devices=devices,
-            strategy="ddp_spawn" if devices > 1 else "auto",
+            strategy=WarmDDP() if devices > 1 else "auto",
             max_epochs=3,
             logger=TensorBoardLogger(folder, name="", version="run", default_hp_metric=False),
-            callbacks=[ExplainCallback(num_targets=21, every_n_epochs=2), LastCheckpoint(every_n_epochs=2)],
+            callbacks=[ExplainCallback(num_targets=21, every_n_epochs=2, figures=0), LastCheckpoint(every_n_epochs=2)],
             **options,
         )
         with time_limit():
@@ -82,13 +84,16 @@ def test_a_progress_bar_can_go_to_another_process() -> None:
 def test_the_command_with_everything_at_its_default(tmp_path: Path) -> None:
     found = []
     for devices in (1, 2):
-        command = [
-            *(sys.executable, "-m", "attree.cli", "fit", f"--config={CONFIG}"),
-            *("--data.num_nodes=300", "--data.edge_probability=0.007", "--trainer.max_epochs=4"),
+        arguments = [
+            *("fit", f"--config={CONFIG}"),
+            *("--data.num_nodes=300", "--data.edge_probability=0.007", "--trainer.max_epochs=2"),
             *("--trainer.accelerator=cpu", f"--trainer.devices={devices}"),
-            *("--checkpoint.every_n_epochs=2", f"--trainer.logger.save_dir={tmp_path / str(devices)}"),
+            *("--checkpoint.every_n_epochs=1", f"--trainer.logger.save_dir={tmp_path / str(devices)}"),
         ]
-        run_command([*command, "--trainer.strategy=ddp"] if devices > 1 else command)
+        if devices == 1:
+            main(arguments)
+        else:
+            run_command([sys.executable, "-m", "attree.cli", *arguments, "--trainer.strategy=ddp"])
         run = tmp_path / str(devices) / "infection" / "version_0"
         assert [path.name for path in run.parent.iterdir()] == ["version_0"]
         assert (run / "checkpoints" / "last.ckpt").is_file()

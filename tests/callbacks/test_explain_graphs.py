@@ -19,6 +19,7 @@ from attree.evaluation import EvaluationConfig, Evaluator
 from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
 from attree.models import GAT, GraphClassifier
 from attree.subject import Subject
+from helpers.processes import WarmDDP
 from helpers.time_limit import time_limit
 
 pytestmark = pytest.mark.needs("tu/MUTAG/raw")
@@ -33,7 +34,7 @@ def run(data: MUTAG, devices: int, folder: Path) -> dict[str, float]:
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
-        strategy="ddp_spawn" if devices > 1 else "auto",
+        strategy=WarmDDP() if devices > 1 else "auto",
         logger=False,
         default_root_dir=folder,
         callbacks=[ExplainCallback(num_targets=9, protocols=["coefficient"])],

@@ -18,6 +18,7 @@ from attree.callbacks import LastCheckpoint
 from attree.callbacks.random_state import collect_random_states, restore_random_states
 from attree.data import Infection
 from attree.models import GAT, NodeClassifier
+from helpers.processes import WarmDDP
 from helpers.time_limit import time_limit
 
 
@@ -52,7 +53,7 @@ def fit(folder: Path, seed: int, ckpt_path: Path | None = None) -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=2,
-        strategy="ddp_spawn",
+        strategy=WarmDDP(),
         max_epochs=4,
         limit_val_batches=0,
         logger=TensorBoardLogger(folder.parent, name="", version=folder.name),

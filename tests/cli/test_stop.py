@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,14 +13,15 @@ import torch
 
 from attree.cli import main
 from helpers.cli import start, tiny
+from helpers.processes import WarmCommand
 
 ENDLESS = ["--trainer.max_epochs=1000000", "--checkpoint.every_n_epochs=1", "--explain.every_n_epochs=0"]
 PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.enable_progress_bar=true"]
 
 
-def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int, list[str]]:
-    """Start `attree`, send it a signal when a file is there, and return its status and what it says of it."""
-    process = start(arguments)
+def stop(arguments: list[str], number: signal.Signals, when: Path, real: bool = False) -> tuple[int, list[str]]:
+    """Start `attree`, as from a shell if `real`, signal it when a file is there; return its status and its words."""
+    process: subprocess.Popen[str] | WarmCommand = start(arguments) if real else WarmCommand(arguments)
     deadline = time.monotonic() + 120
     while not when.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -29,6 +31,7 @@ def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int,
     finally:
         process.kill()
     assert "Traceback" not in errors
+    assert process.returncode is not None
     return process.returncode, [line for line in errors.splitlines() if line.startswith("attree: ")]
 
 
@@ -46,7 +49,8 @@ def test_the_line_that_is_printed_goes_on(
 ) -> None:
     run = tmp_path / "logs" / "infection" / "version_0"
     last = run / "checkpoints" / "last.ckpt"
-    found, lines = stop(tiny("fit", tmp_path / "logs", *ENDLESS, *processes), number, last)
+    arguments = tiny("fit", tmp_path / "logs", *ENDLESS, *processes)
+    found, lines = stop(arguments, number, last, real=bool(processes))  # which starts itself again
     assert found == status
     assert len(lines) == 1
     assert lines[0].startswith(f"attree: stopped by {name}; go on with: attree fit --config=")

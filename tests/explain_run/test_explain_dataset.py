@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -28,10 +27,11 @@ from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
 from attree.io.json_files import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
+from helpers.processes import fork_server
 from helpers.time_limit import SECONDS
 
 ENDS = ["target", "source", "destination"]
-SCORES = ("--methods=gatt,avgatt,random", "--protocols=none", "--part_rows=500", "--targets=all")
+SCORES = ("--methods=gatt,avgatt,random", "--protocols=none", "--part_rows=500", "--targets=all", "--figures=0")
 NODES = 250
 """More than a summary is made of."""
 
@@ -58,8 +58,7 @@ def work(run: Path, out: Path, rank: int, arguments: tuple[str, ...]) -> None:
 
 def start(run: Path, out: Path, *arguments: str) -> list[ForkServerProcess]:
     """Start both, from a server that has the libraries."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attree.cli.lightning_cli", "attree.explain_run.command"])
+    context = fork_server()
     processes = [context.Process(target=work, args=(run, out, rank, arguments)) for rank in range(2)]
     for process in processes:
         process.start()
@@ -109,16 +108,15 @@ def test_neighbourhoods_say_the_same_as_the_whole_graph(
 
 
 def test_the_metrics_are_those_of_the_rows(run: Path, tmp_path: Path) -> None:
-    table = explain(run, tmp_path / "few", "--targets=0-29", "--methods=gatt", "--protocols=removal,weight")
+    options = ("--methods=gatt", "--protocols=removal,weight", "--figures=0")
+    table = explain(run, tmp_path / "few", "--targets=0-29", *options)
     metrics = read_metrics(tmp_path / "few" / "metrics.json")
     for protocol in ("removal", "weight"):
         for short, column in (("pc", f"dpc_{protocol}"), ("ne", f"dne_{protocol}")):
             expected = metrics[f"explain/gatt/{protocol}/{short}_pearson"]
             assert table["gatt"].corr(table[column]) == pytest.approx(expected, abs=1e-6)
         assert table[f"changed_{protocol}"].dtype == bool
-    streamed = explain(
-        run, tmp_path / "many", "--targets=all", "--methods=gatt", "--protocols=removal,weight", "--part_rows=20000"
-    )
+    streamed = explain(run, tmp_path / "many", "--targets=all", *options, "--part_rows=20000")
     assert len(numbers(tmp_path / "many")) > 1
     own = streamed[streamed.target < 30].reset_index(drop=True)
     pd.testing.assert_frame_equal(own, table, rtol=1e-4, atol=1e-6)
@@ -136,8 +134,8 @@ def test_graphs_stream_with_nodes_numbered_in_their_graph(
         ]
     )
     run = next((tmp_path / "mutag").iterdir())
-    options = ("--methods=gatt", "--protocols=removal", "--part_rows=400", "--targets=5,17,3,100-140")
-    few = explain(run, tmp_path / "few", *options, "--figures=0")
+    options = ("--methods=gatt", "--protocols=removal", "--part_rows=400", "--targets=5,17,3,100-140", "--figures=0")
+    few = explain(run, tmp_path / "few", *options)
     monkeypatch.setattr("attree.explain_run.command.MOST_TARGETS", 1)
     many = explain(run, tmp_path / "many", *options)
     pd.testing.assert_frame_equal(many, few, rtol=1e-4, atol=1e-6)
@@ -155,7 +153,7 @@ def test_processes_come_and_go_and_make_the_same_dataset(
     run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
     """Both are killed, two others go on, of which one is killed: the last one does what is left."""
-    options = (*SCORES[:2], "--part_rows=1", SCORES[3])
+    options = (*SCORES[:2], "--part_rows=1", *SCORES[3:])
     end = time.monotonic() + SECONDS
     first = start(run, tmp_path, *options)
     while len(numbers(tmp_path)) < 20 and time.monotonic() < end:
@@ -192,7 +190,7 @@ def test_a_damaged_part_is_made_again(run: Path, whole: tuple[Path, pd.DataFrame
 def test_another_call_is_refused_and_replaced_only_if_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = ["explain", str(run), f"--out={tmp_path}", "--methods=gatt", "--figures=1"]
+    call = ["explain", str(run), f"--out={tmp_path}", "--methods=gatt", "--figures=1", "--protocols=removal"]
     explain(run, tmp_path, *call[3:], "--targets=4")
     before = sorted(tmp_path.rglob("*"))
     for change, named in (
@@ -296,7 +294,7 @@ def test_a_call_that_is_still_running_is_not_overwritten(tmp_path: Path) -> None
 def test_the_strongest_edges_of_each_target_are_kept(
     run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    top = explain(run, tmp_path, *SCORES, "--top=3", "--figures=0")
+    top = explain(run, tmp_path, *SCORES, "--top=3")
     ranks = whole[1].groupby("target")["gatt"].rank(method="first", ascending=False)
     pd.testing.assert_frame_equal(top, whole[1][ranks <= 3].reset_index(drop=True))
 

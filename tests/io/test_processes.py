@@ -9,12 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from helpers.cli import CONFIGS, TINY, command, fit, start
+from attree.paper.cells import Cell, CellContext
+from attree.paper.item import Options
+from attree.paper.run import measure
+from helpers.cli import CONFIGS, TINY, command, fit
+from helpers.processes import WarmCommand, fork_server
 
 CHILD = """
 import os, sys, time
@@ -34,27 +40,24 @@ for _ in range(2):
     start_child([sys.executable, "-c", sys.argv[1], sys.argv[2]], os.environ)
 time.sleep(600)
 """
-PAPER = """
-import os, sys, time
-from dataclasses import dataclass
-from pathlib import Path
-from attree.paper.cells import Cell, CellContext
-from attree.paper.item import Options
-from attree.paper.run import measure
+
 
 @dataclass(frozen=True)
 class Sleep(Cell):
+    """A cell of the paper that never ends, and notes which process measures it."""
+
     number: int
     kind = "sleep"
     dataset = "Infection"
-    def measure(self, context):
+
+    def measure(self, context: CellContext) -> Any:
         Path(context.root, f"child-{os.getpid()}").touch()
         time.sleep(600)
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    list(measure([Sleep(0), Sleep(1)], Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
-"""
+
+def paper(folder: Path) -> None:
+    cells = [Sleep(0), Sleep(1)]
+    list(measure(cells, Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -87,13 +90,13 @@ def test_children_and_their_children_end_when_the_parent_is_killed(number: signa
 
 
 def test_workers_of_the_paper_end_when_it_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(PAPER)
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path)])
+    parent = fork_server().Process(target=paper, args=(tmp_path,))
+    parent.start()
     try:
-        wait(lambda: len(pids(tmp_path)) == 2, "the workers have not started")
+        wait(lambda: len(pids(tmp_path)) == 2, "the workers have not started", seconds=240.0)
     finally:
-        os.kill(parent.pid, signal.SIGKILL)
-        parent.wait(timeout=30)
+        parent.kill()
+        parent.join(30)
     wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "workers go on without their parent")
 
 
@@ -104,10 +107,10 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     options = dict(option.removeprefix("--").split("=") for option in TINY)
     settings = {key: yaml.safe_load(value) for key, value in options.items()}
     settings = {re.sub(r"^data\.", "data.init_args.", key): value for key, value in settings.items()}
-    settings |= {"trainer.max_epochs": 150, "explain.every_n_epochs": 50}
+    settings |= {"trainer.max_epochs": 100, "explain.every_n_epochs": 50}
     content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings}
     Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [4]}))
-    first = start(["sweep", "mini.yaml", "--folder", "out"])
+    first = WarmCommand(["sweep", "mini.yaml", "--folder", "out"])
     try:
         wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun", seconds=240.0)
         (lock,) = Path("out/mini").glob(".*.lock")
@@ -124,7 +127,7 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
 
 def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:
     run = fit(tmp_path)
-    process = start(["explain", str(run), "--targets=all", "--part_rows=1"])
+    process = WarmCommand(["explain", str(run), "--targets=all", "--part_rows=1"])
     wait(lambda: any((run / "explain").glob("scores/part-*")), "nothing is explained")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from attree.paper import command as paper_command
 from attree.paper.tables import ITEMS
 from helpers.cli import command
+from helpers.processes import WarmCommand
 
 TINY = ["--datasets", "cornell,texas", "--models", "gat", "--seeds", "1", "--epochs", "3", "--targets", "5"]
 
@@ -62,12 +61,7 @@ def test_killed_and_started_again_gives_the_same_tables(
     def arguments(out: str) -> list[str]:
         return ["faithfulness", *TINY, "--root", data_root, "--out", str(tmp_path / out)]
 
-    broken = subprocess.Popen(
-        [sys.executable, "-m", "attree.cli", "paper", *arguments("broken")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    broken = WarmCommand(["paper", *arguments("broken")])
     cells = tmp_path / "broken" / "cells"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list(cells.glob("faithfulness-*.json")):

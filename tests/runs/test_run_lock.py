@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -13,31 +12,29 @@ from attree.errors import ArgumentError
 from attree.io.lock import FolderLock
 from attree.runs.run_folder import RunLock
 from helpers.cli import files, fit, refusal, run, tiny
+from helpers.processes import fork_server
 
-CLAIM = """
-import sys
-from lightning.pytorch.loggers import TensorBoardLogger
-from attree.runs.run_folder import RunLock
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(40):
-    folder = RunLock([TensorBoardLogger(sys.argv[1], name="runs")], "fit", False)
-    (folder.path / "mine").touch()
-    print(folder.path, flush=True)
-"""
+
+def claim(folder: Path, name: str, both: Barrier) -> None:
+    """Claim many folders, at the same time as the other process, and note them."""
+    both.wait(60)
+    with (folder / name).open("w") as notes:
+        for _ in range(40):
+            claimed = RunLock([TensorBoardLogger(folder, name="runs")], "fit", False)
+            (claimed.path / "mine").touch()
+            print(claimed.path, file=notes)
 
 
 def test_versions_claimed_at_the_same_moment_differ(tmp_path: Path) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    claimers = [subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path)], text=True, **pipes) for _ in range(2)]
+    context = fork_server()
+    both = context.Barrier(2)
+    claimers = [context.Process(target=claim, args=(tmp_path, name, both)) for name in ("one", "other")]
     for claimer in claimers:
-        assert claimer.stdout is not None
-        assert claimer.stdout.readline() == "ready\n"
+        claimer.start()
     for claimer in claimers:
-        assert claimer.stdin is not None
-        claimer.stdin.write("go\n")
-        claimer.stdin.flush()
-    claimed = [line for claimer in claimers for line in claimer.communicate(timeout=60)[0].split()]
+        claimer.join(60)
+        assert claimer.exitcode == 0
+    claimed = [line for name in ("one", "other") for line in (tmp_path / name).read_text().split()]
     assert len(claimed) == len(set(claimed)) == 80
     assert set(claimed) == {str(tmp_path / "runs" / f"version_{number}") for number in range(80)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ from optuna.trial import TrialState
 from attree.sweep.run import Launch
 from helpers.cli import command
 from helpers.postgres import postgres_server
+from helpers.processes import fork_server
 from helpers.sweeps import given, only_numbers, write_sweep
 from helpers.time_limit import SECONDS
 
@@ -60,9 +60,7 @@ def work(folder: Path, name: str, seconds: float, options: tuple[str, ...]) -> N
 
 def start(name: str, seconds: float, *options: str) -> ForkServerProcess:
     """Start a process, from a server that has the libraries."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attree.sweep.command", "helpers.sweeps"])
-    process = context.Process(target=work, args=(Path.cwd(), name, seconds, ("--grace", "2", *options)))
+    process = fork_server().Process(target=work, args=(Path.cwd(), name, seconds, ("--grace", "2", *options)))
     process.start()
     return process
 
