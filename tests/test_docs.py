@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import matplotlib.pyplot as plt
 import pytest
 import yaml
 
+import attree
 from attree.cli import main
 from attree.cli.choices import CHOICES
 from attree.cli.commands import COMMANDS
@@ -31,8 +33,8 @@ test_newcomer.py."""
 PACKAGES = [
     f"attree.{name}"
     for name in (
-        *("attention", "attribution", "callbacks", "data", "evaluation", "faithfulness", "metrics", "runs"),
-        *("metrics.functional", "models", "penalties", "report.page", "subject"),
+        *("attention", "attribution", "callbacks", "data", "effects", "evaluation", "explanation", "faithfulness"),
+        *("metrics", "metrics.functional", "runs", "models", "penalties", "report.page", "subject"),
     )
 ]
 """What the API reference shows."""
@@ -143,7 +145,7 @@ def test_the_site_has_every_page_and_fetches_nothing(site: Path) -> None:
 
 def test_the_gallery_is_small_and_drawn_by_this_version(site: Path) -> None:
     pages = sorted((site / "gallery").glob("*.html"))
-    assert {page.stem for page in pages} >= {"infection"}
+    assert {page.stem for page in pages} >= {"infection", "mutag", "cora"}
     explorer = (REPO / "src/attree/report/page/static/explorer.js").read_text()
     for page in pages:
         assert page.stat().st_size < 400_000
@@ -174,6 +176,27 @@ def test_the_api_reference_has_every_public_name(package: str, site: Path) -> No
         if not isinstance(getattr(module, name), ModuleType):
             # A function in a file of its own name is shown as that file's.
             assert f'id="{package}.{name}"' in text or f'id="{package}.{name}.{name}"' in text, name
+
+
+def test_the_api_reference_has_all_that_is_imported_first(site: Path) -> None:
+    text = "".join(path.read_text() for path in (site / "api").glob("*.html"))
+    for name in attree.__all__:
+        found = re.search(rf'id="attree\.[\w.]*\.{name}"', text)
+        assert found, name
+        assert name in (DOCS / "api" / "index.md").read_text()
+
+
+def test_the_api_reference_has_every_figure(site: Path) -> None:
+    text = (site / "api" / "report.html").read_text()
+    figures = []
+    for path in (REPO / "src/attree/report").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) == "Figure":
+                figures.append(f"attree.report.{path.stem}.{node.name}")
+    figures = [name for name in figures if ".style." not in name and "._" not in name]
+    assert len(figures) > 8
+    for name in figures:
+        assert f'id="{name}"' in text, name
 
 
 def test_formulas_are_drawn(site: Path) -> None:
