@@ -18,6 +18,7 @@ from attree.attribution import Attribution
 from attree.callbacks import ExplainCallback, LastCheckpoint
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import MUTAG
+from attree.evaluation import attention_tests
 from attree.models import GAT, GraphClassifier, NodeClassifier
 from helpers.small_fits import classifier, curves, infection, trainer
 
@@ -103,3 +104,32 @@ def test_a_diverged_run_on_graphs_goes_on(tmp_path: Path, data_root: str) -> Non
     with warnings.catch_warnings(record=True, action="always") as said:
         run.fit(model, datamodule=data)
     check_diverged(Path(run.log_dir), said)
+
+
+def test_attention_is_tested_at_the_end_of_a_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--explain.tests true`: a file of its own, words on the screen, and the numbers of `attree.attention_tests`."""
+    data = infection()
+    callback = ExplainCallback(num_targets=5, figures=0, tests=True)
+    run, model = trainer(tmp_path, [callback], epochs=2), classifier(data)
+    run.fit(model, datamodule=data)
+    folder = Path(run.log_dir)
+    saved = json.loads((folder / "attention_tests.json").read_text(), parse_constant=reject_constant)
+    said = saved.pop("verdict")
+
+    graph, targets = data.graph, callback.targets
+    with torch.no_grad():
+        right = model.eval()(graph.x, graph.edge_index).argmax(dim=1)[targets] == graph.y[targets]
+    assert saved["learned_attention/accuracy"] == float(right.double().mean())
+    by_hand = attention_tests(model, graph, targets)
+    assert saved == pytest.approx(by_hand.to_dict(), abs=1e-3)  # ranks of float32 scores
+    tests = ("learned_attention", "uniform_attention", "permuted_attention", "other_attention")
+    assert {name.split("/")[0] for name in saved} == {*tests, "last_layer_shuffled", "last_2_layers_shuffled"}
+
+    screen = capsys.readouterr().out
+    assert "predictions moved" in screen
+    assert "Tests of attention: " in screen
+    assert said == by_hand.sentences
+    assert all(sentence in screen for sentence in said)
+    assert not any(
+        "shuffled" in name or "permuted" in name for name in json.loads((folder / "metrics.json").read_text())
+    )

@@ -174,9 +174,9 @@ class FinalReport:
         """Ask whether attention is an explanation of the network; tests that it does not allow are a warning."""
         with warn_only("The tests of attention"):
             subject = self.evaluator.subject
-            self.tests = attention_tests(
-                subject.model, subject, self.evaluator.targets, seed=self.evaluator.config.seed
-            )
+            targets, labels = self.evaluator.targets, self.evaluator.labels.labels
+            seed = self.evaluator.config.seed
+            self.tests = attention_tests(subject.model, subject, targets, labels=labels, seed=seed)
             if self.folder is not None:
                 path = write_metrics(
                     self.folder / "attention_tests.json", self.tests.to_dict(), verdict=self.tests.sentences

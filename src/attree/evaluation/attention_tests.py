@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
-from attree.errors import expect, expect_int, expect_list, expect_number
+from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
 from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.evaluation.targets import named_or_drawn
@@ -92,7 +92,10 @@ class AttentionTests:
         """One row per test."""
         import pandas as pd
 
-        rows = {
+        rows: dict[str, dict[str, float]] = {}
+        if not math.isnan(self.accuracy):
+            rows["learned attention"] = {"predictions moved": 0.0, "classes changed": 0.0, "accuracy": self.accuracy}
+        rows |= {
             f"{name} attention": {
                 "predictions moved": test.distance,
                 "classes changed": test.changed,
@@ -180,6 +183,7 @@ def attention_tests(
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
     label: int | None = None,
+    labels: Tensor | None = None,
     seed: int = SEED,
 ) -> AttentionTests:
     """Test whether attention is an explanation of a model's predictions.
@@ -205,6 +209,7 @@ def attention_tests(
         mode: What is predicted.
         return_type: What the outputs are.
         label: Of several labels or numbers, the one that is measured.
+        labels: The true class of every node, pair or graph, for the accuracy; None takes those of the data.
         seed: Seed of drawn targets, permutations and shuffled parameters.
 
     Returns:
@@ -213,6 +218,7 @@ def attention_tests(
     expect_int(permutations, "permutations", at_least=1)
     expect_int(steps, "steps", at_least=0)
     expect_number(budget, "budget", above=0)
+    expect_instance(labels, "labels", Tensor, optional=True)
     others = expect_list(models, "models", nn.Module, "models, or none")
     (scorer,) = make_methods(method, seed=seed).values()
     expect(not (others and isinstance(data, Subject)), "models", "none where `data` is a Subject", f"{len(others)}")
@@ -220,7 +226,9 @@ def attention_tests(
     options |= {"return_type": return_type, "label": label}
     subject, known = subject_of(model, data, **options)
     ids = named_or_drawn(subject, targets, num_targets, seed)
-    predictions = _Predictions(subject, ids, None if known is None else known.labels)
+    if labels is None and known is not None:
+        labels = known.labels
+    predictions = _Predictions(subject, ids, labels)
     with torch.no_grad():
         with_uniform = predictions.test(run_with(subject, uniform))
         drawn = [predictions.test(run_with(subject, permuted(seed + draw))) for draw in range(permutations)]
