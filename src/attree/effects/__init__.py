@@ -5,8 +5,7 @@ on `attree.attribution` (pairs, walks). So they have a room of their own after b
 """
 
 from attree.effects.attention_gradient import AttentionGradient
-from attree.effects.explainer import OcclusionExplainer
 from attree.effects.measured import Effects
-from attree.effects.occlusion import Occlusion
+from attree.effects.occlusion import Occlusion, OcclusionExplainer
 
 __all__ = ["AttentionGradient", "Effects", "Occlusion", "OcclusionExplainer"]

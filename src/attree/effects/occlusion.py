@@ -1,4 +1,4 @@
-"""Occlusion: the exact effect of reducing each edge's attention."""
+"""Occlusion: the exact effect of reducing each edge's attention; as a method, and as an explainer of PyG."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
+from attree.attribution.explainer import TreeExplainer
 from attree.attribution.flows import frontier_bound
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
@@ -92,6 +93,28 @@ class Occlusion(AttributionMethod):
         """The effect of each pair, [P]; an evaluation that measures this protocol shares its measurement."""
         subject = as_subject(subject)
         return Effects.of(subject).reduce(pairs, resolve_protocol(self.protocol, subject.model)).delta_pc
+
+
+class OcclusionExplainer(TreeExplainer):
+    """The exact effect of reducing each edge's attention: see `attree.Occlusion`.
+
+    `edge_mask` has a sign; `normalize` divides it by its largest absolute value.
+
+    .. code-block:: python
+
+        explainer = Explainer(
+            model, algorithm=OcclusionExplainer(), explanation_type="model", edge_mask_type="object",
+            model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+        )
+        explanation = explainer(x, edge_index, index=10)
+
+    Args:
+        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+        normalize: Divide the mask by its largest absolute value.
+    """
+
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL, normalize: bool = False) -> None:
+        super().__init__(normalize=normalize, method=Occlusion(protocol))
 
 
 def _pair_counts(subject: Subject, targets: Tensor) -> Tensor:
