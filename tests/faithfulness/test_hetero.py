@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, MessagePass
 from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attribution import subject_pairs
-from attree.faithfulness import PROTOCOLS, CopiesReducer, Reducer, WholeReducer, reduce_attention
+from attree.faithfulness import PROTOCOLS, ExactReducer, Reducer, WholeReducer, reduce_attention
 from attree.subject import Head, Subject
 from helpers.graphs import randomize
 from helpers.hetero import CHANNELS, METADATA, RELATIONS, SIZES, EdgeType, HeteroNet, Stacked, hetero_graph
@@ -70,12 +70,12 @@ def hgt() -> HGTConv:
 
 
 NODES: dict[str, tuple[nn.Module, type[Any]]] = {
-    "HGT": (Stacked(hgt(), hgt()), CopiesReducer),
-    "HeteroConv sum of GAT": (HeteroNet(GATConv, "sum"), CopiesReducer),
-    "HeteroConv sum of GAT with loops": (HeteroNet(GATConv, "sum", loops=True), CopiesReducer),
-    "HeteroConv mean of GATv2": (HeteroNet(GATv2Conv, "mean", add_self_loops=False), CopiesReducer),
-    "HeteroConv mean of TransformerConv": (HeteroNet(TransformerConv, "mean", heads=2, concat=False), CopiesReducer),
-    "to_hetero": (to_hetero(Plain(), METADATA), CopiesReducer),
+    "HGT": (Stacked(hgt(), hgt()), ExactReducer),
+    "HeteroConv sum of GAT": (HeteroNet(GATConv, "sum"), ExactReducer),
+    "HeteroConv sum of GAT with loops": (HeteroNet(GATConv, "sum", loops=True), ExactReducer),
+    "HeteroConv mean of GATv2": (HeteroNet(GATv2Conv, "mean", add_self_loops=False), ExactReducer),
+    "HeteroConv mean of TransformerConv": (HeteroNet(TransformerConv, "mean", heads=2, concat=False), ExactReducer),
+    "to_hetero": (to_hetero(Plain(), METADATA), ExactReducer),
     # Semantic attention is a mean over all nodes of a type.
     "HAN": (Stacked(HANConv(CHANNELS, CHANNELS, METADATA, heads=2)), WholeReducer),
 }
@@ -188,7 +188,7 @@ def test_links_between_types_are_as_one_pass_each(name: str) -> None:
     assert subject.level == "edge"
     reducer = Reducer(subject)
     assert_as_one_pass_each(subject, reducer.record(), [3, 0], LOGIT)
-    assert isinstance(reducer.engine, CopiesReducer)
+    assert isinstance(reducer.engine, ExactReducer)
 
 
 def test_dicts_are_taken_as_tensors_are() -> None:

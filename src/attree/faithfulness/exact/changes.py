@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attree.attention.graph import Graph
+from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import expand, find, pointers, take_rows
 
@@ -164,7 +164,7 @@ class LayerShape:
         return self.heads * self.channels
 
 
-def row_groups(graph: Graph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
+def row_groups(graph: LayerGraph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
     """Cut rows into groups whose computation takes at most `memory` bytes each (a single row may exceed it).
 
     Args:
@@ -195,7 +195,7 @@ def row_groups(graph: Graph, rows: ChangedRows, shape: LayerShape, memory: int) 
         first += size
 
 
-def _listed(graph: Graph, rows: ChangedRows, positions: Tensor, shape: LayerShape) -> RowGroup:
+def _listed(graph: LayerGraph, rows: ChangedRows, positions: Tensor, shape: LayerShape) -> RowGroup:
     entry_row, place = expand(graph.entering.ptr, rows.node)
     ptr = pointers(graph.entering.sizes[rows.node])
     edge = graph.entering.items[place] if shape.by_edge else None
@@ -203,7 +203,7 @@ def _listed(graph: Graph, rows: ChangedRows, positions: Tensor, shape: LayerShap
 
 
 def _group(
-    graph: Graph,
+    graph: LayerGraph,
     rows: ChangedRows,
     positions: Tensor,
     ptr: Tensor,
@@ -212,7 +212,7 @@ def _group(
     edge: Tensor | None,
 ) -> RowGroup:
     slot = ptr[rows.changes.row] + graph.entering_rank[rows.changes.edge]
-    enters = (graph.destination[rows.reduced] == rows.node).nonzero().view(-1)
+    enters = graph.enters(rows.reduced, rows.node).nonzero().view(-1)
     reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
     return RowGroup(positions, ptr, entry_row, source, edge, rows.changes, slot, reduced)
 
@@ -221,21 +221,41 @@ def _group(
 class LaterPlan:
     """Update plan for a convolution whose input comes from earlier convolutions.
 
+    *Senders* are the changed rows of its inputs, input by input; of a heterogeneous graph, those that messages come
+    from stand block by block, those that they go to type by type (see `LayerGraph`).
+
     Attributes:
-        senders: Positions of the changed rows among the rows of its input; None if all of them changed.
-        changes: The changed entries of its rows; their senders are positions among the changed rows of the input.
-        light: The changed entries of rows whose own features are unchanged.
-        own: Rows whose own features changed.
-        own_sender: For each of these, the position of its node among the senders.
+        senders: For each input, the positions of its changed rows among its rows; None if all of them changed.
+        changes: The changed entries of the call's rows; their senders are positions among those messages come from.
+        light: The changed entries of rows that are updated.
+        own: Rows that are recomputed: their own features changed, or the reduced edge enters them.
+        own_sender: For each of these, the position of its node among the senders that messages go to.
+        unchanged: Which of these have unchanged features, so that `own_sender` means nothing; None if none has.
         groups: These rows in groups, to be recomputed; None if the groups are formed when they are needed.
     """
 
-    senders: Tensor | None
+    senders: tuple[Tensor | None, ...]
     changes: Changes
     light: Changes
     own: Tensor
     own_sender: Tensor
+    unchanged: Tensor | None
     groups: list[RowGroup] | None
+
+
+@dataclass(frozen=True)
+class OutputRows:
+    """The rows of one tensor that a call returns.
+
+    Attributes:
+        node: The destination behind each row, by the call's numbers.
+        chosen: Which of the call's records are among them; None if all are.
+        place: The positions of these records among the rows; None if all rows change.
+    """
+
+    node: Tensor
+    chosen: Tensor | None
+    place: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -243,13 +263,13 @@ class CallPlan:
     """Update plan for one call of a convolution.
 
     Attributes:
-        records: The rows that change.
-        place: Their positions among the rows that the call returns; None if all rows change.
+        records: The rows that change, with nodes by the call's numbers.
+        outputs: The rows of each tensor that the call returns.
         later: The rest of the plan if the input comes from earlier convolutions; None if it is the model's input.
     """
 
     records: Records
-    place: Tensor | None
+    outputs: tuple[OutputRows, ...]
     later: LaterPlan | None
 
 
@@ -265,7 +285,7 @@ class ChunkPlan:
         targets: The targets of these pairs.
         found: For each of these pairs, its row in the output.
         queries: Where outputs are those of links: the two ends of each pair's target as rows of the family that is
-            read, [2, pairs]; None elsewhere.
+            read, [2, pairs], counted within their types if there are several; None elsewhere.
         done: How many pairs are finished after this chunk.
     """
 

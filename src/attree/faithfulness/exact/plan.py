@@ -22,10 +22,12 @@ from attree.faithfulness.exact.changes import (
     ChunkPlan,
     LaterPlan,
     LayerShape,
+    OutputRows,
     Records,
     RowGroup,
     row_groups,
 )
+from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.wiring import Wiring
 from attree.subject.level import OutputLevel
 from attree.tensors.memory import chunk_bounds
@@ -35,52 +37,78 @@ from attree.tensors.ragged import Rows, expand, group, pointers, row_of, take_ro
 class Ways:
     """The paths from changed nodes to targets: which nodes matter in each call, and which edges lead there.
 
-    Paths follow the looped graph, whatever edges a layer leaves out: a skip may carry a node to itself.
+    Paths follow the looped graph, whatever edges a layer leaves out: a skip may carry a node to itself. Calls on
+    several types have no such loops; there a node's own features are followed apart.
 
     Args:
         graph: The graph.
+        layers: The edges of each call.
         wiring: Which call feeds which.
         nodes: The nodes that outputs are read from.
 
     Attributes:
         needed: For each call, the nodes at which its output matters, as a mask [num_nodes].
-        onward: For each call on what earlier calls returned, the edges that enter these nodes, grouped by their source.
+        onward: For each call on what earlier calls returned, the edges that enter these nodes, grouped by the node that
+            they leave, block by block.
     """
 
-    def __init__(self, graph: Graph, wiring: Wiring, nodes: Tensor) -> None:
+    def __init__(self, graph: Graph, layers: Sequence[LayerGraph], wiring: Wiring, nodes: Tensor) -> None:
         self._graph = graph
+        self._layers = layers
         self._wiring = wiring
         feeds = wiring.feeds
         none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
         read = none.index_fill(0, nodes, True)
         self.needed = [(read if call in wiring.outputs else none).clone() for call in range(1, len(feeds) + 1)]
-        self.onward: list[Rows | None] = [None] * len(feeds)
+        self.onward: list[tuple[Rows, ...]] = [()] * len(feeds)
         for call in reversed(range(len(feeds))):
             if feeds[call]:
-                _, place = expand(graph.entering.ptr, self.needed[call].nonzero().view(-1))
-                edges = graph.entering.items[place]
-                source = graph.source[edges]
-                by_source = group(source, graph.num_nodes)
-                self.onward[call] = Rows(by_source.ptr, edges[by_source.items])
+                layer, needed = layers[call], self.needed[call]
+                own = layer.nodes(needed.nonzero().view(-1))
+                if layer.blocks is not None:
+                    own = own[(own >= 0) & (own < layer.num_nodes)]
+                _, place = expand(layer.entering.ptr, own)
+                edges = layer.entering.items[place]
+                source = layer.source_node[edges]
+                self.onward[call] = tuple(_by_source(edges, source, layer, graph.num_nodes))
                 for before in feeds[call]:
                     self.needed[before - 1][source] = True
+                    if layer.blocks is not None:
+                        self.needed[before - 1] |= needed
 
     def entries(self, edges: Tensor) -> Tensor:
         """Upper bound on the entries that reducing each of some edges changes, over all calls."""
         graph, feeds = self._graph, self._wiring.feeds
         counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
         for call in reversed(range(len(feeds))):
-            rows = self.onward[call]
-            if rows is not None:
+            if feeds[call]:
+                layer = self._layers[call]
                 onward = torch.zeros_like(counts[call])
-                onward.index_add_(0, graph.source[rows.items], counts[call][graph.destination[rows.items]])
+                source, destination = layer.source_node, layer.destination_node
+                for rows in self.onward[call]:
+                    onward.index_add_(0, source[rows.items], counts[call][destination[rows.items]])
+                if layer.blocks is not None:
+                    onward += counts[call]
                 for before in feeds[call]:
                     counts[before - 1] = (counts[before - 1] + onward).clamp_(max=float(graph.num_edges))
         total = torch.zeros(edges.numel(), device=graph.device)
-        for count, before_it in zip(counts, feeds, strict=True):
-            if not before_it:
+        for call, count in enumerate(counts):
+            if not feeds[call] or self._layers[call].blocks is not None:
                 total += count[graph.destination[edges]]
         return total
+
+
+def _by_source(edges: Tensor, source: Tensor, layer: LayerGraph, num_nodes: int) -> Iterator[Rows]:
+    """Edges of a call grouped by the node that they leave, block by block."""
+    if layer.blocks is None or layer.block is None:
+        by_source = group(source, num_nodes)
+        yield Rows(by_source.ptr, edges[by_source.items])
+        return
+    block = layer.block[edges]
+    for number in range(len(layer.blocks.relations)):
+        own = (block == number).nonzero().view(-1)
+        by_source = group(source[own], num_nodes)
+        yield Rows(by_source.ptr, edges[own[by_source.items]])
 
 
 CHUNK_BYTES = 64 * 2**20
@@ -93,6 +121,7 @@ class ReductionPlan:
     Args:
         graph: The graph.
         pairs: The pairs.
+        layers: The edges of each call.
         shapes: The shape of each call.
         wiring: Which call feeds which.
         outputs: What targets are.
@@ -103,6 +132,7 @@ class ReductionPlan:
         self,
         graph: Graph,
         pairs: Pairs,
+        layers: Sequence[LayerGraph],
         shapes: Sequence[LayerShape],
         wiring: Wiring,
         outputs: OutputLevel,
@@ -110,11 +140,13 @@ class ReductionPlan:
     ) -> None:
         self.graph = graph
         self.pairs = pairs
+        self.layers = layers
         self.shapes = shapes
         self.wiring = wiring
         self.memory = memory
         self._batch = batch = outputs.batch
         self._ends = outputs.ends
+        self._node_type = outputs.node_type
         self._members = None if batch is None else group(batch, int(batch.max()) + 1)
         flow = pairs.flow.nonzero().view(-1)
         self.num_pairs = flow.numel()
@@ -125,12 +157,12 @@ class ReductionPlan:
         self._flow, self._target = take_rows(flow, order), take_rows(target, order)
         self._places, self._first = _runs(take_rows(place, order))
         self._edges = graph.entering.items[self._places]
-        nodes = pairs.targets
+        nodes = self._nodes_of(pairs.targets)
         if self._ends is not None:
-            nodes = self._ends[:, nodes].reshape(-1)
+            nodes = self._ends[:, pairs.targets].reshape(-1)
         if self._members is not None:
             nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
-        self._ways = Ways(graph, wiring, nodes)
+        self._ways = Ways(graph, layers, wiring, nodes)
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
         if wiring.reads == "one graph":
@@ -148,9 +180,18 @@ class ReductionPlan:
             yield from (self._chunk(begin, end, keep=False) for begin, end in self._bounds)
 
     def groups(self, call: int, records: Records, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
-        """Some rows of a call, cut into groups that are recomputed together."""
-        changed = ChangedRows(records.node, edges[records.edge], changes).at(rows)
-        return row_groups(self.graph, changed, self.shapes[call], self.memory)
+        """Some rows of a call, cut into groups that are recomputed together.
+
+        Args:
+            call: The number of the call.
+            records: Its rows, with nodes by the call's numbers.
+            changes: Their changed entries.
+            edges: The reduced edges of the chunk.
+            rows: Which of the rows.
+        """
+        layer = self.layers[call]
+        changed = ChangedRows(records.node, layer.edges(edges[records.edge]), changes).at(rows)
+        return row_groups(layer, changed, self.shapes[call], self.memory)
 
     def _cost(self) -> tuple[Tensor, Tensor]:
         """Bytes that each reduced edge takes: for its changed entries, a few vectors wide each, and for its rows."""
@@ -171,17 +212,16 @@ class ReductionPlan:
         reduced = Records(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
         records: list[Records] = []
         changes: list[Changes | None] = []
-        senders: list[Records] = []
-        for call, feeds in enumerate(wiring.feeds):
-            rows = self._ways.onward[call]
-            if rows is None:
-                needed = self._ways.needed[call][reduced.node]
-                records.append(reduced if bool(needed.all()) else reduced.at(needed.nonzero().view(-1)))
+        senders: list[tuple[Records, ...]] = []
+        for call, inputs in enumerate(wiring.inputs):
+            reached = self._reached(call, reduced, edges)
+            if not wiring.feeds[call]:
+                records.append(reached)
                 changes.append(None)
-                senders.append(reduced)
+                senders.append(())
             else:
-                senders.append(Records.union([records[before - 1] for before in feeds], self.graph.num_nodes))
-                found, through = self._follow(rows, senders[-1])
+                senders.append(tuple(self._senders(call, number, records) for number in range(len(inputs))))
+                found, through = self._follow(call, senders[-1], reached)
                 records.append(found)
                 changes.append(through)
         part = slice(int(self._first[begin]), int(self._first[end]))
@@ -190,12 +230,13 @@ class ReductionPlan:
         families = self._families(records, edges, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
+            layer, own = self.layers[call], records[call]
+            local = own if layer.blocks is None else Records(own.edge, layer.nodes(own.node))
             later = None
             if through_entries is not None:
-                place = self._place_in(families[wiring.family[wiring.feeds[call][0]]], senders[call])
-                later = self._later(call, records[call], through_entries, senders[call], place, edges, keep)
-            own_place = self._place_in(families[wiring.family[call + 1]], records[call])
-            calls.append(CallPlan(records[call], own_place, later))
+                later = self._later(call, own, local, through_entries, senders[call], families, edges, keep)
+            outputs = self._outputs(call, families[wiring.family[call + 1]], own)
+            calls.append(CallPlan(local, outputs, later))
         row, is_found = self._rows_of(families, owner, target, reduced)
         queries = self._queries(families, owner, target)
         changing = self._flow[part], target, row
@@ -204,12 +245,64 @@ class ReductionPlan:
             changing = take_rows(changing[0], chosen), take_rows(target, chosen), take_rows(row, chosen)
         return ChunkPlan(edges, calls, families, *changing, queries, part.stop)
 
+    def _reached(self, call: int, reduced: Records, edges: Tensor) -> Records:
+        """The rows that reduced edges enter in a call, where these matter."""
+        needed, layer = self._ways.needed[call][reduced.node], self.layers[call]
+        if layer.blocks is not None:
+            needed = needed & (layer.edges(edges) >= 0)
+        return reduced if bool(needed.all()) else reduced.at(needed.nonzero().view(-1))
+
+    def _senders(self, call: int, number: int, records: Sequence[Records]) -> Records:
+        """The changed rows of one of the inputs of a call."""
+        feeds, blocks = self.wiring.inputs[call][number], self.layers[call].blocks
+        parts = [records[before - 1] for before in feeds]
+        if not parts:
+            none = torch.zeros(0, dtype=torch.int64, device=self.graph.device)
+            return Records(none, none)
+        found = Records.union(parts, self.graph.num_nodes)
+        return found if blocks is None else self._of_type(found, blocks.inputs[number])
+
+    def _of_type(self, records: Records, node_type: str) -> Records:
+        """The rows of one type of nodes, in their order: those that tensors of this type have."""
+        return records.at(self._is_of_type(records, node_type))
+
+    def _is_of_type(self, records: Records, node_type: str) -> Tensor:
+        assert self.graph.types is not None
+        own = self.graph.types.nodes(node_type)
+        return ((records.node >= own.start) & (records.node < own.stop)).nonzero().view(-1)
+
+    def _nodes_of(self, targets: Tensor) -> Tensor:
+        """The graph's ids of targets that are nodes; in the union of types, they are numbered within theirs."""
+        types, kind = self.graph.types, self._node_type
+        return targets if types is None or kind is None else types.union(kind, targets)
+
+    def _outputs(self, call: int, rows: Records, records: Records) -> tuple[OutputRows, ...]:
+        """The rows of the tensors that a call returns.
+
+        Args:
+            call: The number of the call.
+            rows: The rows of its family.
+            records: Those that change.
+        """
+        layer = self.layers[call]
+        if layer.blocks is None:
+            return (OutputRows(rows.node, None, self._place_in(rows, records)),)
+        outputs = []
+        for number in layer.blocks.targets:
+            kind = layer.blocks.inputs[number]
+            own, chosen = self._of_type(rows, kind), self._is_of_type(records, kind)
+            outputs.append(OutputRows(layer.nodes(own.node), chosen, self._place_in(own, records.at(chosen))))
+        return tuple(outputs)
+
     def _queries(self, families: Sequence[Records], owner: Tensor, target: Tensor) -> Tensor | None:
         """The two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
         if self._ends is None or self.wiring.readout is None:
             return None
-        rows = families[self.wiring.readout]
-        return torch.stack([rows.find(owner, end[target], self.graph.num_nodes)[0] for end in self._ends])
+        rows, types, found = families[self.wiring.readout], self.graph.types, []
+        for end in self._ends:
+            own = rows if types is None else self._of_type(rows, types.node_type(int(end[0])))
+            found.append(own.find(owner, end[target], self.graph.num_nodes)[0])
+        return torch.stack(found)
 
     def _rows_of(
         self, families: Sequence[Records], owner: Tensor, target: Tensor, reduced: Records
@@ -221,7 +314,9 @@ class ReductionPlan:
             return torch.arange(owner.numel(), device=owner.device), torch.ones_like(owner, dtype=torch.bool)
         if not self.wiring.outputs:
             return owner, torch.zeros_like(owner, dtype=torch.bool)
-        return families[self.wiring.family[self.wiring.outputs[0]]].find(owner, target, self.graph.num_nodes)
+        rows = families[self.wiring.family[self.wiring.outputs[0]]]
+        rows = rows if self._node_type is None else self._of_type(rows, self._node_type)
+        return rows.find(owner, self._nodes_of(target), self.graph.num_nodes)
 
     def _families(self, records: Sequence[Records], edges: Tensor, owner: Tensor, target: Tensor) -> list[Records]:
         """The rows of each family of stages.
@@ -248,37 +343,96 @@ class ReductionPlan:
         return families
 
     def _place_in(self, rows: Records, records: Records) -> Tensor | None:
+        """Where some of the rows stand among them; None if they are all."""
         return None if rows is records else rows.find(records.edge, records.node, self.graph.num_nodes)[0]
 
-    def _follow(self, ways: Rows, senders: Records) -> tuple[Records, Changes]:
-        """The rows that receive a message from a changed row, and the entries that carry these messages."""
-        graph = self.graph
-        sender, place = expand(ways.ptr, senders.node)
-        entered = take_rows(ways.items, place)
-        key = take_rows(senders.edge * graph.num_nodes, sender) + take_rows(graph.destination, entered)
-        key, row = key.unique(return_inverse=True)
-        edge = key.div(graph.num_nodes, rounding_mode="floor")
-        records = Records(edge, key - edge * graph.num_nodes)
-        return records, Changes(row, entered, take_rows(graph.source, entered), sender)
+    def _follow(self, call: int, senders: Sequence[Records], reached: Records) -> tuple[Records, Changes]:
+        """The rows that receive a message from a changed row, and the entries that carry these messages.
+
+        Calls on several types have no self-loops to follow: rows whose own features changed, and those that the reduced
+        edge enters, are added.
+
+        Args:
+            call: The number of the call.
+            senders: The changed rows of each of its inputs.
+            reached: The rows that the reduced edges enter.
+        """
+        layer, num_nodes, first = self.layers[call], self.graph.num_nodes, 0
+        keys, edges, positions = [], [], []
+        sources = (0,) if layer.blocks is None else layer.blocks.sources
+        for ways, number in zip(self._ways.onward[call], sources, strict=True):
+            own = senders[number]
+            sender, place = expand(ways.ptr, own.node)
+            entered = take_rows(ways.items, place)
+            keys.append(take_rows(own.edge * num_nodes, sender) + take_rows(layer.destination_node, entered))
+            edges.append(entered)
+            positions.append(sender + first if first else sender)
+            first += own.edge.numel()
+        entered = _joined(edges)
+        if layer.blocks is not None:
+            for number in layer.blocks.targets:
+                own = senders[number]
+                own = own.at(self._ways.needed[call][own.node].nonzero().view(-1))
+                keys.append(own.edge * num_nodes + own.node)
+            keys.append(reached.edge * num_nodes + reached.node)
+        key, row = _joined(keys).unique(return_inverse=True)
+        edge = key.div(num_nodes, rounding_mode="floor")
+        records = Records(edge, key - edge * num_nodes)
+        source = take_rows(layer.source, entered)
+        return records, Changes(row[: entered.numel()], entered, source, _joined(positions))
 
     def _later(
         self,
         call: int,
         records: Records,
+        local: Records,
         changes: Changes,
-        senders: Records,
-        place: Tensor | None,
+        senders: Sequence[Records],
+        families: Sequence[Records],
         edges: Tensor,
         keep: bool,
     ) -> LaterPlan:
-        # A changed node sends itself a message, by its self-loop: so its row is one whose own features changed.
-        loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
-        own, order = take_rows(changes.row, loops).sort()
-        own_sender = take_rows(changes.sender, take_rows(loops, order))
-        is_own = torch.zeros_like(records.node, dtype=torch.bool).index_fill_(0, own, True)
-        groups = list(self.groups(call, records, changes, edges, own)) if keep else None
-        light = changes.at((~take_rows(is_own, changes.row)).nonzero().view(-1))
-        return LaterPlan(place, changes, light, own, own_sender, groups)
+        layer, inputs = self.layers[call], self.wiring.inputs[call]
+        places: list[Tensor | None] = []
+        for number, feeds in enumerate(inputs):
+            if not feeds:
+                places.append(senders[number].edge)  # none of its rows changes
+                continue
+            rows = families[self.wiring.family[feeds[0]]]
+            rows = rows if layer.blocks is None else self._of_type(rows, layer.blocks.inputs[number])
+            places.append(self._place_in(rows, senders[number]))
+        unchanged = None
+        if layer.blocks is None:
+            # A changed node sends itself a message, by its self-loop: so its row is one whose own features changed.
+            loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
+            own, order = take_rows(changes.row, loops).sort()
+            own_sender = take_rows(changes.sender, take_rows(loops, order))
+        else:
+            sender, is_own = self._own_senders(layer, records, senders)
+            own = (is_own | layer.enters(layer.edges(edges[records.edge]), local.node)).nonzero().view(-1)
+            own_sender = take_rows(sender, own)
+            unchanged = ~is_own[own]
+            unchanged = unchanged if bool(unchanged.any()) else None
+        again = torch.zeros_like(records.node, dtype=torch.bool).index_fill_(0, own, True)
+        groups = list(self.groups(call, local, changes, edges, own)) if keep else None
+        light = changes.at((~take_rows(again, changes.row)).nonzero().view(-1))
+        return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
+
+    def _own_senders(self, layer: LayerGraph, records: Records, senders: Sequence[Records]) -> tuple[Tensor, Tensor]:
+        """For each row, the position of its node among the senders that messages go to, and whether it is there."""
+        assert layer.blocks is not None
+        own_sender = torch.zeros_like(records.edge)
+        is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0
+        for number in layer.blocks.targets:
+            place, found = senders[number].find(records.edge, records.node, self.graph.num_nodes)
+            own_sender = torch.where(found, place + first, own_sender)
+            is_own |= found
+            first += senders[number].edge.numel()
+        return own_sender, is_own
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ All of it is undone on exit, also after an exception. The model's code runs as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +20,9 @@ from attree.attention.capture import Attention
 from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
-from attree.faithfulness.exact.trace import ConvArguments, LayerEdges, LayerTrace, trace_layer
+from attree.faithfulness.exact.trace import ConvArguments, LayerEdges, LayerTrace, project, trace_layer
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
@@ -114,7 +115,8 @@ class Features:
 
     def __init__(self, call: ModelCall) -> None:
         self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
-        for value in call.values:
+        given = [one for value in call.values for one in (value.values() if isinstance(value, Mapping) else (value,))]
+        for value in given:
             if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
                 whole = value.detach()
                 whole = whole if whole.dtype.itemsize >= 4 else whole.float()
@@ -154,7 +156,7 @@ class Recording:
         """The same call on rows.
 
         Args:
-            part: The rows.
+            part: The rows; of a heterogeneous graph, its queries are counted within their types.
             lazy: Look features up when they are read; else at once.
         """
         dtype = self.output.dtype
@@ -166,7 +168,12 @@ class Recording:
             rows = rows if index is None else rows.at(index)
             return rows if lazy else rows.read()
 
-        return self.call.on(part, take)
+        if self.graph.types is None:
+            return self.call.on(part, take)
+        # No convolution looks at edges on rows, and types number their nodes anew: there are none.
+        none = part.node[:0]
+        call = self.call.on(Part(part.node, none.expand(2, 0), none), take)
+        return call.changed(lambda kind, value: part.queries if kind is Kind.IDS else value)
 
 
 class Recorder:
@@ -208,24 +215,27 @@ class Recorder:
         layers: list[LayerTrace] = []
         edges: list[LayerEdges] = []
 
+        all_edges = LayerGraph(self._graph)
+
         def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
-            if given.x.shape[0] != self._graph.num_nodes or given.x.dim() != 2:
-                raise NotRowwiseError(f"{type(conv).__name__} runs on other nodes than the model is given")
-            edges.append(LayerEdges.of(algebra, given, self._graph))
-            h = given.x.compact if isinstance(given.x, LazyRows) else given.x
-            layers.append(trace_layer(algebra, h, edges[-1], self._graph, self._memory))
+            edges.append(LayerEdges.of(algebra, given, all_edges))
+            features = [x.compact if isinstance(x, LazyRows) else x for x in given.inputs]
+            states = project(algebra, edges[-1].graph, features)
+            layers.append(trace_layer(algebra, states, edges[-1], self._memory))
             out = algebra.finish(layers[-1].aggregated, layers[-1].states.root)
             if watcher is not None:
                 watcher(layers[-1], given, out)
             # What follows may change its input in place; what is recorded must stay.
             shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
-            return given.answer(out.clone() if shared else out, layers[-1].weights, self._graph)
+            return given.answer(by_type(out.clone() if shared else out, layers[-1]), layers[-1].weights, self._graph)
 
         def whole(kind: Kind, value: Any) -> Any:
             if kind is Kind.EDGES:
-                return self._graph.original_edge_index
+                return self._graph.original_edge_index if self._graph.types is None else self._graph.typed_edges
+            if isinstance(value, Mapping):
+                return {key: whole(kind, one) for key, one in value.items()}
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
@@ -238,7 +248,17 @@ class Recorder:
         output = output.to(self._dtype)
         features = self.call.x if self.call.has_features else output
         dtype = features.dtype if features.is_floating_point() else torch.get_default_dtype()
-        weights = tuple(layer.weights.to(dtype) for layer in layers)
-        embedding = layers[-1].algebra.finish(layers[-1].aggregated, layers[-1].states.root)
+        weights = tuple(layer.graph.on_graph(layer.weights.to(dtype)) for layer in layers)
+        typed = self._graph.types is not None
+        embedding = None if typed else layers[-1].algebra.finish(layers[-1].aggregated, layers[-1].states.root)
         attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), output, embedding)
         return Recording(model, self._graph, layers, self.call, output, attention, self._features, store)
+
+
+def by_type(out: Tensor, layer: LayerTrace) -> list[Tensor]:
+    """What a layer returned for all its destinations, as the tensors that it returns: one, or one a type."""
+    blocks, types = layer.graph.blocks, layer.graph.graph.types
+    if blocks is None or types is None or len(blocks.targets) == 1:
+        return [out]
+    parts = [types.nodes(blocks.inputs[number]) for number in blocks.targets]
+    return [out[part.start : part.stop] for part in parts]

@@ -22,7 +22,6 @@ from attree.faithfulness.exact.wiring import INPUT, Wiring
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
-from attree.subject.locality import NotRowwiseError
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.ragged import take_rows
 
@@ -46,8 +45,6 @@ class ExactReducer:
         expect_memory(memory)
         self.subject = subject
         self.memory = memory
-        if subject.graph.types is not None:
-            raise NotRowwiseError("its graph has several types of nodes or edges")
         outputs = subject.outputs  # first, as this may tell how the model is called
         self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, outputs)
         self._plan: ReductionPlan | None = None
@@ -65,7 +62,8 @@ class ExactReducer:
         if self._plan is not None and self._plan.pairs is pairs and self._plan.wiring == wiring:
             return self._plan
         shapes = [LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers]
-        plan = ReductionPlan(self.subject.graph, pairs, shapes, wiring, self.subject.outputs, self.memory)
+        layers = [layer.graph for layer in recording.layers]
+        plan = ReductionPlan(self.subject.graph, pairs, layers, shapes, wiring, self.subject.outputs, self.memory)
         if keep:
             self._plan = plan
         return plan
@@ -158,5 +156,5 @@ class _RowRun:
         layer = self.recording.layers[number]
         assert layer.algebra.conv is conv
         given = ConvArguments.read(layer.algebra, args, kwargs)
-        out = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).output(given.x)
-        return given.answer(out, layer.weights, self.recording.graph)
+        outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(given.inputs)
+        return given.answer(outputs, layer.weights, self.recording.graph)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attree.attention.graph import Graph
+from attree.attention.graph import Graph, Types
 from attree.faithfulness.exact.wiring import Reads
 from attree.subject import Part
 from attree.subject.level import OutputLevel
@@ -42,6 +42,8 @@ class Sample:
         whole: Whether these are all nodes in their order, because the model sees them as one graph.
         link: The links to compare; None if the outputs are not those of links.
         queries: The two ends of each of them as rows, [2, links].
+        own: Where the outputs are those of nodes of one type: which rows these nodes have; None if all.
+        first: The graph's id of the first of these nodes.
     """
 
     node: Tensor
@@ -51,6 +53,33 @@ class Sample:
     whole: bool = False
     link: Tensor | None = None
     queries: Tensor | None = None
+    own: Tensor | None = None
+    first: int = 0
+
+    @classmethod
+    def of_types(cls, types: Types, node_type: str | None, count: int, device: torch.device, seed: int = 0) -> Sample:
+        """Some nodes of each type, in a random order within it.
+
+        Args:
+            types: The types.
+            node_type: The type whose outputs are compared; None if outputs are not those of nodes.
+            count: How many nodes of each type there are at the most.
+            device: Where they are.
+            seed: The seed of the order.
+        """
+        nodes, decoys = [], []
+        for kind in types.node_types:
+            own = types.nodes(kind)
+            if len(own):
+                nodes.append(_shuffled(len(own), count, seed) + own.start)
+                decoys.append(torch.zeros_like(nodes[-1], dtype=torch.bool))
+                decoys[-1][0] = decoys[-1][-1] = True
+        node, decoy = torch.cat(nodes).to(device), torch.cat(decoys).to(device)
+        if node_type is None:
+            return cls(node, decoy)
+        explained = types.nodes(node_type)
+        is_own = ((node >= explained.start) & (node < explained.stop)).nonzero().view(-1)
+        return cls(node, decoy, own=is_own, first=explained.start)
 
     @classmethod
     def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
@@ -69,6 +98,11 @@ class Sample:
         decoy[:, 0] = decoy[:, -1] = True
         queries = order.argsort().view(2, -1)
         return cls(ends[:, link].reshape(-1)[order], decoy.view(-1)[order], link=link, queries=queries)
+
+    def beside(self, others: Sample) -> Sample:
+        """These rows and, behind them, others."""
+        node, decoy = torch.cat([self.node, others.node]), torch.cat([self.decoy, others.decoy])
+        return replace(self, node=node, decoy=decoy)
 
     @classmethod
     def of_graphs(cls, batch: Tensor) -> Sample:
@@ -95,6 +129,8 @@ class Sample:
             graph: The graph.
             told_apart: Whether an argument tells graphs apart.
         """
+        if graph.types is not None:
+            return cls._typed(outputs, graph, graph.types, LINKS, NODES, 0)
         if outputs.ends is not None:
             return cls.of_links(outputs.ends, LINKS)
         if outputs.batch is None:
@@ -104,7 +140,15 @@ class Sample:
     @classmethod
     def many(cls, outputs: OutputLevel, graph: Graph) -> Sample:
         """Many rows where the outputs are those of nodes or links."""
+        if graph.types is not None:
+            return cls._typed(outputs, graph, graph.types, MANY, MANY, 1)
         return cls.of_nodes(graph, MANY, 1) if outputs.ends is None else cls.of_links(outputs.ends, MANY, 1)
+
+    @classmethod
+    def _typed(cls, outputs: OutputLevel, graph: Graph, types: Types, links: int, nodes: int, seed: int) -> Sample:
+        """Rows of nodes of every type, behind those of links where the outputs are those of links."""
+        own = cls.of_types(types, outputs.node_type, nodes, graph.device, seed)
+        return own if outputs.ends is None else cls.of_links(outputs.ends, links, seed).beside(own)
 
     def with_noise(self) -> list[Sample]:
         """All nodes with noise in one half of the rows, then in the other."""
@@ -121,6 +165,8 @@ class Sample:
     @property
     def outputs(self) -> Tensor:
         """The row of the recorded output that each output of the sample must equal."""
+        if self.own is not None:
+            return self.node[self.own] - self.first
         return next(ids for ids in (self.link, self.graph_of, self.node) if ids is not None)
 
     @property
@@ -129,11 +175,22 @@ class Sample:
         if self.queries is not None:
             return ~self.decoy[self.queries].any(dim=0)
         if self.graph is None or self.graph_of is None:
-            return ~self.decoy
+            return ~self.decoy if self.own is None else ~self.decoy[self.own]
         return torch.ones_like(self.graph_of, dtype=torch.bool).index_fill(0, self.graph[self.decoy], False)
 
-    def part(self, edge_index: Tensor) -> Part:
+    def rows_of(self, nodes: range) -> Tensor:
+        """Which of the rows are those of some nodes."""
+        return ((self.node >= nodes.start) & (self.node < nodes.stop)).nonzero().view(-1)
+
+    def part(self, graph: Graph) -> Part:
         """The rows as a part of the graph that a model is called on."""
+        edge_index, types = graph.original_edge_index, graph.types
+        if self.queries is not None and types is not None:
+            number = torch.empty_like(self.node)
+            for kind in types.node_types:
+                rows = self.rows_of(types.nodes(kind))
+                number[rows] = torch.arange(rows.numel(), device=rows.device)
+            return Part(self.node, edge_index, queries=number[self.queries])
         if self.queries is not None:
             return Part(self.node, edge_index, queries=self.queries)
         if self.graph is None or self.graph_of is None or self.whole:
@@ -149,9 +206,3 @@ def _shuffled(total: int, count: int, seed: int) -> Tensor:
     if count > 1 and int(ids[0]) == 0:
         ids = ids.roll(1)
     return torch.cat([ids[-1:], ids, ids[:1], ids[:1]])
-
-
-def spread_nodes(graph: Graph) -> Tensor:
-    """A few nodes from all over the graph."""
-    count = min(NODES, graph.num_nodes)
-    return torch.linspace(0, graph.num_nodes - 1, count, device=graph.device).round().long()

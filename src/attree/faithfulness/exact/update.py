@@ -10,13 +10,13 @@ features changed, every score of the row changes with them, and the row is recom
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
-from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, LaterPlan, Records, RowGroup
+from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, LaterPlan, OutputRows, Records, RowGroup
 from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.trace import LayerTrace, row_softmax, sum_entries
 from attree.faithfulness.protocol import ReductionProtocol
@@ -142,34 +142,41 @@ class CallUpdate:
         self.chunk = chunk
         self.protocol = protocol
 
-    def output(self, x: Tensor) -> Tensor:
-        """What the call returns for its rows, from the features of the rows of its input."""
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """What the call returns for its rows, from the features of the rows of its inputs: a tensor, or one a type."""
         call: CallPlan = self.chunk.calls[self.number]
         node, root = call.records.node, self.layer.states.root
         if call.later is None:
             aggregated = self._first(call.records)
             root = None if root is None else take_rows(root, node)
         else:
-            senders = self.layer.algebra.project(x if call.later.senders is None else take_rows(x, call.later.senders))
-            aggregated = self._later(call.records, call.later, senders)
+            later = call.later
+            changed = [
+                x if place is None else take_rows(x, place) for x, place in zip(inputs, later.senders, strict=True)
+            ]
+            senders = self.layer.project(changed)
+            aggregated = self._later(call.records, later, senders)
             if root is not None and senders.root is not None:
-                root = take_rows(root, node).index_copy_(
-                    0, call.later.own, take_rows(senders.root, call.later.own_sender)
-                )
+                own, sender = later.own, later.own_sender
+                if later.unchanged is not None:
+                    own, sender = own[~later.unchanged], sender[~later.unchanged]
+                root = take_rows(root, node).index_copy_(0, own, take_rows(senders.root, sender))
         out = self.layer.algebra.finish(aggregated, root)
-        if call.place is None:
+        return [self._among_rows(out, rows) for rows in call.outputs]
+
+    def _among_rows(self, out: Tensor, rows: OutputRows) -> Tensor:
+        """The outputs of changed rows among those of the others, which are as they were recorded."""
+        out = out if rows.chosen is None else take_rows(out, rows.chosen)
+        if rows.place is None:
             return out
-        family = self.plan.wiring.family[self.number + 1]
-        return take_rows(self.layer.output, self.chunk.rows[family].node).index_copy_(0, call.place, out)
+        return take_rows(self.layer.output, rows.node).index_copy_(0, rows.place, out)
 
     def _first(self, records: Records) -> Tensor:
         """A call on the model's input: only the reduced edge changes, and its row's own features are unchanged."""
         layer, node = self.layer, records.node
-        edge = take_rows(self.chunk.edges, records.edge)
+        edge = layer.graph.edges(take_rows(self.chunk.edges, records.edge))
         out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
-        value = layer.value(
-            take_rows(layer.states.value, take_rows(self.plan.graph.source, edge)), layer.edges_at(edge)
-        )
+        value = layer.value(take_rows(layer.states.value, take_rows(layer.graph.source, edge)), layer.edges_at(edge))
         if self.protocol.keeps_scores:
             return out.addcmul_((self.protocol.reduce_weights(alpha) - alpha).unsqueeze(-1), value)
         log_norm = take_rows(layer.log_norm, node)
@@ -208,7 +215,12 @@ class CallUpdate:
         norm = torch.ones_like(out[..., 0]).index_add_(0, light.row, beta - alpha)
         out /= norm.unsqueeze(-1)
 
-        target = take_rows(senders.target, plan.own_sender)
+        if plan.unchanged is None:
+            target = take_rows(senders.target, plan.own_sender)
+        else:
+            target = take_rows(layer.states.target, take_rows(nodes, plan.own))
+            new = (~plan.unchanged).nonzero().view(-1)
+            target.index_copy_(0, new, take_rows(senders.target, take_rows(plan.own_sender, new)))
         groups: Iterable[RowGroup] = (
             self.plan.groups(self.number, records, plan.changes, self.chunk.edges, plan.own)
             if plan.groups is None

@@ -7,8 +7,12 @@ operation must have the same rows and form a *family*.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
+
+from torch import Tensor
 
 from attree.attention.provenance import Marks, Provenance, tensors_in
 
@@ -26,13 +30,17 @@ Reads = Literal["graphs", "one graph", "links"]
 """What outputs read, if not single nodes: graphs that an argument tells apart, all nodes, or the two ends of links."""
 
 
+Feeds = tuple[tuple[int, ...], ...]
+"""For each tensor of features that a call is given, the calls that directly produced it."""
+
+
 @dataclass(frozen=True)
 class Wiring:
     """Which call of a convolution feeds which.
 
     Attributes:
-        feeds: For each call, the calls that directly produced its input, as numbers from 1; none if the model's own
-            input did.
+        inputs: For each call and each tensor of features that it is given, the calls that directly produced it, as
+            numbers from 1; none if the model's own input did.
         family: For each stage from `INPUT` on, the number of its family: stages of one family share their rows.
         outputs: The calls that directly produced the output.
         width: Numbers that a row takes in the widest tensor.
@@ -40,12 +48,17 @@ class Wiring:
         readout: The family whose rows outputs read; None with `reads`.
     """
 
-    feeds: tuple[tuple[int, ...], ...]
+    inputs: tuple[Feeds, ...]
     family: tuple[int, ...]
     outputs: tuple[int, ...]
     width: int
     reads: Reads | None = None
     readout: int | None = None
+
+    @cached_property
+    def feeds(self) -> tuple[tuple[int, ...], ...]:
+        """For each call, the calls that directly produced any of its input."""
+        return tuple(tuple(sorted({one for feeds in inputs for one in feeds})) for inputs in self.inputs)
 
     @property
     def num_families(self) -> int:
@@ -74,14 +87,14 @@ class StageMode(Provenance):
     """While open, follows stages through every operation, as marks of tensors.
 
     Args:
-        rows: Number of rows that the model runs on.
+        rows: Number of rows that the model runs on, of each type if there are several.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: Collection[int]) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows = frozenset(rows)
         self.width = 1
-        self.feeds: list[tuple[int, ...]] = []
+        self.inputs: list[Feeds] = []
         self.meetings: set[Marks] = set()
         self.reshaped: set[int] = set()
 
@@ -96,10 +109,15 @@ class StageMode(Provenance):
             self.meetings.add(stages)
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if stages and EDGES not in stages:
-            if READOUT not in stages and any(tensor.shape[:1] != (self.rows,) for tensor in tensors_in(out)):
+            if READOUT not in stages and any(_length(tensor) not in self.rows for tensor in tensors_in(out)):
                 self.reshaped |= {stage for stage in stages if stage > 0}
-            self.width = max(self.width, *(tensor.numel() // self.rows for tensor in tensors_in(out)), 1)
+            self.width = max(self.width, *(self._width(tensor) for tensor in tensors_in(out)), 1)
         return out
+
+    def _width(self, tensor: Tensor) -> int:
+        """Numbers that a row takes in a tensor."""
+        length = _length(tensor)
+        return tensor.numel() // max(length if length in self.rows and length is not None else min(self.rows), 1)
 
     def wiring(self, output: Any, reads: Reads | None) -> Wiring:
         """The wiring that one pass showed.
@@ -109,7 +127,7 @@ class StageMode(Provenance):
             reads: What outputs read; None if single nodes.
         """
         has_argument = reads in ("graphs", "links")
-        stages = [*range(len(self.feeds) + 1), *([READOUT] if has_argument else [])]
+        stages = [*range(len(self.inputs) + 1), *([READOUT] if has_argument else [])]
         family = {stage: number for number, stage in enumerate(stages)}
         meetings = set(self.meetings)
         if has_argument:
@@ -126,4 +144,8 @@ class StageMode(Provenance):
         if reads is not None:
             readout = numbers[family[READOUT if has_argument else outputs[0] if outputs else INPUT]]
         families = tuple(numbers[family[stage]] for stage in stages if stage != READOUT)
-        return Wiring(tuple(self.feeds), families, outputs, self.width, reads, readout)
+        return Wiring(tuple(self.inputs), families, outputs, self.width, reads, readout)
+
+
+def _length(tensor: Tensor) -> int | None:
+    return tensor.shape[0] if tensor.dim() else None

@@ -12,6 +12,7 @@ its own, and `register_algebra` makes it known.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -19,6 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
+
+from attree.attention.graph import EdgeType
+from attree.subject.locality import NotRowwiseError
 
 PIECE_BYTES = 2 * 2**20
 """Bytes of the terms that scores of all sources with some targets sum: what stays in cache is many times faster."""
@@ -67,6 +71,30 @@ class LayerAlgebra(ABC):
     @abstractmethod
     def project(self, h: Tensor) -> States:
         """States of nodes from their features [n, in], dense or sparse; computed in their type, kept in `dtype`."""
+
+    def project_sides(self, source: Tensor, target: Tensor) -> States:
+        """States of a call whose messages go from nodes of one type to those of another, or of the same.
+
+        `value` and `source` have one row for each node that messages come from, `target` and `root` one for each that
+        they go to.
+
+        Args:
+            source: Features of the nodes that messages come from.
+            target: Features of those that they go to.
+        """
+        raise NotRowwiseError(f"the arithmetic of {type(self.conv).__name__} between two types is not known")
+
+    def project_types(
+        self, sources: Sequence[tuple[EdgeType, Tensor]], targets: Sequence[tuple[str, Tensor]]
+    ) -> States:
+        """As `project_sides`, for a call with several types on either side; states stand one type after the other.
+
+        Args:
+            sources: Each relation, and the features of the nodes that its messages come from.
+            targets: Each type that messages go to, and the features of its nodes.
+        """
+        ((_, source),), ((_, target),) = sources, targets
+        return self.project_sides(source, target)
 
     @abstractmethod
     def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
@@ -124,4 +152,8 @@ class LayerAlgebra(ABC):
 
     def parameter(self, name: str) -> Tensor:
         """A parameter of the convolution."""
-        return getattr(self.conv, name).detach().to(self.dtype)
+        return self.parameter_of(getattr(self.conv, name))
+
+    def parameter_of(self, value: Tensor) -> Tensor:
+        """A parameter in the type of all results."""
+        return value.detach().to(self.dtype)

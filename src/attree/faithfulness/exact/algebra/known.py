@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv, TransformerConv
+from torch_geometric.nn import GATConv, GATv2Conv, HGTConv, MessagePassing, SuperGATConv, TransformerConv
 
+from attree.attention.graph import EdgeType
 from attree.errors import expect
 from attree.faithfulness.exact.algebra import base
 from attree.faithfulness.exact.algebra.base import LayerAlgebra, States
+from attree.subject.locality import NotRowwiseError
+from attree.tensors.ragged import take_rows
 
 
 class GATAlgebra(LayerAlgebra):
     """GAT: score = LeakyReLU(a_src . W h_i + a_dst . W h_j + a_edge . W_e e_ij); root = W_res h_j."""
 
     def project(self, h: Tensor) -> States:
+        return self.project_sides(h, h)
+
+    def project_sides(self, source: Tensor, target: Tensor) -> States:
         conv = self.conv
-        value = self.by_head(conv.lin_src if conv.lin is None else conv.lin, h)
-        at_target = value if conv.lin is not None else self.by_head(conv.lin_dst, h)
-        source = (value * self.parameter("att_src")).sum(dim=-1)
-        target = (at_target * self.parameter("att_dst")).sum(dim=-1)
-        return States(value, source, target, None if conv.res is None else self.linear(conv.res, h))
+        value = self.by_head(conv.lin_src if conv.lin is None else conv.lin, source)
+        if conv.lin is not None and source is target:
+            at_target = value
+        else:
+            at_target = self.by_head(conv.lin_dst if conv.lin is None else conv.lin, target)
+        left = (value * self.parameter("att_src")).sum(dim=-1)
+        right = (at_target * self.parameter("att_dst")).sum(dim=-1)
+        return States(value, left, right, None if conv.res is None else self.linear(conv.res, target))
 
     def project_edges(self, features: Tensor) -> Tensor | None:
         if self.conv.lin_edge is None:
@@ -39,10 +49,13 @@ class GATv2Algebra(LayerAlgebra):
     """GATv2: score = a . LeakyReLU(W_l h_i + W_r h_j + W_e e_ij); root = W_res h_j."""
 
     def project(self, h: Tensor) -> States:
+        return self.project_sides(h, h)
+
+    def project_sides(self, source: Tensor, target: Tensor) -> States:
         conv = self.conv
-        value = self.by_head(conv.lin_l, h)
-        target = value if conv.share_weights else self.by_head(conv.lin_r, h)
-        return States(value, value, target, None if conv.res is None else self.linear(conv.res, h))
+        value = self.by_head(conv.lin_l, source)
+        right = value if conv.share_weights and source is target else self.by_head(conv.lin_r, target)
+        return States(value, value, right, None if conv.res is None else self.linear(conv.res, target))
 
     def project_edges(self, features: Tensor) -> Tensor | None:
         return None if self.conv.lin_edge is None else self.by_head(self.conv.lin_edge, features)
@@ -102,9 +115,13 @@ class TransformerAlgebra(LayerAlgebra):
     edge_in_value = True
 
     def project(self, h: Tensor) -> States:
+        return self.project_sides(h, h)
+
+    def project_sides(self, source: Tensor, target: Tensor) -> States:
         conv = self.conv
-        value, key, query = (self.by_head(lin, h) for lin in (conv.lin_value, conv.lin_key, conv.lin_query))
-        return States(value, key, query, self.linear(conv.lin_skip, h) if conv.root_weight else None)
+        value, key = (self.by_head(lin, source) for lin in (conv.lin_value, conv.lin_key))
+        query = self.by_head(conv.lin_query, target)
+        return States(value, key, query, self.linear(conv.lin_skip, target) if conv.root_weight else None)
 
     def project_edges(self, features: Tensor) -> Tensor | None:
         return None if self.conv.lin_edge is None else self.by_head(self.conv.lin_edge, features)
@@ -129,11 +146,81 @@ class TransformerAlgebra(LayerAlgebra):
         return beta * root + (1 - beta) * out
 
 
+class HGTAlgebra(LayerAlgebra):
+    """Heterogeneous graph transformer: one softmax over all relations r that enter a node.
+
+    score = p_r (W_q h_j) . (K_r W_k h_i) / sqrt(C), value = V_r W_v h_i, with W of the node's type. The output is
+    a W_o gelu(out) + (1 - a) h_j, with a = sigmoid(skip) where h_j is as wide as the output, else 1. As `finish`
+    depends on the node's type, root holds h_j and, behind it, the number of the type.
+    """
+
+    edge_argument = None
+
+    def __init__(self, conv: MessagePassing, dtype: torch.dtype) -> None:
+        super().__init__(conv, dtype)
+        self.channels = int(conv.out_channels) // self.heads
+
+    def project(self, h: Tensor) -> States:
+        raise NotRowwiseError("HGTConv is called on one tensor")
+
+    def project_types(
+        self, sources: Sequence[tuple[EdgeType, Tensor]], targets: Sequence[tuple[str, Tensor]]
+    ) -> States:
+        width = int(self.conv.out_channels)
+        parts: dict[tuple[str, int], Tensor] = {}
+        keys, values, queries, roots = [], [], [], []
+        for kind, h in sources:
+            key, value = (self._part(kind[0], h, number, parts) for number in (0, 2))
+            strength = self.parameter_of(self.conv.p_rel["__".join(kind)]).view(1, -1, 1)
+            keys.append(torch.einsum("nhc,hcd->nhd", key, self._relation("k_rel", kind)) * strength)
+            values.append(torch.einsum("nhc,hcd->nhd", value, self._relation("v_rel", kind)))
+        for kind_of_node, h in targets:
+            queries.append(self._part(kind_of_node, h, 1, parts))
+            number = float(self.conv.node_types.index(kind_of_node))
+            own = h.to_dense() if h.layout != torch.strided else h
+            own = own.to(self.dtype) if h.shape[1] == width else queries[-1].new_zeros(h.shape[0], width)
+            roots.append(torch.cat([own, own.new_full((h.shape[0], 1), number)], dim=1))
+        return States(torch.cat(values), torch.cat(keys), torch.cat(queries), torch.cat(roots))
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return (target * source).sum(dim=-1) / sqrt(self.channels)
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return torch.einsum("rhc,dhc->rhd", target, source) / sqrt(self.channels)
+
+    def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
+        assert root is not None
+        hidden, own, type_of_row = F.gelu(aggregated.flatten(1)), root[:, :-1], root[:, -1]
+        out = torch.empty_like(hidden)
+        for number, kind in enumerate(self.conv.node_types):
+            rows = (type_of_row == number).nonzero().view(-1)
+            if rows.numel() == 0:
+                continue
+            through = self.linear(self.conv.out_lin.lins[kind], take_rows(hidden, rows))
+            if int(self.conv.kqv_lin.lins[kind].in_channels) == hidden.shape[1]:
+                share = self.parameter_of(self.conv.skip[kind]).sigmoid()
+                through = share * through + (1 - share) * take_rows(own, rows)
+            out.index_copy_(0, rows, through)
+        return out
+
+    def _part(self, kind: str, h: Tensor, number: int, parts: dict[tuple[str, int], Tensor]) -> Tensor:
+        """Keys (0), queries (1) or values (2) of nodes; the same features are projected once."""
+        if (kind, id(h)) not in parts:
+            parts[kind, id(h)] = self.linear(self.conv.kqv_lin.lins[kind], h)
+        return parts[kind, id(h)].tensor_split(3, dim=1)[number].reshape(-1, self.heads, self.channels)
+
+    def _relation(self, name: str, kind: EdgeType) -> Tensor:
+        """The matrix of each head for a relation, [heads, channels, channels]."""
+        weight = self.parameter_of(getattr(self.conv, name).weight)
+        return weight.view(self.heads, -1, self.channels, self.channels)[:, self.conv.edge_types_map[kind]]
+
+
 ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
     GATConv: GATAlgebra,
     GATv2Conv: GATv2Algebra,
     SuperGATConv: SuperGATAlgebra,
     TransformerConv: TransformerAlgebra,
+    HGTConv: HGTAlgebra,
 }
 """The algebra of each convolution that can be taken apart, by exact type: a subclass may compute something else."""
 

@@ -1,0 +1,188 @@
+"""The edges that one call of a convolution runs on, numbered for that call.
+
+In a graph of one type these are all edges of the looped graph, and every call has the same. In the union of several
+types a call has the edges of one relation, or those of all relations (HGT), and its nodes are numbered by two lists:
+
+- *sources*: what messages come from. A convolution of one relation has the nodes of the source type; HGT has, for each
+  relation, those of the relation's source type, because it projects a node anew for each relation. One such list is a
+  *block*.
+- *destinations*: what messages go to, the nodes of one type, or of all types.
+
+Rows, records and reduced edges are named by ids of the union everywhere else; here they are brought onto a call's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attree.attention.graph import EdgeType, Graph
+from attree.tensors.ragged import Rows, group
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the features that a call of a heterogeneous model is given become its sources and destinations.
+
+    Attributes:
+        inputs: The node type of each tensor of features that the call is given.
+        relations: The relation of each block of sources.
+        sources: For each block, which of the inputs it is projected from.
+        targets: For each type of destination, which of the inputs it is projected from.
+    """
+
+    inputs: tuple[str, ...]
+    relations: tuple[EdgeType, ...]
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+
+
+class LayerGraph:
+    """The edges of one call; edges, sources and destinations have numbers of the call's own.
+
+    Args:
+        graph: The looped graph, or the union of types.
+        edge: The id in `graph.edge_index` of each edge of the call; None if the call has all, in their order.
+        source: The source of each edge; None with `edge`.
+        num_sources: Number of sources; None with `edge`.
+        nodes: The ids in `graph` of the destinations, which are consecutive; None with `edge`.
+        blocks: How features become sources and destinations; None for a graph of one type.
+        block: The block of each edge's source; None if there is one.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        edge: Tensor | None = None,
+        source: Tensor | None = None,
+        num_sources: int | None = None,
+        nodes: range | None = None,
+        blocks: Blocks | None = None,
+        block: Tensor | None = None,
+    ) -> None:
+        self.graph = graph
+        self.edge = edge
+        self.blocks = blocks
+        self.block = block
+        self.device = graph.device
+        if edge is None or source is None or nodes is None or num_sources is None:
+            self.source, self.destination = graph.source, graph.destination
+            self.num_sources = self.num_nodes = graph.num_nodes
+            self.num_edges, self._first = graph.num_edges, 0
+            return
+        self.source, self.num_sources = source, num_sources
+        self.num_nodes, self.num_edges, self._first = len(nodes), edge.numel(), nodes.start
+        self.destination = graph.destination[edge] - nodes.start
+
+    @property
+    def source_node(self) -> Tensor:
+        """The graph's id of the node that each edge leaves."""
+        return self.source if self.edge is None else self.graph.source[self.edge]
+
+    @property
+    def destination_node(self) -> Tensor:
+        """The graph's id of the node that each edge enters."""
+        return self.destination if self.edge is None else self.graph.destination[self.edge]
+
+    @cached_property
+    def _number(self) -> Tensor | None:
+        """For each edge of the graph its number here, -1 if the call does not have it; None if numbers are the same."""
+        if self.edge is None:
+            return None
+        number = torch.full((self.graph.num_edges,), -1, dtype=torch.int64, device=self.device)
+        number[self.edge] = torch.arange(self.num_edges, device=self.device)
+        return number
+
+    def edges(self, ids: Tensor) -> Tensor:
+        """The call's numbers of some of the graph's edges; -1 for those that it does not have."""
+        return ids if self._number is None else self._number[ids]
+
+    def nodes(self, ids: Tensor) -> Tensor:
+        """The call's numbers of some of the graph's nodes, as destinations."""
+        return ids - self._first if self._first else ids
+
+    def enters(self, edges: Tensor, nodes: Tensor) -> Tensor:
+        """Whether the call has edges, given by its numbers or -1, that enter the destinations beside them."""
+        if self.edge is None:
+            return self.destination[edges] == nodes
+        if self.num_edges == 0:
+            return torch.zeros_like(edges, dtype=torch.bool)
+        return (edges >= 0) & (self.destination[edges.clamp(min=0)] == nodes)
+
+    @cached_property
+    def entering(self) -> Rows:
+        """Edges grouped by the destination they enter: the rows that attention is normalised over."""
+        return self.graph.entering if self.edge is None else group(self.destination, self.num_nodes)
+
+    @cached_property
+    def entering_source(self) -> Tensor:
+        """`source` in the order of `entering.items`."""
+        return self.graph.entering_source if self.edge is None else self.source[self.entering.items]
+
+    @cached_property
+    def entering_destination(self) -> Tensor:
+        """`destination` in the order of `entering.items`: ascending."""
+        return self.graph.entering_destination if self.edge is None else self.destination[self.entering.items]
+
+    @cached_property
+    def entering_rank(self) -> Tensor:
+        """For each edge, how many edges precede it in its row of `entering`."""
+        if self.edge is None:
+            return self.graph.entering_rank
+        ptr, edges = self.entering
+        rank = torch.empty_like(edges)
+        rank[edges] = torch.arange(self.num_edges, device=self.device) - ptr[self.destination[edges]]
+        return rank
+
+    def on_graph(self, values: Tensor) -> Tensor:
+        """Values of the call's edges, [num_edges, ...], at the edges of the graph; 0 elsewhere."""
+        if self.edge is None:
+            return values
+        return values.new_zeros(self.graph.num_edges, *values.shape[1:]).index_add_(0, self.edge, values)
+
+    @property
+    def present(self) -> Tensor | None:
+        """Which of the graph's edges the call has; None if all."""
+        return None if self._number is None else self._number >= 0
+
+
+def one_relation(graph: Graph, kind: EdgeType, edge: Tensor, inputs: Sequence[str]) -> LayerGraph:
+    """The edges of a call of a convolution of one relation.
+
+    Args:
+        graph: The union of types.
+        kind: The relation.
+        edge: The ids of the edges that the convolution runs on, in its order.
+        inputs: The types of the one or two tensors of features that it is given.
+    """
+    assert graph.types is not None
+    sources, destinations = graph.types.nodes(kind[0]), graph.types.nodes(kind[2])
+    blocks = Blocks(tuple(inputs), (kind,), (0,), (len(inputs) - 1,))
+    return LayerGraph(graph, edge, graph.source[edge] - sources.start, len(sources), destinations, blocks)
+
+
+def all_relations(graph: Graph, kinds: Sequence[EdgeType], inputs: Sequence[str]) -> LayerGraph:
+    """The edges of a call of a convolution that runs on several relations at once, such as HGT.
+
+    Args:
+        graph: The union of types.
+        kinds: The relations, in the order in which the convolution is given their edges.
+        inputs: The node types that it is given features of.
+    """
+    types = graph.types
+    assert types is not None
+    edges, sources, block, first = [], [], [], 0
+    for number, kind in enumerate(kinds):
+        own = torch.arange(types.edges(kind).start, types.edges(kind).stop, device=graph.device)
+        edges.append(own)
+        sources.append(graph.source[own] - types.nodes(kind[0]).start + first)
+        block.append(torch.full_like(own, number))
+        first += len(types.nodes(kind[0]))
+    at = {kind: number for number, kind in enumerate(inputs)}
+    blocks = Blocks(tuple(inputs), tuple(kinds), tuple(at[kind[0]] for kind in kinds), tuple(range(len(inputs))))
+    every = range(graph.num_nodes)
+    return LayerGraph(graph, torch.cat(edges), torch.cat(sources), first, every, blocks, torch.cat(block))
