@@ -17,7 +17,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, Transformer
 import attree
 import reference
 from attree.attribution import Attribution, AvgAtt, GAtt, GAttAvg, GAttExplainer, GAttSim, Uniform, subject_pairs
-from attree.subject import Part, Subject
+from attree.subject import Head, Part, Subject
 from attree.subject.diagnose import bypass_of
 from helpers.hetero import (
     CHANNELS,
@@ -46,12 +46,12 @@ class Plain(nn.Module):
         return nn.functional.elu(self.second(nn.functional.elu(self.first(x, edge_index)), edge_index))
 
 
-def ready(model: nn.Module) -> Any:
+def ready(model: nn.Module, **asked: Any) -> Any:
     """In float64, with the sizes of lazy layers known."""
     torch.manual_seed(1)
     model = model.double().eval()
     with torch.no_grad():
-        model(DATA.x_dict, DATA.edge_index_dict)
+        model(DATA.x_dict, DATA.edge_index_dict, **asked)
     return model
 
 
@@ -276,3 +276,68 @@ def test_types_without_edges_are_told_apart() -> None:
     data["paper", "written_by", "author"].edge_index = data["author", "writes", "paper"].edge_index
     with pytest.raises(TypeError, match="to be called with the edges of one type, as they were given"):
         _ = Subject.of_data(model, data, node_type="paper").attention
+
+
+class AuthorWrites(nn.Module):
+    """Whether an author wrote a paper: a dot product of what `HeteroConv` returned for the two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = HeteroNet(GATv2Conv, "sum", add_self_loops=False)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_label_index: Tensor) -> Tensor:
+        z = self.encoder(x_dict, edge_index_dict)
+        return (z["author"][edge_label_index[0]] * z["paper"][edge_label_index[1]]).sum(-1)
+
+
+@pytest.mark.parametrize("index", [None, 2, torch.arange(3)], ids=["all", "one", "several"])
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_pygs_explanations_of_types_are_valid(level: str, index: Any) -> None:
+    """What PyG's own tests ask of heterogeneous explanations: types, keys, shapes, validation and a subgraph."""
+    asked: dict[str, Tensor] = {}
+    mode = "multiclass_classification"
+    model: nn.Module = Stacked(HGTConv(CHANNELS, CHANNELS, METADATA, 2), HGTConv(CHANNELS, CHANNELS, METADATA, 2))
+    if level == "edge":
+        pairs = torch.tensor([[0, 3, 4, 1], [6, 2, 5, 0]])
+        model, asked, mode = AuthorWrites(), {"edge_label_index": pairs}, "binary_classification"
+    model = ready(model, **asked)
+    model.train()
+    explainer = Explainer(
+        model,
+        algorithm=GAttExplainer(),
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config={"mode": mode, "task_level": level, "return_type": "raw"},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        explanation = explainer(DATA.x_dict, DATA.edge_index_dict, index=index, **asked)
+    assert model.training
+    assert isinstance(explanation, HeteroExplanation)
+    assert explanation.validate(raise_on_error=True)
+    assert explanation.available_explanations == ["edge_mask"]
+    assert set(explanation.edge_mask_dict) == set(RELATIONS)
+    for kind, mask in explanation.edge_mask_dict.items():
+        assert mask.shape == (RELATIONS[kind],)
+        assert mask.isfinite().all()
+        assert (mask >= 0).all()
+    kept = explanation.get_explanation_subgraph()
+    for kind, mask in explanation.edge_mask_dict.items():
+        assert kept[kind].edge_index.shape[1] == int((mask > 0).sum())
+
+
+def test_a_dot_product_of_two_types_begins_at_both_ends() -> None:
+    pairs = torch.tensor([[0, 3, 4, 1], [6, 2, 5, 0]])
+    model = ready(AuthorWrites(), edge_label_index=pairs)
+    head = Head(mode="binary_classification", return_type="raw")
+    subject = Subject.of(model, DATA.x_dict, DATA.edge_index_dict, edge_label_index=pairs, head=head)
+    encoder = model.encoder
+    ends = [Subject.of_data(encoder, DATA, node_type=kind) for kind in ("author", "paper")]
+    for column in range(pairs.shape[1]):
+        masks = [
+            GAtt().attribute(end, int(node)).edge_mask(int(node))
+            for end, node in zip(ends, pairs[:, column], strict=True)
+        ]
+        found = GAtt().attribute(subject, column).edge_mask(column)
+        for kind in RELATIONS:
+            torch.testing.assert_close(found[kind], masks[0][kind] + masks[1][kind])

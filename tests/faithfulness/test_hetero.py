@@ -11,7 +11,16 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, MessagePassing, TransformerConv, to_hetero
+from torch_geometric.nn import (
+    GATConv,
+    GATv2Conv,
+    HANConv,
+    HeteroConv,
+    HGTConv,
+    MessagePassing,
+    TransformerConv,
+    to_hetero,
+)
 from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attribution import subject_pairs
@@ -65,6 +74,22 @@ class Layers(nn.Module):
         return x_dict
 
 
+class FewerRelations(nn.Module):
+    """Two layers of which the first has two relations only, so that most edges are first met in the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        few = [("author", "writes", "paper"), ("paper", "written_by", "author")]
+        self.first, self.last = (
+            HeteroConv({kind: GATv2Conv((-1, -1), CHANNELS, add_self_loops=False) for kind in kinds})
+            for kinds in (few, list(RELATIONS))
+        )
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Tensor]) -> dict[str, Tensor]:
+        hidden = {**x_dict, **self.first(x_dict, edge_index_dict)}
+        return self.last({kind: x.tanh() for kind, x in hidden.items()}, edge_index_dict)
+
+
 def hgt() -> HGTConv:
     return HGTConv(CHANNELS, CHANNELS, METADATA, heads=2)
 
@@ -75,6 +100,8 @@ NODES: dict[str, tuple[nn.Module, type[Any]]] = {
     "HeteroConv sum of GAT with loops": (HeteroNet(GATConv, "sum", loops=True), ExactReducer),
     "HeteroConv mean of GATv2": (HeteroNet(GATv2Conv, "mean", add_self_loops=False), ExactReducer),
     "HeteroConv mean of TransformerConv": (HeteroNet(TransformerConv, "mean", heads=2, concat=False), ExactReducer),
+    "HeteroConv cat of GAT": (HeteroNet(GATConv, "cat"), ExactReducer),
+    "other relations in each layer": (FewerRelations(), ExactReducer),
     "to_hetero": (to_hetero(Plain(), METADATA), ExactReducer),
     # Semantic attention is a mean over all nodes of a type.
     "HAN": (Stacked(HANConv(CHANNELS, CHANNELS, METADATA, heads=2)), WholeReducer),
@@ -82,6 +109,7 @@ NODES: dict[str, tuple[nn.Module, type[Any]]] = {
 PAIRS: dict[str, nn.Module] = {
     "HGT, dot product": AuthorOfPaper(Layers(hgt(), hgt()), dot=True),
     "HeteroConv, linear": AuthorOfPaper(HeteroNet(GATConv, "sum"), dot=False),
+    "HeteroConv, dot product": AuthorOfPaper(HeteroNet(GATConv, "sum"), dot=True),
 }
 
 
@@ -195,8 +223,7 @@ def test_dicts_are_taken_as_tensors_are() -> None:
     model = ready("HeteroConv sum of GAT")
     subject = Subject.of_data(model, DATA, node_type="author")
     pairs = subject_pairs(subject, [1, 4])
-    with pytest.warns(UserWarning, match="several types of nodes or edges"):
-        reduction = reduce_attention(model, DATA.x_dict, DATA.edge_index_dict, pairs, "removal", node_type="author")
+    reduction = reduce_attention(model, DATA.x_dict, DATA.edge_index_dict, pairs, "removal", node_type="author")
     expected = WholeReducer(subject).record().reduce(pairs, PROTOCOLS["removal"])
     torch.testing.assert_close(reduction.delta_pc, expected.delta_pc, rtol=0, atol=1e-9)
     assert float(expected.delta_pc.abs().max()) > 1e-3

@@ -198,7 +198,7 @@ def capture_run(
         if not known:
             for call in sorted(reaching(records, output)):
                 check_nodes(records, call, graph)
-            found = check_calls(model, run, records, find_calls(records, output), output)
+            found = check_calls(model, run, records, find_calls(records, output, graph), output)
         with torch.set_grad_enabled(grad):
             return _aligned(records, graph, output, found, wiring, grad)
 
@@ -217,7 +217,7 @@ def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = 
     """
     for call in sorted(reaching(records, output)):
         check_nodes(records, call, graph)
-    return _aligned(records, graph, output, find_calls(records, output), None, grad)
+    return _aligned(records, graph, output, find_calls(records, output, graph), None, grad)
 
 
 def _aligned(

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attree.attention.edge_ids import find_type
+from attree.attention.graph import Graph
 from attree.attention.provenance import Marks, tensors_in
 from attree.attention.recording import LayerRecord, Records, features_of
 from attree.attention.softmax_hook import attention_convs
@@ -180,12 +182,14 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
     return True
 
 
-def find_calls(records: Records, output: Any) -> CallGraph:
+def find_calls(records: Records, output: Any, graph: Graph | None = None) -> CallGraph:
     """The calls that the output was computed from, and what feeds what.
 
     Args:
         records: What one forward pass recorded, with its calls followed.
         output: What it returned; of several tensors, all count.
+        graph: The graph that it ran on. Calls whose messages go to different types of nodes are no branches of one
+            node: a decoder of pairs may combine them as it likes.
 
     Raises:
         UnsupportedModelError: If the output depends on a call in a way that no computation tree shows.
@@ -209,11 +213,13 @@ def find_calls(records: Records, output: Any) -> CallGraph:
             waiting.extend(mix.factors)
     calls = sorted(set(full) - {OUTPUT})
     _check_other_ways(records, calls, output)
-    readable = not any(_nonlinear(records, list(own)) for own in full.values())
-    return CallGraph(calls, _reduced(records, full), full if readable else None, is_fixed)
+    kinds = [None if graph is None else find_type(graph, record.given) for record in records]
+    ends_in = tuple(None if kind is None else kind[2] for kind in kinds)
+    readable = not any(_nonlinear(records, list(own), ends_in) for own in full.values())
+    return CallGraph(calls, _reduced(records, full, ends_in), full if readable else None, is_fixed)
 
 
-def _reduced(records: Records, full: Feeds) -> Feeds:
+def _reduced(records: Records, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
     """Feeds without skips: leave out a call that also feeds the same call through others."""
     before: dict[int, set[int]] = {}
     for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
@@ -221,7 +227,7 @@ def _reduced(records: Records, full: Feeds) -> Feeds:
     reduced: Feeds = {}
     for call, own in full.items():
         kept = {one: factor for one, factor in own.items() if not any(one in before[other] for other in own)}
-        found = _nonlinear(records, list(kept))
+        found = _nonlinear(records, list(kept), ends_in)
         if found is not None:
             one, other, name = found
             raise UnsupportedModelError(
@@ -232,13 +238,20 @@ def _reduced(records: Records, full: Feeds) -> Feeds:
     return reduced
 
 
-def _nonlinear(records: Records, calls: list[int]) -> tuple[int, int, str] | None:
-    """Two of these calls that are combined by an operation that is not linear in both, and its name."""
+def _nonlinear(records: Records, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
+    """Two of these calls that are combined by an operation that is not linear in both, and its name.
+
+    Args:
+        records: What was recorded.
+        calls: The calls.
+        ends_in: The type of nodes that the messages of each recorded call go to, where it is known.
+    """
     assert records.provenance is not None
     for position, one in enumerate(calls):
         for other in calls[position + 1 :]:
             name = records.provenance.nonlinear.get(frozenset((one, other)))
-            if name is not None:
+            apart = ends_in[one] is not None and ends_in[other] is not None and ends_in[one] != ends_in[other]
+            if name is not None and not apart:
                 return min(one, other), max(one, other), name
     return None
 

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, HeteroConv, HGTConv
 from torch_geometric.typing import EdgeType
 
 from attree.errors import expect, expect_bool, expect_int, expect_number
+from attree.faithfulness.exact.lazy_rows import compact_features
+
+SPARSE_FROM = 2**20
+"""Features from this many numbers on are looked at for zeros: on fewer, a dense product is as fast."""
+
+
+class InputLinear(nn.Linear):
+    """A linear map of fixed features, which training multiplies as a sparse matrix where few of them are not 0.
+
+    Bags of words have few words each: DBLP's papers have 7 of 4231, and the product is 20 times as fast. Outside of
+    training this is `nn.Linear` itself.
+    """
+
+    _known: tuple[weakref.ref[Tensor], int, Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map of features [n, in_channels]."""
+        if not self.training or type(x) is not Tensor or x.requires_grad or x.numel() < SPARSE_FROM:
+            return super().forward(x)
+        if self._known is None or self._known[0]() is not x or self._known[1] != x._version:
+            self._known = weakref.ref(x), x._version, compact_features(x)
+        compact = self._known[2]
+        if compact.layout == torch.strided:
+            return super().forward(x)
+        return torch.sparse.mm(compact, self.weight.t()) + self.bias
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_known"}
 
 
 class HeteroNet(nn.Module):
@@ -66,7 +96,7 @@ class HeteroNet(nn.Module):
         self.num_layers = num_layers
         self.heads = heads
         self.dropout = dropout
-        self.inputs = nn.ModuleDict({kind: nn.Linear(width, hidden_channels) for kind, width in in_channels.items()})
+        self.inputs = nn.ModuleDict({kind: InputLinear(width, hidden_channels) for kind, width in in_channels.items()})
         self.convs = nn.ModuleList(self.make_conv() for _ in range(num_layers))
         self.output = nn.Linear(hidden_channels, out_channels)
 

@@ -155,7 +155,7 @@ class Checker:
         recorder, model = self._recorder, self._recorder.weights()
         made_of = (
             tuple((id(module), type(module)) for module in recorder.model.modules()),
-            (recorder.call.kinds, self._outputs.level, self._told_apart),
+            (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._told_apart),
         )
         known = _KNOWN.get(recorder.model)
         wiring = known[1] if known is not None and known[0] == made_of else None

@@ -29,6 +29,9 @@ GRAPHS = 3
 MANY = 2**15
 """Nodes or links that rows are compared at when a model is first seen, at the most."""
 
+MANY_OF_TYPE = 2**11
+"""The same for each type of nodes: their features are read whole, and types may have many more of them than others."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -141,7 +144,7 @@ class Sample:
     def many(cls, outputs: OutputLevel, graph: Graph) -> Sample:
         """Many rows where the outputs are those of nodes or links."""
         if graph.types is not None:
-            return cls._typed(outputs, graph, graph.types, MANY, MANY, 1)
+            return cls._typed(outputs, graph, graph.types, MANY, MANY_OF_TYPE, 1)
         return cls.of_nodes(graph, MANY, 1) if outputs.ends is None else cls.of_links(outputs.ends, MANY, 1)
 
     @classmethod
