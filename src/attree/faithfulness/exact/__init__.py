@@ -18,6 +18,10 @@ has: a node may reach itself by a self-loop, a skip connection or a root weight,
 second layer on, the destination of the reduced edge is therefore recomputed in full, and no row that is merely updated
 has the reduced edge among its entries.
 
+*Several types.* Rows are (reduced edge, node of the union of types). A tensor of one type has the rows of that type, in
+their order. A call has the edges of one relation, or of all (HGT), with numbers of its own (`layer_graph`), and no
+self-loops to follow: rows whose own features changed, and those that the reduced edge enters, are recomputed.
+
 Words:
 
 - *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
