@@ -76,7 +76,6 @@ def epoch_seconds(module: NodeDataModule, epochs: int, name: str | None) -> floa
         callbacks=[times],
         limit_val_batches=0,
         **quiet,
-        enable_model_summary=False,
     ).fit(model, module)
     return median(times.seconds)
 
