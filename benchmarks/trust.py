@@ -13,8 +13,8 @@ split) are explained; with ground truth, random nodes that have some. Columns:
 - sets: by how much the predicted class's probability drops when a target's 1, 3 or 10 highest-scored edges are
   removed at once: the mean over these numbers and over targets. Larger is better.
 - truth: AUROC against the true edges.
-- passes: seconds of scoring all targets, divided by those of one forward pass of the net. `--passes` takes them from the
-  processor's time of one thread, with the pass that attention is read from, the median of three rounds; the table shows
+- passes: seconds of scoring all targets, divided by those of one forward pass of the net. `--passes` takes them from
+  the processor's time of one thread, with the pass that attention is read from, the median of three rounds; the table shows
   their median over nets.
 
 In brackets: a 95 % interval of the mean over nets and seeds, by a bootstrap that draws nets, then seeds of each net.
