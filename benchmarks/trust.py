@@ -14,8 +14,8 @@ split) are explained; with ground truth, random nodes that have some. Columns:
   removed at once: the mean over these numbers and over targets. Larger is better.
 - truth: AUROC against the true edges.
 - passes: seconds of scoring all targets, divided by those of one forward pass of the net. `--passes` takes them from
-  the processor's time of one thread, with the pass that attention is read from, the median of three rounds; the table shows
-  their median over nets.
+  the processor's time of one thread, with the pass that attention is read from, the median of three rounds; the table
+  shows their median over nets.
 
 In brackets: a 95 % interval of the mean over nets and seeds, by a bootstrap that draws nets, then seeds of each net.
 `--candidates` adds the methods of benchmarks/candidates.py.
