@@ -8,6 +8,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,13 @@ def test_a_convolution_for_the_exact_engine(page: dict[str, Any], graph: Data) -
             predicted = int(before[target].argmax())
             drop = float(before[target, predicted] - after[target, predicted])
             assert float(exact.delta_pc[pair]) == pytest.approx(drop, abs=1e-9)
+
+
+def test_the_page_imports_public_names_alone() -> None:
+    """Those that a folder of attree lists in its `__all__`."""
+    found = re.findall(r"^from (attree[.\w]*) import (.*)$", PAGE.read_text(), flags=re.M)
+    assert found
+    for module, names in found:
+        public = import_module(module)
+        assert hasattr(public, "__path__"), f"{module} is a file, not a folder"
+        assert set(names.split(", ")) <= set(public.__all__), module

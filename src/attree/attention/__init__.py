@@ -4,6 +4,7 @@ from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
 from attree.attention.locality import Locality, measure_locality
+from attree.attention.softmax_hook import hook_softmax
 
 __all__ = [
     "Attention",
@@ -11,6 +12,7 @@ __all__ = [
     "Graph",
     "Locality",
     "capture_attention",
+    "hook_softmax",
     "measure_bypass",
     "measure_locality",
 ]

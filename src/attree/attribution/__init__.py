@@ -1,6 +1,7 @@
 """Edge attribution: one class a method, one verb."""
 
 from attree.attribution.baselines import AvgAtt, Random, Uniform
+from attree.attribution.blocks import EdgeBlock
 from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
@@ -32,6 +33,7 @@ __all__ = [
     "AvgAtt",
     "AvgAttExplainer",
     "ComputationTree",
+    "EdgeBlock",
     "FastDnX",
     "FlowMethod",
     "GAtt",

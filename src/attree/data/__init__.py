@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attree.data.counts import Counts
 from attree.data.ground_truth import GroundTruth
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "MUTAG",
     "Arxiv",
     "BAShapes",
+    "Counts",
     "GraphDataModule",
     "GroundTruth",
     "HeteroDataModule",
