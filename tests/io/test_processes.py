@@ -18,7 +18,7 @@ import yaml
 
 from attree.paper.cells import Cell, CellContext
 from attree.paper.item import Options
-from attree.paper.run import measure
+from attree.paper.run import measure_cells
 from helpers.cli import CONFIGS, TINY, command, fit
 from helpers.processes import WarmCommand, fork_server
 
@@ -57,7 +57,7 @@ class Sleep(Cell):
 
 def paper(folder: Path) -> None:
     cells = [Sleep(0), Sleep(1)]
-    list(measure(cells, Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
+    list(measure_cells(cells, Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:

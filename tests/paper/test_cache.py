@@ -11,7 +11,7 @@ import pytest
 
 from attree.paper import cache as fingerprint
 from attree.paper.cache import Cache
-from attree.paper.cells import Faithfulness
+from attree.paper.cells import FaithfulnessCell
 
 KEY = {"kind": "faithfulness", "cell": {"seed": 0, "protocols": ("weight",)}, "code": "abc"}
 
@@ -68,7 +68,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def hashes() -> tuple[str, str]:
     """Of training, and of a cell."""
     fingerprint.code_hash.cache_clear()
-    return fingerprint.code_hash("attree.paper.net"), fingerprint.code_hash(Faithfulness.__module__)
+    return fingerprint.code_hash("attree.paper.net"), fingerprint.code_hash(FaithfulnessCell.__module__)
 
 
 def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> None:
@@ -104,7 +104,7 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
 
 def test_what_is_imported_is_what_python_imports() -> None:
     """Whatever is in memory after a fresh process has imported a module is among what its hash covers."""
-    module = Faithfulness.__module__
+    module = FaithfulnessCell.__module__
     code = f"import sys, {module}\nprint(*(name for name in sys.modules if name.split('.')[0] == 'attree'))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     loaded = {name for name in done.stdout.split() if name.split(".")[1:2] != ["report"]}

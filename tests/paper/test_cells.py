@@ -17,7 +17,7 @@ from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import Calculation, CellContext, Explanation, Faithfulness, HeadSelection
+from attree.paper.cells import Calculation, CellContext, Explanation, FaithfulnessCell, HeadSelection
 from attree.paper.cells.explanation import CALCULATIONS
 from attree.paper.cells.faithfulness import authors_targets
 from attree.paper.cells.proximity import _correlations
@@ -60,7 +60,7 @@ def test_targets_are_the_authors() -> None:
 @pytest.mark.needs("webkb/texas")
 def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellContext) -> None:
     net = Net("Texas", "GAT", 2, epochs=3)
-    cell = Faithfulness(net, ("weight",), targets=10)
+    cell = FaithfulnessCell(net, ("weight",), targets=10)
     result = cell.result(context)
     model, accuracy = context.model(net)
     graph = context.node_data("Texas", 2, 0).graph
@@ -78,7 +78,7 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellCo
         cell.result(fresh)["metrics"]["explain/gatt/weight/p_auroc"] == expected.metrics["explain/gatt/weight/p_auroc"]
     )
     assert cell.known(fresh) is not None
-    assert Faithfulness(net, ("weight",), targets=11).known(fresh) is None
+    assert FaithfulnessCell(net, ("weight",), targets=11).known(fresh) is None
     torch.testing.assert_close(fresh.model(net)[0].state_dict(), model.state_dict())
 
 
@@ -86,7 +86,7 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellCo
 def test_the_authors_dpc_is_that_of_the_most_probable_class(context: CellContext) -> None:
     """Against one forward pass per edge, its weight set to 0 in both layers."""
     net = Net("Texas", "GAT", 2, epochs=3)
-    result = Faithfulness(net, ("weight",), targets=3).result(context)
+    result = FaithfulnessCell(net, ("weight",), targets=3).result(context)
     model, _ = context.model(net)
     graph = context.node_data("Texas", 2, 0).graph
     found = evaluate(model, graph, authors_targets(graph.num_nodes, 3), ["gatt"], ["weight"])

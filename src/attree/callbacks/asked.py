@@ -49,7 +49,7 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
     for kinds in (labelled, split):
         if len(kinds) == 1:
             return kinds[0]
-    if not labelled and pairs_of(graph) is not None:
+    if not labelled and asked_pairs(graph) is not None:
         return None
     raise ArgumentError(
         "Expected one type of nodes of the heterogeneous graph to have labels `y` (of several, one to have masks), or "
@@ -58,7 +58,7 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
     )
 
 
-def pairs_of(graph: Data | HeteroData) -> Tensor | None:
+def asked_pairs(graph: Data | HeteroData) -> Tensor | None:
     """The pairs that a graph asks for, `edge_label_index` [2, P]; None if none, or if several types have some."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
     found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
@@ -77,7 +77,7 @@ def with_links(module: Any, subset: str) -> Data | HeteroData:
     graph = module.data
     asked = {part: getattr(module, f"input_{part}_edges", None) for part in PARTS}
     parts = [part for part in PARTS if asked[part] is not None and subset in ("all", part)]
-    if not parts and subset == "all" and pairs_of(graph) is not None:
+    if not parts and subset == "all" and asked_pairs(graph) is not None:
         return graph
     expect(bool(parts), "subset", "one that the LightningLinkData has `input_..._edges` of", subset)
     found = [get_edge_label_index(graph, asked[part]) for part in parts]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
-from attree.callbacks.asked import pairs_of
+from attree.callbacks.asked import asked_pairs
 from attree.callbacks.random_state import seeded_apart
 from attree.data import GroundTruth
 from attree.errors import expect
@@ -119,7 +119,7 @@ class ExplainedData:
         graph = self.graphs[0]
         if self.node_type is not None:
             return int(graph[self.node_type].num_nodes or 0)
-        pairs = pairs_of(graph) if self.has_links else None
+        pairs = asked_pairs(graph) if self.has_links else None
         if pairs is not None and pairs.numel():
             return int(pairs.shape[1])
         return int(graph.num_nodes or 0)

@@ -24,7 +24,7 @@ from attree.cli.arguments import (
 )
 from attree.cli.command_parser import CommandParser
 from attree.cli.failure import fail, failing_in_sentences
-from attree.cli.text_cache import show
+from attree.cli.text_cache import show_kept
 from attree.errors import did_you_mean
 from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent
@@ -67,7 +67,7 @@ COMMANDS = {
     "predict": Command("write a trained network's class probabilities to a file", _FIT),
     "explain": Command(
         "look at the explanations of a finished run: scores, figures, a page",
-        "attree.explain_run.command:explain",
+        "attree.explain_run.command:explain_run",
         explain_parser,
     ),
     "serve": Command(
@@ -134,7 +134,7 @@ def main(args: list[str] | None = None) -> None:
             name = first if first in COMMANDS else "fit"  # options of LightningCLI may come before its command
             command = partial(COMMANDS[name].run, given)
             if _is_kept(name, given):
-                show(given, command)
+                show_kept(given, command)
             status = command()
             if COMMANDS[name].parser is not None:
                 raise SystemExit(status)

@@ -73,7 +73,7 @@ def script() -> str:
     """The script for bash."""
     options: dict[str, list[str]] = {}
     values: dict[str, list[str]] = {}
-    for command, parser in command_parsers().items():
+    for command, parser in all_parsers().items():
         own = {option: found for action in actions_of(parser) for option, found in _words(action)}
         if command in DESCRIPTIONS:
             own.update(_class_options())
@@ -96,7 +96,7 @@ def script() -> str:
     )
 
 
-def command_parsers() -> dict[str, argparse.ArgumentParser]:
+def all_parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command."""
     parsers: dict[str, argparse.ArgumentParser] = dict(training_parsers())
     parsers |= {name: command.parser() for name, command in COMMANDS.items() if command.parser is not None}

@@ -38,7 +38,7 @@ def failing_in_sentences() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        sentence = sentence_of(error)
+        sentence = user_message(error)
         if sentence is None:
             raise
         fail(sentence)
@@ -67,15 +67,15 @@ def own_error(error: BaseException) -> AttreeError | None:
     return None
 
 
-def sentence_of(error: BaseException) -> str | None:
+def user_message(error: BaseException) -> str | None:
     """What to tell a user about an exception; None if it is not about anything they gave.
 
     Attree's own errors speak for themselves. Of others' these are taken for refusals: files that cannot be read or
     written, memory that is not there, and what Lightning raises on purpose.
 
-    >>> sentence_of(PermissionError(13, "Permission denied", "logs/runs"))
+    >>> user_message(PermissionError(13, "Permission denied", "logs/runs"))
     'The system refused logs/runs: Permission denied.'
-    >>> sentence_of(KeyError("a bug")) is None
+    >>> user_message(KeyError("a bug")) is None
     True
     """
     ours = own_error(error)

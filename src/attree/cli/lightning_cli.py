@@ -18,7 +18,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
-from attree.cli.failure import raised_on_purpose, sentence_of
+from attree.cli.failure import raised_on_purpose, user_message
 from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
@@ -127,7 +127,7 @@ class AttreeCLI(HookedCLI):
         try:
             super().instantiate_classes()
         except Exception as error:
-            if sentence_of(error) is None and raised_on_purpose(error):
+            if user_message(error) is None and raised_on_purpose(error):
                 raise ArgumentError(f"{type(error).__name__}: {error}") from error
             raise
 
@@ -148,10 +148,10 @@ class AttreeCLI(HookedCLI):
         try:
             return super().instantiate_trainer(callbacks=callbacks, **kwargs)
         except Exception as error:
-            if sentence_of(error) is None:
+            if user_message(error) is None:
                 raise
             asked = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
-            raise ArgumentError(f"The trainer cannot be set up ({asked}): {sentence_of(error)}") from error
+            raise ArgumentError(f"The trainer cannot be set up ({asked}): {user_message(error)}") from error
 
     def fit(self, **kwargs: Any) -> None:
         """Train; a run that has trained as long as it is asked to says so instead."""
@@ -212,7 +212,7 @@ class AttreeCLI(HookedCLI):
             yield folder.path
         except Exception as error:
             does_not_fit = "Error(s) in loading state_dict" in str(error)
-            refused = self.trainer.global_step == 0 and (does_not_fit or sentence_of(error) is not None)
+            refused = self.trainer.global_step == 0 and (does_not_fit or user_message(error) is not None)
             if does_not_fit:
                 raise mismatch(error, str(self.own_config.ckpt_path)) from error
             raise

@@ -27,14 +27,14 @@ MOST = 40
 """Texts to keep: a few commands, terminals and environments."""
 
 
-def show(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
+def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
     """Print what a command prints, from the last time if nothing has changed, and end with its exit status.
 
     Args:
         arguments: What was typed after `attree`.
         command: Prints the text and may end the process; if that went well, the text is kept.
     """
-    path = cache_folder() / f"{fingerprint(arguments)}.txt"
+    path = cache_folder() / f"{text_key(arguments)}.txt"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
     return Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache"), "attree")
 
 
-def fingerprint(arguments: Sequence[str]) -> str:
+def text_key(arguments: Sequence[str]) -> str:
     """A name for all that determines the text."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()

@@ -24,10 +24,10 @@ from attree.evaluation.config import default_methods
 from attree.evaluation.evaluate import REDUCING
 from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call import call_fingerprint, process_shard
-from attree.explain_run.explained import Explained, explained_of
+from attree.explain_run.explained import ExplainedTargets, explained_of
 from attree.explain_run.parts import PartFolder, write_parts
 from attree.explain_run.rows import strongest_rows
-from attree.explain_run.summary import MOST_TARGETS, Summary, clear_summary
+from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
@@ -42,7 +42,7 @@ PART_ROWS = 4_000_000
 JUDGED_PART_ROWS = 1_000_000
 
 
-def explain(
+def explain_run(
     run: Path,
     targets: str,
     methods: Sequence[str] | None,
@@ -107,7 +107,7 @@ class _Call:
     """
 
     run: FinishedRun
-    explained: Explained
+    explained: ExplainedTargets
     out: Path
     by_neighbourhood: bool
     seed: int
@@ -172,13 +172,13 @@ class _Call:
         return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
 
 
-def _few(explained: Explained, seed: int) -> Explained:
+def _few(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
     """The targets that are measured: all, or as many as a page shows and a part holds, drawn at random."""
     number = explained.ids.numel()
     return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
 
 
-def _telling(explained: Explained) -> Explained:
+def _telling(explained: ExplainedTargets) -> ExplainedTargets:
     """The targets that are shown where they are too many: the most telling, as far as can be told without scores.
 
     They are not the ones that are measured: metrics of targets that were picked for being right would mislead.
@@ -187,13 +187,13 @@ def _telling(explained: Explained) -> Explained:
     return _fitting(explained, order[:MOST_TARGETS].sort().values)
 
 
-def _fitting(explained: Explained, part: Tensor) -> Explained:
+def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
     """Of some targets as many as a part holds."""
     fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
     return explained.only(part[: max(fitting, 1)])
 
 
-def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Summary:
+def evaluate_explained(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
     """Evaluate what is explained of a run, with what people look at of it."""
     subject, graphs = explained.subject, list(explained.graphs)
     labels = TargetLabels.of(
@@ -212,14 +212,14 @@ def evaluate_explained(run: FinishedRun, explained: Explained, seed: int) -> Sum
         labels=labels,
     )
     with closing(LateBar(REDUCING)) as bar:
-        return Summary(run, explained, evaluator.evaluate(bar.update), evaluator)
+        return CallSummary(run, explained, evaluator.evaluate(bar.update), evaluator)
 
 
-def _reader(explained: Explained, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
+def _reader(explained: ExplainedTargets, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
     return lambda begin, end: explained.evaluated_table(evaluation, begin, end)
 
 
-def _warn(explained: Explained, shard: Shard, by_neighbourhood: bool) -> None:
+def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> None:
     """Say once what attention does not see; parts of a graph are checked where they are run on."""
     if shard.rank > 0 or by_neighbourhood:
         return

@@ -37,7 +37,7 @@ GRAPHS_AT_ONCE = 1024
 """Graphs in one forward pass where only their predictions are asked for."""
 
 
-class Explained(ABC):
+class ExplainedTargets(ABC):
     """Targets of a run, and their rows.
 
     Attributes:
@@ -83,7 +83,7 @@ class Explained(ABC):
         """Where targets are graphs of a batch: the number that the nodes of each count from."""
         return None
 
-    def only(self, part: Tensor) -> Explained:
+    def only(self, part: Tensor) -> ExplainedTargets:
         """Some of the targets.
 
         Args:
@@ -126,7 +126,7 @@ class Explained(ABC):
         return rows.table(self.ids[begin:end], None if first is None else first[begin:end])
 
 
-class ExplainedNodes(Explained):
+class ExplainedNodes(ExplainedTargets):
     """Nodes of one graph.
 
     Args:
@@ -217,7 +217,7 @@ class ExplainedNodes(Explained):
         return SubgraphRows(scorers, random)
 
 
-class ExplainedGraphs(Explained):
+class ExplainedGraphs(ExplainedTargets):
     """Graphs of a dataset; nodes are numbered within their graph.
 
     Args:
@@ -253,7 +253,7 @@ class ExplainedGraphs(Explained):
     def sample(self) -> Subject:
         return self._subject_of(self.graphs[:GRAPHS_AT_ONCE])
 
-    def only(self, part: Tensor) -> Explained:
+    def only(self, part: Tensor) -> ExplainedTargets:
         some = super().only(part)
         vars(some).pop("subject", None)  # it has all graphs
         some.graphs = [self.graphs[position] for position in part.tolist()]
@@ -307,7 +307,7 @@ def explained_of(
     methods: Mapping[str, AttributionMethod],
     protocols: Sequence[ReductionProtocol],
     by_neighbourhood: bool = False,
-) -> Explained:
+) -> ExplainedTargets:
     """What a call explains of a run: whatever `ExplainCallback` finds in its module and its data module.
 
     Args:
@@ -333,7 +333,7 @@ def explained_of(
 
     if not data.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used where nodes are explained", "a run on many graphs")
-        explained: Explained = ExplainedGraphs(make_subject, data, text, seed, methods, protocols)
+        explained: ExplainedTargets = ExplainedGraphs(make_subject, data, text, seed, methods, protocols)
         _expect_level(explained.sample(), "graph", module)
         return explained
     graph = data.graphs[0]

@@ -101,7 +101,7 @@ class SubjectRows:
             if isinstance(method, FlowMethod)
         }
         listed = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
-        pairs = pairs_of(listed, None if subject.level == "graph" else subject.num_layers)
+        pairs = listed_pairs(listed, None if subject.level == "graph" else subject.num_layers)
         scores = {
             name: pairs.scores(flows[name]) if name in flows else method.score_pairs(subject, pairs)
             for name, method in self.methods.items()
@@ -131,7 +131,7 @@ class SubgraphRows:
         """The rows of some targets, with the methods in an order."""
         flows = {name: Attribution.concat(list(scorer.stream(targets))) for name, scorer in self.scorers.items()}
         listed = next(iter(flows.values()))
-        pairs = pairs_of(listed, next(iter(self.scorers.values())).num_layers)
+        pairs = listed_pairs(listed, next(iter(self.scorers.values())).num_layers)
         scores = {name: pairs.scores(one) for name, one in flows.items()}
         target = pairs.targets[pairs.owner]
         for name, method in self.random.items():
@@ -157,7 +157,7 @@ def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
     return table.filter(pa.array(rank < count))
 
 
-def pairs_of(attribution: Attribution, num_layers: int | None) -> Pairs:
+def listed_pairs(attribution: Attribution, num_layers: int | None) -> Pairs:
     """The pairs that an attribution lists."""
     flow = torch.ones_like(attribution.edges, dtype=torch.bool)
     return Pairs(attribution.targets, attribution.ptr, attribution.edges, flow, attribution.graph, num_layers)

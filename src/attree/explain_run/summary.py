@@ -18,7 +18,7 @@ from attree.attribution import ComputationTree, Random
 from attree.callbacks.outcome import warn_only
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, MetricName, TargetLabels
-from attree.explain_run.explained import Explained
+from attree.explain_run.explained import ExplainedTargets
 from attree.faithfulness import PROTOCOLS, Reducer, delete_edges, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
@@ -47,7 +47,7 @@ MOST_COPIED_EDGES = 30_000_000
 MOST_TREE_NODES = 60
 
 
-def draw_targets(explained: Explained, evaluator: Evaluator, positions: Sequence[int]) -> dict[str, Figure]:
+def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: Sequence[int]) -> dict[str, Figure]:
     """Case studies and computation trees of some targets, by name; what cannot be drawn is a warning.
 
     Args:
@@ -68,7 +68,7 @@ def draw_targets(explained: Explained, evaluator: Evaluator, positions: Sequence
     return figures
 
 
-def draw_figures(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
+def draw_together(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
     """The figures of all targets together, by name; one that cannot be drawn is a warning.
 
     Args:
@@ -122,7 +122,7 @@ CHANGED = "*: the predicted class changes"
 OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "scores_*.npz")
 
 
-class Summary:
+class CallSummary:
     """Writes and prints what few targets come to.
 
     Args:
@@ -135,7 +135,9 @@ class Summary:
         shown: What is drawn, printed edge by edge and shown on the page: itself, or the summary of other targets.
     """
 
-    def __init__(self, run: FinishedRun, explained: Explained, evaluation: Evaluation, evaluator: Evaluator) -> None:
+    def __init__(
+        self, run: FinishedRun, explained: ExplainedTargets, evaluation: Evaluation, evaluator: Evaluator
+    ) -> None:
         self.run = run
         self.explained = explained
         self.evaluation = evaluation
@@ -155,7 +157,7 @@ class Summary:
         shown = self.shown
         drawn = draw_targets(shown.explained, shown.evaluator, shown.telling[:figures])
         if figures > 0:
-            drawn |= draw_figures(self.evaluator, self.evaluation)
+            drawn |= draw_together(self.evaluator, self.evaluation)
         for name, figure in drawn.items():
             for suffix in FORMATS:
                 with replacing(out / "figures" / f"{name}{suffix}") as path:

@@ -18,7 +18,7 @@ from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.item import Item, ItemInputs, Options, Report, resolve_name
 from attree.paper.net import DATASETS, MODELS
 from attree.paper.render import write_report, write_summary
-from attree.paper.run import measure, usable
+from attree.paper.run import measure_cells, usable
 from attree.paper.tables import ITEMS
 
 
@@ -138,7 +138,7 @@ def _measure(
         console.print(f"{known} of {len(cells)} cells finished before, not done again")
     with progress:
         task = progress.add_task("cells", total=len(cells) - known)
-        for cell, result in measure(cells, options, context):
+        for cell, result in measure_cells(cells, options, context):
             fresh = len(results) + len(failures) >= known
             if isinstance(result, AttreeError):
                 failures[cell] = str(result)

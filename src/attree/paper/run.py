@@ -48,7 +48,7 @@ def _why_not(dataset: str, reads_features: bool, options: Options, context: Cell
     return None
 
 
-def measure(
+def measure_cells(
     cells: Sequence[Cell], options: Options, context: CellContext
 ) -> Iterator[tuple[Cell, Result | AttreeError]]:
     """Yield each cell with its result as it is known, or with the reason why it has none.

@@ -2,7 +2,7 @@
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
 from attree.paper.cells.explanation import Calculation, Explanation
-from attree.paper.cells.faithfulness import Faithfulness, HeadSelection
+from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection
 from attree.paper.cells.proximity import Proximity
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Cell",
     "CellContext",
     "Explanation",
-    "Faithfulness",
+    "FaithfulnessCell",
     "HeadSelection",
     "Proximity",
     "Result",

@@ -38,7 +38,7 @@ REPORTED = "gatt (reported)"
 """GAtt of the attention that the authors' SuperGAT-MX reports, which is not the one that it uses."""
 
 
-def known_methods() -> tuple[str, ...]:
+def attention_methods() -> tuple[str, ...]:
     """Those of `METHOD_NAMES` that exist."""
     return tuple(name for name in METHOD_NAMES if name in METHODS)
 
@@ -55,7 +55,7 @@ def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Faithfulness(Cell):
+class FaithfulnessCell(Cell):
     """The seven statistics of all flow methods and baselines.
 
     Attributes:
@@ -83,7 +83,7 @@ class Faithfulness(Cell):
         targets: Targets = "all"
         if isinstance(data, NodeDataModule):
             targets = authors_targets(graph.num_nodes, self.targets)
-        methods = known_methods()
+        methods = attention_methods()
         evaluation = evaluate(model, graph, targets, methods, self.protocols)
         metrics = dict(evaluation.metrics)
         scores = dict(evaluation.pair_scores)

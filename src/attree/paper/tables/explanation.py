@@ -46,7 +46,7 @@ def _nets(options: Options) -> list[Net]:
     return nets
 
 
-def known_methods() -> list[str]:
+def table_methods() -> list[str]:
     """The paper's methods and attree's that this version knows, in the order of tables."""
     return [name for name in ORDER if name in METHODS]
 
@@ -56,7 +56,7 @@ def explanation_cells(options: Options) -> list[Cell]:
     cells: list[Cell] = []
     for net in _nets(options):
         first = net.weights == "authors" or (net.model == "GATv2" and net.seed == 0)
-        for method in known_methods():
+        for method in table_methods():
             if net.weights == "untrained" and method not in (*ATTENTION, *GRADIENTS):
                 continue
             if method in ONCE and not first:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
-from attree.paper.cells import Cell, Faithfulness
+from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
 from attree.paper.item import Item, ItemInputs, Options, Section, Table
 from attree.paper.net import GRAPHS, PLANETOID, REAL, Net
@@ -26,10 +26,10 @@ MAIN = ("pc_pearson", "ne_pearson", "p_auroc")
 SHOWN = ("gatt", "avgatt", "uniform", "random")
 
 
-def faithfulness_cell(net: Net, options: Options) -> Faithfulness:
+def faithfulness_cell(net: Net, options: Options) -> FaithfulnessCell:
     """The cell of a network: all protocols that are asked for, `authors` being one of them under its own name."""
     asked = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
-    return Faithfulness(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
+    return FaithfulnessCell(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
 
 
 def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:

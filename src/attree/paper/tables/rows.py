@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from attree.evaluation import MetricName
-from attree.paper.cells import Cell, Faithfulness, Result
+from attree.paper.cells import Cell, FaithfulnessCell, Result
 from attree.paper.item import FAR
 from attree.paper.printed_numbers import add_printed
 
@@ -26,7 +26,7 @@ def faithfulness_rows(results: Mapping[Cell, Result]) -> pd.DataFrame:
     """Every statistic of every network: one row each."""
     rows = []
     for cell, result in results.items():
-        if not isinstance(cell, Faithfulness):
+        if not isinstance(cell, FaithfulnessCell):
             continue
         net = cell.net
         for name, value in result["metrics"].items():
