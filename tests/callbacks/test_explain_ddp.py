@@ -77,6 +77,36 @@ def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path, options: dic
             assert two[name] == pytest.approx(value, abs=1e-5, nan_ok=True), name
 
 
+def test_two_processes_test_a_checkpoint_on_data_of_another_size(tmp_path: Path) -> None:
+    """The checkpoint holds the fit's targets, which are none of the other graph's: all processes draw the same new ones."""
+    seed_everything(0)
+    data = Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
+    other = Infection(num_nodes=90, edge_probability=0.02, num_layers=2, seed=4)
+    model = NodeClassifier(GAT(data.num_features, data.num_classes, num_layers=2))
+
+    def make(devices: int) -> Trainer:
+        return Trainer(
+            accelerator="cpu",
+            devices=devices,
+            strategy="ddp_spawn" if devices > 1 else "auto",
+            max_epochs=1,
+            logger=TensorBoardLogger(tmp_path, name="", version=f"run{devices}", default_hp_metric=False),
+            callbacks=[ExplainCallback(num_targets=15, figures=0, save=False), LastCheckpoint()],
+            enable_progress_bar=False,
+        )
+
+    make(1).fit(model, datamodule=data)
+    checkpoint = tmp_path / "run1" / "checkpoints" / "last.ckpt"
+    with time_limit():
+        one, two = (
+            make(devices).test(model, datamodule=other, ckpt_path=checkpoint, verbose=False)[0] for devices in (1, 2)
+        )
+    names = [name for name in one if name.startswith("test/explain/") and not name.endswith("seconds")]
+    assert len(names) == 5 * (2 * 8 + 1)
+    for name in names:
+        assert two[name] == pytest.approx(one[name], abs=1e-6, nan_ok=True), name
+
+
 def test_a_progress_bar_can_go_to_another_process() -> None:
     pickle.loads(pickle.dumps(EpochProgress(refresh_per_second=2.0)))
 

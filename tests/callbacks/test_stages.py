@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import attree
 from attree.callbacks import ExplainCallback
+from attree.data import Infection
 from attree.io.json_files import read_metrics
+from helpers import cli
 from helpers.small_fits import classifier, curves, infection, trainer
 
 
@@ -42,3 +45,22 @@ def test_test_and_validate_leave_what_the_fit_left(tmp_path: Path, capsys: pytes
     for stage in ("test", "validate"):
         assert (folder / stage / "explanations" / "gatt.npz").is_file()
         assert list((folder / stage / "figures").glob("*.png"))
+
+
+def test_the_command_tests_on_data_of_another_size(tmp_path: Path) -> None:
+    """Targets of the fit mean nothing there: others are drawn, as `attree.evaluate` draws them."""
+    folder = cli.fit(tmp_path)
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    cli.run("test", tmp_path, "--data.num_nodes=120", f"--ckpt_path={checkpoint}")
+    (file,) = (tmp_path / "infection").glob("test_*/test/metrics.json")
+    tested = read_metrics(file)
+    loaded = attree.load_run(folder)
+    assert isinstance(loaded.data, Infection)
+    assert loaded.data.graph.num_nodes == 200
+    other = Infection(**{**dict(loaded.data.hparams), "num_nodes": 120})
+    assert other.graph.num_nodes == 120
+    found = attree.evaluate(loaded.net, other.graph, num_targets=5, truth=other.truth).metrics
+    names = [name for name in found if name.startswith(("explain/gatt/", "explain/avgatt/"))]
+    assert len(names) == 2 * (2 * 8 + 1)
+    for name in names:
+        assert tested[f"test/{name}"] == pytest.approx(found[name], abs=1e-6, nan_ok=True), name

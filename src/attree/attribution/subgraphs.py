@@ -25,9 +25,9 @@ from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
-from attree.attribution.progress import track
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
+from attree.io.progress import track
 from attree.subject import ModelCall, Part
 from attree.subject.locality import NotLocalError, check_local
 from attree.subject.roots import Roots

@@ -11,7 +11,6 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import check_model
 from attree.attribution import Methods
-from attree.attribution.progress import LateBar
 from attree.data import GroundTruth
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import expect
@@ -22,6 +21,7 @@ from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import named_or_drawn
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
+from attree.io.progress import LateBar
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType

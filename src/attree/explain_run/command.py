@@ -17,7 +17,6 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
-from attree.attribution.progress import LateBar
 from attree.errors import expect
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
 from attree.evaluation.config import default_methods
@@ -31,6 +30,7 @@ from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
+from attree.io.progress import LateBar
 from attree.report.style import count
 from attree.report.telling import order_targets
 from attree.runs.classes import foreign_classes, search_working_folder

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attree.attribution.progress import progress_bar
 from attree.errors import ArgumentError
 from attree.io.files import write_text
 from attree.io.lock import FolderLock
+from attree.io.progress import progress_bar
 from attree.io.workers import Claims, Worker
 
 MANIFEST = "_manifest.json"

@@ -182,7 +182,7 @@ def fit_arguments(
     ]
     if reported is not None:
         file = run_folder(plan, run, folder) / REPORT_FILE
-        arguments += [f"{callback}+=attree.callbacks.report_metric.ReportMetric"]
+        arguments += [f"{callback}+=attree.sweep.report_metric.ReportMetric"]
         arguments += [f"{callback}.metric={reported}", f"{callback}.file={file}"]
     return arguments if checkpoint is None else [*arguments, f"--ckpt_path={checkpoint}"]
 

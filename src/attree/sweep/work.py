@@ -10,8 +10,8 @@ from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
 
-from attree.callbacks.report_metric import read_reported
 from attree.io.workers import BEATS_PER_GRACE
+from attree.sweep.report_metric import read_reported
 from attree.sweep.run import (
     REPORT_FILE,
     Launch,

@@ -15,8 +15,8 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import differentiable
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.attribution.progress import progress_bar
 from attree.errors import UnsupportedModelError, expect_int, expect_number
+from attree.io.progress import progress_bar
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds

@@ -19,8 +19,8 @@ from attree.attribution.posthoc.message_gates import (
 )
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.attribution.progress import progress_bar
 from attree.errors import expect_int, expect_number
+from attree.io.progress import progress_bar
 from attree.subject import ModelCall, Subject
 
 LAMBDA_BOUNDS = (-2.0, 30.0)

@@ -16,9 +16,9 @@ from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
-from attree.attribution.progress import progress_bar
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_bool
+from attree.io.progress import progress_bar
 from attree.subject import Subject
 from attree.subject.locality import NotLocalError
 from attree.subject.subject import Targets

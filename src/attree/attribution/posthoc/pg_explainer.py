@@ -15,8 +15,8 @@ from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.posthoc.trained_method import TrainedMethod
-from attree.attribution.progress import progress_bar
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
+from attree.io.progress import progress_bar
 from attree.subject import Subject
 from attree.subject.locality import NotLocalError
 

@@ -13,7 +13,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.attribution import progress
-from attree.attribution.progress import LateBar, progress_bar
+from attree.io.progress import LateBar, progress_bar
 
 
 @pytest.fixture

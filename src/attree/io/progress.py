@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from time import monotonic
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch.distributed as dist
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from attree.attribution.result import Attribution
 from attree.io.console import plain_console
 
 SHOWN_AFTER = 3.0
 """Seconds after which a bar appears."""
 
+S = TypeVar("S", bound=Sized)
 
-def track(parts: Iterable[Attribution], total: int, description: str = "Explaining") -> Iterator[Attribution]:
-    """Pass parts on while a bar on the terminal counts their targets.
+
+def track(parts: Iterable[S], total: int, description: str = "Explaining") -> Iterator[S]:
+    """Pass parts on while a bar on the terminal counts their targets, as many as a part is long.
 
     Args:
         parts: Results of consecutive targets, such as a method's `stream` gives.
