@@ -78,7 +78,7 @@ def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path, options: dic
 
 
 def test_two_processes_test_a_checkpoint_on_data_of_another_size(tmp_path: Path) -> None:
-    """The checkpoint holds the fit's targets, which are none of the other graph's: all processes draw the same new ones."""
+    """The checkpoint holds the fit's targets, which mean nothing there: all processes draw the same new ones."""
     seed_everything(0)
     data = Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
     other = Infection(num_nodes=90, edge_probability=0.02, num_layers=2, seed=4)

@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 def log_step(trainer: Trainer) -> int:
-    """The step that Lightning logs an epoch's own scalars under: batches after which an optimiser stepped, from 0.
+    """The step at which Lightning logs the scalars of an epoch: the number of batches after which an optimiser stepped.
 
     It is not `global_step`, which counts steps of every optimiser.
     """
@@ -21,7 +21,7 @@ def log_step(trainer: Trainer) -> int:
 
 
 def validate_again(trainer: Trainer, callback: Callback) -> None:
-    """Run a fit's validation once more, with the weights as they are now, this callback alone, at the last step.
+    """Run the validation of a fit once more with the current weights. Only this callback is told about it.
 
     Other callbacks have been told that training has ended, and a progress bar or an early stopping has no use for
     another validation.
@@ -38,10 +38,11 @@ def validate_again(trainer: Trainer, callback: Callback) -> None:
 
 
 def log_after_training(trainer: Trainer, metrics: Mapping[str, float]) -> None:
-    """Log metrics when training has ended, where `LightningModule.log` raises; they are the same in all processes.
+    """Log metrics after training has ended, when `LightningModule.log` raises. All processes have the same values.
 
-    They go where it would put them: to the loggers, at the last epoch's step, and to `trainer.callback_metrics` and
-    `trainer.logged_metrics`, which would tell of earlier weights otherwise.
+    They go where `log` would put them: to the loggers, at the step of the last epoch, and to `trainer.callback_metrics`
+    and `trainer.logged_metrics`. There is no public way to write to these two after training; without it, code that
+    reads them after `fit` would see the metrics of earlier weights.
     """
     values = {name: torch.tensor(value) for name, value in metrics.items()}
     trainer.callback_metrics.update(values)
@@ -53,7 +54,7 @@ def log_after_training(trainer: Trainer, metrics: Mapping[str, float]) -> None:
 
 
 def exchange_callbacks(trainer: Any, callbacks: list[Callback]) -> list[Callback]:
-    """Give a trainer other callbacks and return those it had, an attribute that Lightning sets but does not declare."""
+    """Replace a trainer's callbacks and return the former ones. Lightning sets this attribute without declaring it."""
     former, trainer.callbacks = trainer.callbacks, callbacks
     return former
 

@@ -1,4 +1,4 @@
-"""What a stranger's data asks of one graph: the nodes of which type, or which pairs of nodes."""
+"""What is predicted on a graph that attree's data modules do not provide: nodes of which type, or which pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_heterogeneous(graph: Any) -> bool:
 
 
 def explained_type(graph: HeteroData, given: Any = None) -> str | None:
-    """The type of nodes whose outputs are explained; None where the graph asks for pairs of nodes.
+    """The type of nodes whose outputs are explained; None if the model predicts pairs of nodes.
 
     Args:
         graph: A heterogeneous graph.
@@ -59,14 +59,14 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
 
 
 def asked_pairs(graph: Data | HeteroData) -> Tensor | None:
-    """The pairs that a graph asks for, `edge_label_index` [2, P]; None if none, or if several types have some."""
+    """The pairs of nodes to predict, `edge_label_index` [2, P]; None if there are none, or if several types have some."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
     found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
     return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None
 
 
 def with_links(module: Any, subset: str) -> Data | HeteroData:
-    """The graph of PyG's `LightningLinkData` with the pairs that a part of it asks for; `all` is the parts in a row.
+    """The graph of PyG's `LightningLinkData` with the pairs of one part as `edge_label_index`; `all` joins the parts.
 
     Labels are those that were given for these pairs; pairs of parts without labels are edges, whose label is 1.
 

@@ -31,16 +31,16 @@ class CallState:
         pictures: When pictures are drawn, and what they have cost.
         explained: What is explained, once it is known.
         latest: The last evaluation.
-        names: What was logged: the name it is logged under, and the one that it is reported under.
+        names: For each logged metric, its logged name and the name that reports use.
         writer: TensorBoard's, in the process that has one.
         is_final: Whether the last evaluation measured all that is reported at the end.
         evaluated: The weights of the last evaluation.
         validated: The weights of the last validation.
-        is_logged: Whether the last evaluation repeats one of the same weights, which was logged.
+        is_logged: Whether an evaluation of the same weights has been logged before.
         has_layout: Whether TensorBoard's charts are laid out.
         has_ended: Whether training has ended.
         has_diverged: Whether the last evaluation found numbers that are not finite.
-        said_diverged: Whether that was said.
+        said_diverged: Whether the user was warned about it.
     """
 
     pictures: Pictures
@@ -117,7 +117,7 @@ def warn_of_monitors(trainer: Trainer, prefix: str, every_n_epochs: int) -> None
 
 
 class AfterTraining(Callback):
-    """Calls a function when training has ended and all callbacks before this one have done what they do then."""
+    """Calls a function when training has ended, after all callbacks that come before this one."""
 
     def __init__(self, action: Callable[[Trainer, LightningModule], None]) -> None:
         self.action = action
@@ -127,7 +127,7 @@ class AfterTraining(Callback):
 
 
 def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
-    """Put one callback before and one behind all others of a trainer.
+    """Make one callback of a trainer the first and another the last.
 
     Lightning's `WeightAveraging` validates averaged weights and takes them back in `on_validation_epoch_end`: to
     measure what was validated, one must come before it. It, and `StochasticWeightAveraging`, leave averaged weights in
@@ -138,12 +138,12 @@ def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
 
 
 def copy_weights(state: Mapping[str, Any]) -> Weights:
-    """Copy the tensors of a state dict, to be able to tell later whether they are still the same."""
+    """Copy the tensors of a state dict, so that `is_same` can tell later whether they have changed."""
     return {name: value.detach().clone() for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def is_same(weights: Weights | None, state: Mapping[str, Any]) -> bool:
-    """Whether a state dict holds these weights, to the bit, so that NaN is like NaN; None is like nothing."""
+    """Whether a state dict holds exactly these weights. Bits are compared, so NaN equals NaN; None equals nothing."""
     if weights is None:
         return False
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -157,11 +157,11 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:
-    """Whether some weight, or some score that the attention gave an edge at the last evaluation, is not finite."""
+    """Whether a weight of the network, or a score of the last evaluation, is NaN or infinite."""
     scores = evaluation.pair_scores.values()
     return not all(bool(values.isfinite().all()) for values in (*pl_module.parameters(), *scores))
 
 
 def any_process(trainer: Trainer, decision: bool) -> bool:
-    """Whether some process decides so. To be asked in all processes, which must act alike."""
+    """Whether the decision is True in at least one process. All processes must call this together."""
     return trainer.strategy.reduce_boolean_decision(decision, all=False)

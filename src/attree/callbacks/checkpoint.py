@@ -44,7 +44,7 @@ class LastCheckpoint(Checkpoint):
         self._random_states: list[RandomState] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add this callback's state; not by `state_dict`, which does not know the trainer's other processes."""
+        """Add this callback's state. `state_dict` cannot do it: the random states of all processes are needed."""
         states = collect_random_states(trainer.world_size)
         checkpoint["callbacks"][self.state_key] = {"random_states": states}
         # Lightning puts checkpoint callbacks last: whoever exchanges the weights of a checkpoint has done so.
@@ -55,7 +55,7 @@ class LastCheckpoint(Checkpoint):
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
-        """Where the trainer's newest state is kept; None without a logger. To be asked in all processes."""
+        """The path of `last.ckpt`; None without a logger. All processes must call this together."""
         folder = run_folder(trainer)
         return None if folder is None else folder / "checkpoints" / "last.ckpt"
 
@@ -88,7 +88,7 @@ class LastCheckpoint(Checkpoint):
             self._saved_weights = self._dumped_weights
 
     def _publish(self, trainer: Trainer) -> None:
-        """Give the newest state its name, after the metrics of its epoch (logged after it was saved) are on disk."""
+        """Rename the newest file to `last.ckpt`, once the loggers have written the metrics of its epoch to disk."""
         if self._pending is not None and trainer.is_global_zero:
             for logger in trainer.loggers:
                 flush_logger(logger)

@@ -227,7 +227,7 @@ class ExplainCallback(Callback):
         self._report(trainer, pl_module)
 
     def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the network that the run ends with, unless it was, as after early stopping; then report."""
+        """Evaluate the final weights if they have not been evaluated yet, then report."""
         state, weights = self._state, pl_module.state_dict()
         state.has_ended = True
         if any_process(trainer, not (state.is_final and is_same(state.evaluated, weights))):
@@ -272,11 +272,11 @@ class ExplainCallback(Callback):
                 state.writer.write_methods(metrics, log_step(trainer))
 
     def _is_shown(self, trainer: Trainer) -> bool:
-        """Whether some dashboard takes pictures, in this process."""
+        """Whether this process has a logger that takes pictures."""
         return self._state.writer is not None or bool(figure_sinks(trainer))
 
     def _write_layout(self, trainer: Trainer) -> None:
-        """Lay out TensorBoard's charts, once there are metrics to tell which of them are accuracies."""
+        """Write the layout of TensorBoard's Custom Scalars page, once the metrics are known."""
         state = self._state
         if state.latest is None or state.explained is None or state.has_layout:
             return
@@ -287,7 +287,7 @@ class ExplainCallback(Callback):
                 state.writer.write_layout(state.explained.evaluator, metrics)
 
     def _reported(self, trainer: Any) -> dict[str, float]:
-        """The run's metrics, with this callback's under their usual names, and without those of others of its kind."""
+        """All metrics of the run under their usual names, without those of other ExplainCallbacks."""
         kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
         others = {name for one in kin for name in one._state.names}
         own = self._state.names
@@ -304,7 +304,7 @@ class ExplainCallback(Callback):
         return self._state.explained
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save what this call of the trainer came to, then show it."""
+        """Save the results of this call of the trainer, then show them."""
         folder, state = stage_folder(trainer), self._state  # this and the next two ask all processes
         metrics = self._reported(trainer)
         if state.latest is not None and state.explained is not None:

@@ -24,7 +24,7 @@ Subset = Literal["all", "train", "val", "test"]
 
 
 class Graphs(Sequence[Data]):
-    """Graphs of one or several datasets in a row, each read when it is asked for, and once.
+    """The graphs of several datasets as one sequence. Each graph is read when it is first needed, and only once.
 
     A dataset may draw random numbers as it is read (augmentation) or read from a disk. So training's random stream is
     left as it is, every process reads the same graphs, and graphs that nobody explains are not read.
@@ -56,7 +56,7 @@ class Graphs(Sequence[Data]):
         return self._read[position]
 
     def _place(self, position: int) -> tuple[Any, int]:
-        """The dataset that has a position, and the position in it."""
+        """The dataset that holds a position, and the index within it."""
         if position >= 0:
             for dataset, size in zip(self._datasets, self._sizes, strict=True):
                 if position < size:
@@ -65,14 +65,14 @@ class Graphs(Sequence[Data]):
         raise IndexError(position)
 
     def count_classes(self) -> int | None:
-        """How many classes all graphs have; None where to tell would take reading every graph."""
+        """Number of classes; None if every graph would have to be read to find out."""
         counts = [_count_classes(dataset) for dataset in self._datasets]
         return None if not counts or None in counts else max(count for count in counts if count is not None)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The targets of a run, which belong to the data that they were drawn from.
+    """The targets of a run, with a fingerprint of the data that they were drawn from.
 
     Attributes:
         targets: Node ids of the one graph, or positions of graphs, ascending.
@@ -85,7 +85,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class ExplainedData:
-    """One graph whose nodes are explained, or many graphs that are explained each.
+    """What is explained: the nodes or pairs of one graph, or many graphs.
 
     Attributes:
         graphs: The graph, alone; or the graphs.
@@ -139,7 +139,7 @@ class ExplainedData:
         return self.graphs.count_classes() if isinstance(self.graphs, Graphs) else _count_classes(self.graphs)
 
     def on(self, positions: Sequence[int], device: torch.device) -> Data:
-        """The one graph, or a batch of some of the graphs, on a device; what was given stays where it is."""
+        """A copy on a device: of the one graph, or of some of the graphs as a batch."""
         if self.is_one_graph:
             return copy.copy(self.graphs[0]).to(device)
         return Batch.from_data_list([self.graphs[position] for position in positions]).to(device)
@@ -154,7 +154,7 @@ class ExplainedData:
         return Drawn(targets, self._fingerprint(targets))
 
     def _fingerprint(self, targets: Tensor) -> str:
-        """The edges of the one graph, or how many graphs there are and the edges of those at these positions."""
+        """A hash of the one graph's edges, or of the number of graphs and the edges of those at these positions."""
         positions = [0] if self.is_one_graph else [one for one in targets.tolist() if one < len(self.graphs)]
         digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
         for graph in (self.graphs[position] for position in positions):
@@ -167,7 +167,7 @@ class ExplainedData:
 
 
 def _count_classes(dataset: Any) -> int | None:
-    """How many classes a dataset has, where its graphs are in memory anyway; None elsewhere."""
+    """Number of classes of a dataset; None if its graphs are not in memory."""
     if isinstance(dataset, InMemoryDataset):
         return int(dataset.num_classes) if count_classes(getattr(dataset[0], "y", None)) is not None else None
     if not isinstance(dataset, list | tuple) or not all(isinstance(graph, Data) for graph in dataset):

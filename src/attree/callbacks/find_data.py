@@ -56,7 +56,7 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed:
 
 
 def find_module_data(module: LightningDataModule, seed: int = 0) -> ExplainedData:
-    """As `find_data`, of a data module without a trainer: one that attree and PyG do not know is set up as for a fit.
+    """Find what is explained in a data module without a trainer. Unknown data modules are set up as for a fit.
 
     Args:
         module: The data module.
@@ -82,7 +82,7 @@ def find_module_data(module: LightningDataModule, seed: int = 0) -> ExplainedDat
 
 
 def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | None:
-    """What a data module of attree or PyG has; None of any other."""
+    """What is explained of a data module of attree or PyG; None for any other data module."""
     if isinstance(module, HeteroDataModule):
         graph, nodes = module.graph, _nodes(module.masked(module.graph), subset)
         kind = module.node_type
@@ -121,7 +121,7 @@ def _of_links(graph: Data | HeteroData) -> ExplainedData:
 
 
 def _of_nodes(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named: Any = None) -> ExplainedData:
-    """A graph whose nodes are explained, of one type where it has several, or its pairs if it asks for those.
+    """Explain the nodes of a graph (of one type, if it has several), or its pairs if it has `edge_label_index`.
 
     Args:
         graph: The graph.
@@ -143,7 +143,7 @@ def _of_nodes(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named
 
 
 def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:
-    """A test or validation has loaders of its own part alone: its graphs are explained."""
+    """In `test` and `validate` only one part has loaders: explain its graphs, and warn that they are another subset."""
     datasets = [dataset for part in parts.values() for dataset in part]
     if sum(len(dataset) for dataset in datasets) > 1:
         rank_zero_warn(f"The loaders of this call have no graphs of subset {subset!r}: all of theirs are explained.")
@@ -151,7 +151,7 @@ def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:
 
 
 def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> ExplainedData:
-    """Datasets of several parts in a row; the same graph or dataset in two parts counts once."""
+    """Join the datasets of several parts. A graph or dataset that occurs in two parts counts once."""
     datasets: list[Any] = []
     owners: list[set[str]] = []
     for part, own in parts.items():
@@ -208,7 +208,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _as_dataset(given: Any) -> Any:
-    """Something with a length and graphs at its positions."""
+    """Turn what was given into a sequence of graphs."""
     if isinstance(given, Batch):
         return given.to_data_list()
     if isinstance(given, Data | HeteroData):
@@ -220,7 +220,7 @@ def _as_dataset(given: Any) -> Any:
 
 
 def _loaders(trainer: Trainer) -> Iterator[tuple[str, Any]]:
-    """The loaders that the running call has opened, by part; none is asked for again."""
+    """The loaders that the trainer has already opened, by part. No loader is opened again."""
     stage = trainer.state.fn
     if stage == TrainerFn.FITTING:
         yield "train", trainer.train_dataloader
@@ -253,7 +253,7 @@ def _of_loader(loader: Any, seed: int) -> Iterator[Any]:
 
 
 def _with_links(graph: Data | HeteroData) -> Data:
-    """A graph of a loader that draws links: their ends are the loader's, not the graph's own."""
+    """Mark the graph of a link loader: the loader, not the graph, holds the pairs."""
     if isinstance(graph, HeteroData):
         raise UnsupportedModelError(
             "Expected a loader of a whole heterogeneous graph, but got one that draws links: argument `data` of "

@@ -205,7 +205,7 @@ def _checked(subject: Subject, data: Data, head: Head) -> Subject:
 
 
 def _expect_labels(module: nn.Module, data: Data | HeteroData, head: Head, num_classes: int | None) -> None:
-    """Outputs that no label stands beside may be anything: an encoder's embeddings, say."""
+    """Refuse outputs without labels: they may be anything, for example an encoder's embeddings."""
     labels = (store.get(key) for store in data.stores for key in ("y", "edge_label"))
     if head.mode is not None or num_classes is not None or any(isinstance(label, Tensor) for label in labels):
         return

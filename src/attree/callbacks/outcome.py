@@ -42,7 +42,7 @@ FigureSink = Callable[[str, Figure, int], None]
 
 @contextmanager
 def warn_only(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong inside into a warning of one line; for pictures and dashboards, never for results."""
+    """Turn any exception inside the block into a one-line warning. For pictures and dashboards, never for results."""
     try:
         yield
     except Exception as error:
@@ -51,7 +51,7 @@ def warn_only(what: str) -> Iterator[None]:
 
 
 class Pictures:
-    """Draws case studies and histograms about five times in a run, if it is long enough, and of what it ends with.
+    """Draws case studies and histograms about five times while a run trains, and once at its end.
 
     Pictures cost more than many epochs of a small graph, so they take a tenth of the run's time at most before its end.
     One that cannot be drawn or shown is a warning.
@@ -103,7 +103,7 @@ class Pictures:
 
 
 def figure_sinks(trainer: Trainer) -> list[FigureSink]:
-    """Where figures go beside TensorBoard: one sink for each logger that takes some; none but in the first process."""
+    """One function for each logger other than TensorBoard's that takes figures; none outside the first process."""
     if not trainer.is_global_zero:
         return []
     return [make(logger) for logger in trainer.loggers for name, make in SINKS.items() if is_logger(logger, name)]
@@ -132,7 +132,7 @@ SINKS: dict[str, Callable[[Any], FigureSink]] = {"WandbLogger": _wandb, "MLFlowL
 
 @dataclass
 class FinalReport:
-    """Saves and shows the last metrics and explanations; in the first process alone, without collectives.
+    """Saves and shows the last metrics and explanations. Only the first process runs it, and it waits for no other.
 
     Attributes:
         evaluator: What explained the network.
@@ -171,7 +171,7 @@ class FinalReport:
             self._written.append(Text("GAtt of all targets: ") + linked(saved))
 
     def test_attention(self) -> None:
-        """Ask whether attention is an explanation of the network; tests that it does not allow are a warning."""
+        """Run `attree.attention_tests`. A network that these tests do not support causes a warning."""
         with warn_only("The tests of attention"):
             subject = self.evaluator.subject
             targets, labels = self.evaluator.targets, self.evaluator.labels.labels
@@ -214,7 +214,7 @@ class FinalReport:
         return facts if own == every else facts | {"shown": f"{own} of {every} targets, those of the first process"}
 
     def show(self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: bool) -> None:
-        """Fill the dashboard's page of hyperparameters, print a table if asked for, and say what is where."""
+        """Write TensorBoard's HParams page, print the table if asked for, and list the files that were written."""
         if writer is not None:
             with warn_only("TensorBoard's HParams page"):
                 writer.write_hyperparameters(pl_module, trainer, self.metrics)

@@ -68,7 +68,7 @@ def _restore(state: RandomState) -> None:
 
 
 def seeded_apart(seed: int, read: Callable[[], T]) -> T:
-    """Call something that may draw random numbers: from a seed of its own, and without a trace in anyone's stream."""
+    """Call a function with its own random seed, and leave all random generators as they were before."""
     before = _collect()
     torch.default_generator.manual_seed(seed)  # the CPU's alone: devices are not woken for this
     np.random.seed(seed % 2**32)

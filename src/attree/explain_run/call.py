@@ -24,7 +24,7 @@ FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, tru
 
 
 def asks_for_errors(text: str) -> bool:
-    """Whether a text names targets by what the model gets wrong, so that its predictions are needed to read it.
+    """Whether the text asks for misclassified targets, so that predictions are needed to parse it.
 
     >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
     (True, False)
@@ -35,7 +35,7 @@ def asks_for_errors(text: str) -> bool:
 def parse_targets(
     text: str, count: int, wrong: Tensor | None = None, true: Tensor | None = None, seed: int = 0
 ) -> Tensor:
-    """Ids that a text names.
+    """Parse the `--targets` argument into ids.
 
     Args:
         text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified ones), `truth` (those with a true

@@ -167,7 +167,7 @@ class _Call:
             console.print(next_command("attree", "serve", self.run.folder, *allow))
 
     def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
-        """What gives the rows that are written: all, or the strongest of each target by the first method."""
+        """The function that gives the rows to write: all rows, or each target's strongest by the first method."""
         top, first = self.top, next(iter(self.explained.methods))
         return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
 
@@ -188,7 +188,7 @@ def _telling(explained: ExplainedTargets) -> ExplainedTargets:
 
 
 def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
-    """Of some targets as many as a part holds."""
+    """As many of the targets as one part holds."""
     fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
     return explained.only(part[: max(fitting, 1)])
 
@@ -220,7 +220,7 @@ def _reader(explained: ExplainedTargets, evaluation: Evaluation) -> Callable[[in
 
 
 def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> None:
-    """Say once what attention does not see; parts of a graph are checked where they are run on."""
+    """Warn once about paths that bypass attention. With `--by_neighbourhood`, each part is checked when it is run."""
     if shard.rank > 0 or by_neighbourhood:
         return
     subject = explained.sample()
@@ -229,7 +229,7 @@ def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> 
 
 
 def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, summed_up: bool) -> None:
-    """Say what is where, and what is not there."""
+    """Print which files were written, and what is missing."""
     found, rows = parts.count()
     whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
     own = (

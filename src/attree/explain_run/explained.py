@@ -80,7 +80,7 @@ class ExplainedTargets(ABC):
 
     @property
     def first_nodes(self) -> Tensor | None:
-        """Where targets are graphs of a batch: the number that the nodes of each count from."""
+        """For graphs in a batch, the id of each graph's first node; None otherwise."""
         return None
 
     def only(self, part: Tensor) -> ExplainedTargets:
@@ -95,7 +95,7 @@ class ExplainedTargets(ABC):
 
     @abstractmethod
     def sizes(self) -> Tensor:
-        """At least how many rows each target has room for, [T]."""
+        """An upper bound of each target's number of rows, [T]."""
 
     @abstractmethod
     def predictions(self) -> Tensor | None:
@@ -103,7 +103,7 @@ class ExplainedTargets(ABC):
 
     @property
     def has_truth(self) -> Tensor | None:
-        """Whether each target has edges that are known to explain it, [T]; None if that is known of none."""
+        """Whether each target has ground truth, [T]; None if the data has none."""
         return None if self.truth is None else torch.isin(self.ids, self.truth.targets.to(self.ids))
 
     @abstractmethod
@@ -115,7 +115,7 @@ class ExplainedTargets(ABC):
         return chunk_bounds(self.sizes(), rows)
 
     def evaluated_table(self, evaluation: Evaluation, begin: int, end: int) -> pa.Table:
-        """As `table`, of what an evaluation of all targets has found."""
+        """As `table`, but taken from an evaluation of all targets."""
         pairs, part = evaluation.pairs, torch.arange(begin, end)
         inside = (pairs.owner >= begin) & (pairs.owner < end)
         rows = ScoredRows.of(pairs, evaluation.pair_scores, evaluation.reductions).only(inside)

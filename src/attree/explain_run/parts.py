@@ -86,7 +86,7 @@ class PartFolder:
         return replaced
 
     def close(self) -> None:
-        """End this process's part in it; the last one removes what others left that were killed."""
+        """Stop writing. The last process removes temporary files of processes that were killed."""
         with FolderLock(self._unfinished, patience=PATIENCE):
             self._claims.end()
             self._leave()
@@ -98,7 +98,7 @@ class PartFolder:
             shutil.rmtree(self._unfinished, ignore_errors=True)
 
     def missing(self, look_inside: bool = True) -> list[int]:
-        """Numbers of the parts that are not there, or damaged, which is said; damaged ones are removed.
+        """Numbers of the missing parts. Damaged parts are removed with a warning and count as missing.
 
         Args:
             look_inside: Read all rows of the parts that are there; without, their footers tell whose they are. Of
@@ -206,7 +206,7 @@ class PartFolder:
             raise ArgumentError(f"Another call is writing to {self.folder}: process {others[0]}.")
 
     def _differences(self, has_parts: bool) -> str:
-        """What another call that is there differs in, in words; empty if there is none."""
+        """How the call that wrote the folder differs from this one, in words; empty if it does not."""
         try:
             stored = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
             fingerprint = dict(stored["fingerprint"]) if stored["format"] == FORMAT else {}

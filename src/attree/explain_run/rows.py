@@ -24,7 +24,7 @@ ENDS = ("target", "source", "destination")
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Some targets' edges with a column each method, and three each protocol.
+    """Edges of some targets, with one column per method and three per protocol.
 
     Attributes:
         pairs: The (target, edge) of each row.
@@ -65,7 +65,7 @@ class ScoredRows:
 
 
 class SubjectRows:
-    """Explains targets of a subject that one forward pass has run on.
+    """Explains targets of a model that runs on the whole graph.
 
     With protocols the rows of a target are the pairs that explanations are judged on: all edges of its neighbourhood.
     Without, they are those of them that carry a flow to it: others do not reach it.
@@ -140,7 +140,7 @@ class SubgraphRows:
 
 
 def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
-    """The rows of each target's strongest edges, in the order that they had; of equal scores the first ones.
+    """The rows of each target's strongest edges, in their original order; ties go to the first.
 
     Args:
         table: Rows, those of a target one behind the other.

@@ -123,7 +123,7 @@ OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "sco
 
 
 class CallSummary:
-    """Writes and prints what few targets come to.
+    """Writes and prints the results of a call with few targets.
 
     Args:
         run: The run.

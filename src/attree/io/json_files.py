@@ -68,7 +68,7 @@ def _refusal(path: Path, error: Exception) -> ArgumentError:
 
 
 def json_ready(content: Any) -> Any:
-    """The same with null for numbers that JSON does not know, as deep as it goes.
+    """Replace NaN and infinity by None at any depth: JSON has neither.
 
     >>> json_ready({"values": [0.5, float("nan")]})
     {'values': [0.5, None]}

@@ -25,7 +25,7 @@ class InUseError(ArgumentError):
 
 
 class FolderLock:
-    """Keeps a folder for one process, from `acquire` to `release` or to the process's end, however that comes.
+    """Locks a folder for one process, from `acquire` until `release` or until the process ends or is killed.
 
     The lock is the system's, on a hidden file beside the folder, so none is left by a killed process. It belongs to
     the process alone: workers that it forks do not inherit it. On a file system without locks there is none.
@@ -86,7 +86,7 @@ class FolderLock:
             _HELD.discard(self.folder)
 
     def _open(self) -> int:
-        """Open the lock file, and refuse what is none: a link would let others choose which file is written to."""
+        """Open the lock file. Links are refused: they would let others choose which file is overwritten."""
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
@@ -100,7 +100,7 @@ class FolderLock:
         return handle
 
     def _is_there(self, handle: int) -> bool:
-        """Whether an open file still has its name: whoever held the lock before may have removed it meanwhile."""
+        """Whether the open file is still the lock file: the former holder may have removed it meanwhile."""
         try:
             return os.path.samestat(os.fstat(handle), os.lstat(self._path))
         except FileNotFoundError:

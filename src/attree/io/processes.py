@@ -54,14 +54,14 @@ def _pipe_to_children() -> tuple[int, int]:
 
 
 def end_with_parent() -> None:
-    """If `child_process` started this process: end it, with all that it started, when its parent is gone."""
+    """If `start_child` started this process, end it and all its children when the parent ends."""
     pipe = os.environ.pop(PARENT_PIPE, "")  # children of this process have another parent
     if pipe.isdigit() and _is_pipe(int(pipe)):
         _watch(lambda: os.read(int(pipe), 1))
 
 
 def end_worker_with_parent() -> None:
-    """End a process that `multiprocessing` started when its parent is gone: to be called in the worker."""
+    """Call this in a worker of `multiprocessing`: it ends the worker when the parent ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         _watch(parent.join)

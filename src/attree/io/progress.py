@@ -87,7 +87,7 @@ class LateBar:
         self._progress: Progress | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Say that so much of so much is done; the bar goes when that is all."""
+        """Show that `done` of `total` is done; the bar disappears when all is."""
         if done >= total:
             self.close()
             return
@@ -108,7 +108,7 @@ class LateBar:
 
 
 def _is_watched() -> bool:
-    """Whether somebody looks: at a terminal, or at a notebook that has what rich's bars need there."""
+    """Whether the output is a terminal, or a notebook that can show rich's bars."""
     console = plain_console(stderr=True)
     first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
     return first and (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None))

@@ -28,7 +28,7 @@ BEATS_PER_GRACE = 6
 
 
 class Worker:
-    """A process that works on something.
+    """A process that shares work with others through a folder.
 
     Locks of network file systems are not asked, as not all of them tell the truth: see `knows_alive`.
 
@@ -98,7 +98,7 @@ class Worker:
 
     @cached_property
     def _kernel(self) -> str:
-        """What tells running kernels apart: containers of one machine share it, machines do not."""
+        """An id of the running kernel: containers of one machine share it, two machines do not."""
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         except OSError:

@@ -73,11 +73,11 @@ PARTS = ("data", "model", "optimizer", "lr_scheduler")
 """What a run's numbers depend on, beside its seed."""
 
 MAY_DIFFER = ("data.root", "data.num_workers")
-"""Arguments of data and model that have no say in what is computed."""
+"""Arguments that do not change what is computed."""
 
 
 def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
-    """Point a TensorBoard logger's config at a checkpoint's run, to forget what came after it; False if it cannot."""
+    """Make a TensorBoard logger continue in the checkpoint's run, without later points; False if it cannot."""
     run = run_of(checkpoint)
     if run is None or not str(getattr(logger, "class_path", "")).endswith("TensorBoardLogger"):
         return False
@@ -88,7 +88,7 @@ def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
 
 
 def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Refuse settings that a resumed run cannot take up: its data, network and optimiser are those it began with.
+    """Refuse to resume a run with other data, another network or another optimiser than it began with.
 
     They are compared with the run's `config.yaml`, or, if the checkpoint has been moved away from it, with what
     the checkpoint says of itself. Settings of the trainer, the explanations and the checkpoints may differ.
@@ -112,13 +112,13 @@ def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str
 
 
 def _is_of_the_data(key: str, value: Any) -> bool:
-    """Whether a setting is a size of the network that the data decides, once it is read."""
+    """Whether a setting is a size of the network that is read from the data."""
     *_, part, argument = ["", *key.split(".")]
     return value is None and argument in LINKS.get(part, ())
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run what it is, by dotted name: data, model, and the seed if it is a number.
+    """The settings that a run's numbers depend on, by dotted name: data, model, optimiser and seed.
 
     >>> settings({"seed_everything": True, "model": {"class_path": "A", "init_args": {"lr": 0.1}}, "explain": {}})
     {'model': 'A', 'model.lr': 0.1}
@@ -153,7 +153,7 @@ def _config_of_hyperparameters(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
-    """Say that a checkpoint's run has trained as long as the trainer would, and how to train on; None if it has not.
+    """A message if the run has already trained as long as the trainer is asked to; None if there is more to do.
 
     Args:
         checkpoint: The content of the checkpoint.

@@ -94,7 +94,7 @@ def class_paths(content: Any) -> Iterator[str]:
 
 
 def _with_sizes(model: Any, data: Any) -> Any:
-    """The model's config with the sizes of its network that the data decides, where the config does not say them."""
+    """The model's config, with the input and output sizes of its network taken from the data if they are missing."""
     arguments = model.get("init_args") if isinstance(model, Mapping) else None
     if not isinstance(arguments, Mapping):
         return model
@@ -140,7 +140,7 @@ def _import(path: str) -> Any:
 
 
 class _Builder:
-    """Makes objects of mappings that have a `class_path`, all of which were found to be allowed."""
+    """Makes objects from mappings with a `class_path`. All classes have been checked before."""
 
     def __init__(self, file: Path, allow: frozenset[str]) -> None:
         self.file = file
@@ -157,7 +157,7 @@ class _Builder:
         return content
 
     def _make(self, content: Mapping[str, Any], where: str) -> Callable[..., Any]:
-        """What makes the object: with more arguments, where a class takes a function that makes an optimiser."""
+        """A function that makes the object. It takes further arguments, for classes that expect an optimiser factory."""
         path = content["class_path"]
         made = _import(path)
         if not callable(made):
@@ -175,7 +175,7 @@ class _Builder:
         return make
 
     def _argument(self, value: Any, hint: Any, where: str) -> Any:
-        """A value of the config as the type that a class declares: YAML knows neither tuples nor functions."""
+        """Convert a value of the config to the declared type: YAML has neither tuples nor functions."""
         options = _options(hint)
         if any(typing.get_origin(one) is collections.abc.Callable or one is Callable for one in options):
             if isinstance(value, Mapping) and "class_path" in value:

@@ -52,7 +52,7 @@ def run_folder(trainer: Trainer) -> Path | None:
 
 
 def stage_folder(trainer: Trainer) -> Path | None:
-    """Where what a call came to is saved: a fit's in the run's folder, others' in its `validate` and `test` folders."""
+    """Where the results of a call are saved: the run's folder for `fit`, its folder `validate` or `test` otherwise."""
     folder, stage = run_folder(trainer), trainer.state.fn
     return folder if folder is None or stage in (None, TrainerFn.FITTING) else folder / str(stage.value)
 
@@ -77,7 +77,7 @@ TRACES = ("events.out.tfevents.*", "config.yaml", "metrics*.json", "metrics.csv"
 
 
 class RunLock:
-    """The folders that the loggers of one run write to, claimed when it begins and locked until it ends.
+    """Allocates or reopens the folders of a run's loggers, and locks them until the run ends.
 
     A logger without a version gets a new folder: `version_<n>` for a fit, `<command>_<n>` for what only reads a
     trained network, so that neither its curves nor its files mix with the fit's. Two commands that start at the same
@@ -107,7 +107,7 @@ class RunLock:
             raise
 
     def release(self, discard: bool = False) -> None:
-        """Let others have the folders, and remove new ones in which nothing was written.
+        """Unlock the folders, and remove new ones that are empty.
 
         Args:
             discard: Remove new folders whatever loggers have written there: the run was refused before it began.
@@ -136,7 +136,7 @@ class RunLock:
         return folder
 
     def _make_new(self, root: Path, prefix: str) -> Path:
-        """Make the next folder; whoever makes it first has it."""
+        """Make the folder with the next free number; of two processes, the one that makes it gets it."""
         root.mkdir(parents=True, exist_ok=True)
         taken = [one.name.removeprefix(f"{prefix}_") for one in root.glob(f"{prefix}_*")]
         number = max((int(one) for one in taken if one.isdigit()), default=-1) + 1
