@@ -32,7 +32,7 @@ class MissingDataError(AttreeError, FileNotFoundError):
 
 
 class UnsupportedModelError(AttreeError, TypeError):
-    """A model does something that the asked-for computation cannot follow."""
+    """A model does something that the requested computation does not support."""
 
 
 class ModelRunError(AttreeError, RuntimeError):
@@ -183,7 +183,7 @@ def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expec
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question to put behind a sentence that refuses `name`; empty if nothing known is like it.
+    """A suggestion for the end of an error message about an unknown name; empty if no known name is similar.
 
     >>> did_you_mean("valdate", ["fit", "validate"])
     ' Did you mean `validate`?'

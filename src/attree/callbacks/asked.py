@@ -59,7 +59,7 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
 
 
 def asked_pairs(graph: Data | HeteroData) -> Tensor | None:
-    """The pairs of nodes to predict, `edge_label_index` [2, P]; None if there are none, or if several types have some."""
+    """The pairs of nodes to predict, `edge_label_index` [2, P]; None without any, or if several types have some."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
     found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
     return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None

@@ -16,7 +16,7 @@ from attree.io.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:
-    """Import paths, by name, of the classes that a module offers: subclasses of `base` that have none of their own."""
+    """Import paths of the classes that a module exports, by name: subclasses of `base` without own subclasses."""
     classes = [getattr(module, name) for name in sorted(module.__all__)]
     found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
     found = [one for one in found if not issubclass(one, without)]
@@ -41,12 +41,12 @@ LISTS = ("--explain.methods", "--explain.protocols", "--data.num_neighbors")
 
 
 def names(key: str) -> str:
-    """The names to choose from under a key, as they are listed in a sentence."""
+    """The class names that a key accepts, separated by commas."""
     return ", ".join(CHOICES[key][1])
 
 
 def full_name(key: str, name: Any) -> Any:
-    """The import path of attree's class of this name; anything else as it is.
+    """The import path of attree's class of this name; any other value is returned unchanged.
 
     >>> full_name("net", "GAT"), full_name("net", "torch_geometric.nn.GAT")
     ('attree.models.GAT', 'torch_geometric.nn.GAT')
@@ -55,7 +55,7 @@ def full_name(key: str, name: Any) -> Any:
 
 
 def expand_arguments(arguments: list[str]) -> list[str]:
-    """Write out attree's own class names and configs in arguments: other packages, PyG among them, have a GAT too.
+    """Replace attree's class names and config names by full paths: PyG has a class `GAT`, too.
 
     >>> expand_arguments(["--model.net", "GAT", "--data=Infection", "--model.net.heads=2"])
     ['--model.net', 'attree.models.GAT', '--data=attree.data.Infection', '--model.net.heads=2']
@@ -86,7 +86,7 @@ def _key(option: str) -> str:
 
 
 def expand_config(content: Any, key: str = "") -> Any:
-    """Write out attree's own class names in what was read from a config.
+    """Replace attree's class names in a config by import paths.
 
     >>> expand_config({"model": {"init_args": {"net": {"class_path": "GAT"}}}, "data": "Infection"})
     {'model': {'init_args': {'net': {'class_path': 'attree.models.GAT'}}}, 'data': 'attree.data.Infection'}

@@ -16,7 +16,7 @@ from attree.errors import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's, with line breaks kept in descriptions, no abbreviations, and errors of one sentence.
+    """argparse's parser that keeps line breaks, refuses abbreviations and reports errors in one sentence.
 
     Args:
         name: The command.
@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
         self._options: list[str] = []
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
-        """Add an argument, which must be explained."""
+        """Add an argument; it must have a help text."""
         assert settings.get("help"), names
         action = super().add_argument(*names, **settings)
         vars(self).setdefault("_options", []).extend(action.option_strings)  # argparse adds --help before this class
@@ -64,12 +64,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _plain(names: str) -> str:
-    """An argument without dashes, under each of its names: argparse does not say which one was typed."""
+    """An argument without its dashes. If it has several names, all are given: argparse does not say which was typed."""
     return "` or `".join(name.removeprefix("--") for name in names.split("/"))
 
 
 def word_list(text: str) -> list[str]:
-    """The words of a list, as users write it.
+    """Parse a list as users type it.
 
     >>> word_list("gatt, avgatt"), word_list("[gatt,'avgatt']"), word_list("")
     (['gatt', 'avgatt'], ['gatt', 'avgatt'], [])
@@ -79,7 +79,7 @@ def word_list(text: str) -> list[str]:
 
 
 def integer(at_least: int) -> Callable[[str], int]:
-    """A type of arguments: integers from a number on."""
+    """An argument type: integers not below a bound."""
 
     def read(text: str) -> int:
         if re.fullmatch(r"[+-]?\d+", text.strip()) is None or int(text) < at_least:

@@ -144,7 +144,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _is_kept(name: str, given: list[str]) -> bool:
-    """Whether what a command prints takes seconds to make, and is the same the next time."""
+    """Whether the output takes seconds to make and never changes, so that it is worth caching."""
     if given[1:] in (["-h"], ["--help"]):
         return COMMANDS[name].parser is None
     return name == "completion" or given == ["paper", "list"]

@@ -118,14 +118,14 @@ class _Built(Exception):
 
 
 class _ParserOnly(AttreeCLI):
-    """LightningCLI builds its parser and parses in one go; this one stops between the two."""
+    """LightningCLI builds its parser and parses at once; this subclass stops after building it."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> NoReturn:
         raise _Built(parser)
 
 
 def _words(action: argparse.Action) -> Iterator[tuple[str, list[str]]]:
-    """The options of an action, with the values that it takes where they can be listed."""
+    """The options of an action, each with its possible values if they can be listed."""
     for option in action.option_strings:
         if option in ("--config", "-c"):
             yield option, config_names()

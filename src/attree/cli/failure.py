@@ -29,7 +29,7 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def failing_in_sentences() -> Iterator[None]:
-    """Turn exceptions whose cause is what the user gave into one line and status 2; let all others through.
+    """Report errors that the user can fix in one line, with status 2; let all other exceptions through.
 
     Ctrl-C where no command handles it itself, as while libraries are imported, is one line and status 130.
     """
@@ -50,13 +50,13 @@ def failing_in_sentences() -> Iterator[None]:
 
 
 def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
-    """Leave to the main thread what TensorBoard's writer fails with: it is raised again there."""
+    """Ignore exceptions in TensorBoard's writer thread: the main thread raises them again."""
     if type(failure.thread).__name__ != "_AsyncWriterThread":
         threading.__excepthook__(failure)
 
 
 def own_error(error: BaseException) -> AttreeError | None:
-    """The attree error that an exception is, or that other libraries have wrapped; None if there is none."""
+    """The attree error behind an exception, also if other libraries have wrapped it; None if there is none."""
     seen: set[int] = set()  # what one thread raises and another raises again can be its own context
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -68,7 +68,7 @@ def own_error(error: BaseException) -> AttreeError | None:
 
 
 def user_message(error: BaseException) -> str | None:
-    """What to tell a user about an exception; None if it is not about anything they gave.
+    """The message to show for an exception that the user can fix; None for any other.
 
     Attree's own errors speak for themselves. Of others' these are taken for refusals: files that cannot be read or
     written, memory that is not there, and what Lightning raises on purpose.
@@ -95,7 +95,7 @@ def user_message(error: BaseException) -> str | None:
 
 
 def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = None) -> bool:
-    """Whether an exception comes from a `raise` statement in one of these packages, or in any but attree if None."""
+    """Whether a `raise` statement of one of these packages (None: of any but attree) raised an exception."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -107,5 +107,5 @@ def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = N
 
 
 def _without_advice(text: str) -> str:
-    """A library's message as it stands, without its lists of tips."""
+    """A library's message without its tips."""
     return text.partition("\nTip")[0].partition("HINT:")[0].strip()

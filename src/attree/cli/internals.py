@@ -19,7 +19,7 @@ from lightning.pytorch.cli import LightningCLI, _InstantiatorFn
 
 
 class HookedCLI(LightningCLI):
-    """LightningCLI whose checkpoints are read by a method of the subclass, and whose links may lead nowhere."""
+    """LightningCLI with a hook that reads the checkpoint, and that ignores links to arguments that do not exist."""
 
     def read_checkpoint_argument(self) -> None:
         """Look at `--ckpt_path`; called after the arguments are parsed, before anything is built."""
@@ -34,7 +34,7 @@ class HookedCLI(LightningCLI):
 
 
 class _Instantiator(_InstantiatorFn):
-    """Lightning's, which records the arguments for `load_from_checkpoint`, without links that nothing takes.
+    """Lightning's instantiator, which records arguments for `load_from_checkpoint`, without links to missing arguments.
 
     jsonargparse ignores a link whose target does not exist, such as the width of a module's `net` where the module
     has none. Lightning fails on it.
@@ -56,7 +56,7 @@ def _has(content: Any, path: str) -> bool:
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment:
-    """Who has started the processes of a run."""
+    """The cluster environment of a trainer: who started its processes."""
     return trainer._accelerator_connector.cluster_environment
 
 
@@ -67,7 +67,7 @@ def command_parsers(parser: ArgumentParser) -> dict[str, ArgumentParser]:
 
 
 def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What a parser takes; not what links fill in."""
+    """The actions of a parser, without those that links fill in."""
     return [action for action in parser._actions if not isinstance(action, ActionLink)]
 
 
@@ -100,7 +100,7 @@ def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> 
 
 
 class HelpFormatterMixin:
-    """Keeps the line breaks of descriptions, and lets a mapping have the last word on an option's help."""
+    """Keeps the line breaks of descriptions, and takes the help of an option from a mapping if it is there."""
 
     texts: dict[str, str]
 

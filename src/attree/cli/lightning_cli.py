@@ -39,7 +39,7 @@ DESCRIPTIONS = {
 
 
 class AttreeCLI(HookedCLI):
-    """LightningCLI with attree's links, callbacks and logger, a folder for each run, and checks of checkpoints.
+    """LightningCLI with attree's callbacks and logger, one folder per run, and checked checkpoints.
 
     Args:
         arguments: What follows `attree` on the command line.
@@ -71,7 +71,7 @@ class AttreeCLI(HookedCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """The commands, and the arguments of the trainer's methods that are no options."""
+        """The commands, and the arguments of the trainer's methods that are not offered as options."""
         commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
         commands["predict"].add("return_predictions")
         commands["validate"].add("verbose")
@@ -101,7 +101,7 @@ class AttreeCLI(HookedCLI):
         return config
 
     def read_checkpoint_argument(self) -> None:
-        """Check a checkpoint before anything is built. Nothing of it goes into the config, class names least of all."""
+        """Check the checkpoint before anything is built. Nothing from it is copied into the config."""
         command, config = self.config.subcommand, self.own_config
         if config.ckpt_path is None:
             what = f"the trained network to {command} (--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
@@ -123,7 +123,7 @@ class AttreeCLI(HookedCLI):
         return str(yaml.safe_dump(whole[self.config.subcommand], sort_keys=False))
 
     def instantiate_classes(self) -> None:
-        """Whatever a class refuses of its arguments is said as its own words."""
+        """Build all objects. If a class refuses an argument, show its own message."""
         try:
             super().instantiate_classes()
         except Exception as error:
@@ -154,7 +154,7 @@ class AttreeCLI(HookedCLI):
             raise ArgumentError(f"The trainer cannot be set up ({asked}): {user_message(error)}") from error
 
     def fit(self, **kwargs: Any) -> None:
-        """Train; a run that has trained as long as it is asked to says so instead."""
+        """Train, or say that the run has already trained as long as asked."""
         if self.checkpoint is not None and (sentence := nothing_left(self.checkpoint, self.trainer)):
             if is_first_process():
                 print(sentence)
@@ -165,7 +165,7 @@ class AttreeCLI(HookedCLI):
             self._say_next(folder)
 
     def _say_next(self, folder: Path) -> None:
-        """Say how to look at the run's explanations, if `attree explain` has targets by number in it."""
+        """Print the next command, if `attree explain` can explain this run."""
         trainer: Any = self.trainer
         latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
         needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
@@ -190,7 +190,7 @@ class AttreeCLI(HookedCLI):
         self._show_metrics()
 
     def predict(self, **kwargs: Any) -> None:
-        """Predict all nodes or graphs, and save what was predicted; what could not be saved is not computed."""
+        """Predict all nodes or graphs and save the result. Without a folder to save to, nothing is computed."""
         expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
         expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
         with self._in_own_folder():
@@ -202,7 +202,7 @@ class AttreeCLI(HookedCLI):
 
     @contextmanager
     def _in_own_folder(self) -> Iterator[Path | None]:
-        """Run a command in a folder of its own; only the first of several processes claims it, and is told it."""
+        """Run a command in its own folder. Only the first process locks it and gets its path; others get None."""
         if not is_first_process():
             yield None
             return
@@ -225,7 +225,7 @@ class AttreeCLI(HookedCLI):
             folder.release(discard=refused)
 
     def _show_metrics(self) -> None:
-        """Show what was measured; after a fit `ExplainCallback` does."""
+        """Print the metrics of `validate` and `test`."""
         if self.trainer.is_global_zero:
             measured = self.trainer.callback_metrics.items()
             prefix = f"{self.subcommand}/explain/"
@@ -239,7 +239,7 @@ def default_logger() -> dict[str, Any]:
 
 
 def silence_warnings() -> None:
-    """Keep advertisements, what attree says itself, and libraries' internal deprecations out of a user's terminal."""
+    """Hide Lightning's tips, messages that attree prints itself, and deprecations inside libraries."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
         return not any(words in record.getMessage() for words in ("Tip:", "Detected KeyboardInterrupt"))
@@ -250,7 +250,7 @@ def silence_warnings() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run fit, validate, test or predict. Classes of the user's are also looked for in the working folder."""
+    """Run fit, validate, test or predict. The user's classes are also imported from the working folder."""
     search_working_folder()
     silence_warnings()
     stop = StopSignal()

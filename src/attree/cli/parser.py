@@ -39,7 +39,7 @@ MOST_GUESSES = 3
 
 
 def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str] = ()) -> str:
-    r"""Reduce a parser's message to one line that names the argument, what it takes and what came.
+    r"""Reduce jsonargparse's message to one line: the argument, what was expected and what was given.
 
     Args:
         message: What jsonargparse says.
@@ -59,7 +59,7 @@ def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str]
 
 
 def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str | None:
-    """Options and config keys that nothing takes."""
+    """The message for unknown options and config keys."""
     if found := re.match(r"unrecognized arguments: --([\w.+-]+)", text):
         name = found[1]
     elif found := re.search(r"(?:(?:Group|Subcommand) '([\w.]+)' does not accept option|Option) '([\w.-]+)'", text):
@@ -75,7 +75,7 @@ def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str 
 
 
 def _meant(name: str, options: list[str], dashes: str) -> str:
-    """What an unknown option may have been meant to be, each with its whole path."""
+    """Suggestions for an unknown option, with full names."""
     own = class_options()
     if name.partition(".")[0] in ("optimizer", "lr_scheduler"):
         return f" See --{name.partition('.')[0]}.help with the class's name."
@@ -94,7 +94,7 @@ def _meant(name: str, options: list[str], dashes: str) -> str:
 
 
 def _class(text: str) -> str | None:
-    """Classes that cannot be found, or are of another kind."""
+    """The message for classes that cannot be found or have the wrong type."""
     key = re.match(r'Parser key "([\w.]+)"', text)
     given = (
         re.search(r"Problem with given class_path '([^']*)'", text)
@@ -139,7 +139,7 @@ def _is_absent(error: Exception, module: str) -> bool:
 
 
 def _union(text: str) -> str | None:
-    """Values that fit none of several types."""
+    """The message for values that fit none of several types."""
     found = re.match(
         r'Parser key "([\w.]+)": .*?Subtypes: \[(.*?)\] Errors: .*Given value: (.*)', text, flags=re.DOTALL
     )
@@ -158,7 +158,7 @@ def _kind(kind: str) -> list[str]:
 
 
 def _wrong_type(text: str) -> str | None:
-    """Values of another type than the only one that fits."""
+    """The message for values of a wrong type."""
     found = re.match(r'Parser key "([\w.]+)": (?:Expected (?:an? )?)(.*?)\.? Got value: (.*)', text)
     if found is None:
         return None
@@ -168,7 +168,7 @@ def _wrong_type(text: str) -> str | None:
 
 
 def _required(text: str) -> str | None:
-    """Arguments that nothing gave."""
+    """The message for missing arguments."""
     found = re.match(r"the following arguments are required: (.*)", text)
     if found is None:
         return None
@@ -177,7 +177,7 @@ def _required(text: str) -> str | None:
 
 
 def _config(text: str) -> str | None:
-    """Config files that are none."""
+    """The message for config files that do not exist or are not files."""
     expected = "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got"
     if found := re.match(r'Parser key "config": (?:File does not exist|Path is not a file): (.*)', text):
         reason = "is a folder" if "not a file" in text else "does not exist"
@@ -220,7 +220,7 @@ HELP = {
 
 
 def load_yaml(text: str) -> Any:
-    """Read YAML as jsonargparse does, but never without end, and with attree's own class names written out."""
+    """Read YAML as jsonargparse does, with a limit on its size, and replace attree's class names by import paths."""
     check_yaml(text)
     return expand_config(get_loader("yaml")(text))
 
@@ -229,13 +229,13 @@ set_loader(MODE, load_yaml, exceptions=(yaml.YAMLError,))
 
 
 class HelpFormatter(HelpFormatterMixin, DefaultHelpFormatter):
-    """jsonargparse's, with the texts of `HELP`."""
+    """jsonargparse's formatter with the texts of `HELP`."""
 
     texts = HELP
 
 
 class AttreeParser(LightningArgumentParser):
-    """A parser whose errors are one sentence, whose options are written out, and whose help begins with attree's."""
+    """jsonargparse's parser with one-sentence errors, no abbreviations, and attree's options first in the help."""
 
     _typed: ClassVar[tuple[list[str], list[str]]] = ([], [])
     """What the user typed, and the options of all commands: parsers that jsonargparse makes of classes know neither."""
@@ -251,14 +251,14 @@ class AttreeParser(LightningArgumentParser):
         fail(str(ours) if ours is not None else one_sentence(message, options, given))
 
     def parse_typed(self, arguments: list[str]) -> Namespace:
-        """Parse what a user typed, with attree's own class names written out; messages speak of what was typed."""
+        """Parse what a user typed, with short class names expanded. Error messages quote what was typed."""
         parsers = [self, *command_parsers(self).values()]
         options = [action.dest for parser in parsers for action in actions_of(parser)]
         AttreeParser._typed = list(arguments), list(dict.fromkeys(options))
         return self.parse_args(expand_arguments(arguments))
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
-        """Read a config file; what is wrong with the file as a whole is said with its name."""
+        """Read a config file; errors name the file."""
         if Path(path).is_file():
             content = read_yaml(Path(path))
             expect(isinstance(content, dict), "config", f"a file of keys and values ({path})", content)

@@ -22,7 +22,7 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class StopSignal:
-    """Handles Ctrl-C and SIGTERM alike, and remembers which of the two came.
+    """Handles Ctrl-C and SIGTERM alike, and remembers which one was received.
 
     While a network trains, the run ends before its next batch: at any other moment the writer of the curves could be
     left half way, and its thread would keep the command waiting for minutes. A second signal ends it at once.
@@ -52,7 +52,7 @@ class StopSignal:
                 signal.signal(number, self._handle)
 
     def check(self) -> None:
-        """Stop here if a signal has come."""
+        """Raise KeyboardInterrupt if a signal was received."""
         if self.received is not None:
             raise KeyboardInterrupt
 
@@ -63,7 +63,7 @@ class StopSignal:
 
 
 class StopBetweenBatches(Callback):
-    """Lets a fit that is told to stop do so before its next batch.
+    """Stops a fit before its next batch when a signal was received.
 
     SIGTERM is taken back from Lightning, which takes it when a run begins, except where SLURM is to requeue the run.
     Processes that Lightning has started leave Ctrl-C, which reaches them all, to the first one, which ends them.
@@ -102,7 +102,7 @@ class StopBetweenBatches(Callback):
 
 
 def is_first_process() -> bool:
-    """Whether this is the process of a run that speaks and writes; also true before Lightning has started others."""
+    """Whether this is the process that prints and writes (rank 0); also True before Lightning has started others."""
     return getattr(rank_zero_only, "rank", 0) == 0
 
 
@@ -112,7 +112,7 @@ def was_interrupted(error: BaseException) -> bool:
 
 
 def exit_with_signal(received: signal.Signals | None, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
-    """Say how to go on, and exit with the status that shells report for the signal."""
+    """Print how to resume, and exit with the status that shells report for the signal."""
     number = received or signal.SIGINT
     if arguments[:1] != ["fit"]:
         how = "nothing was changed."

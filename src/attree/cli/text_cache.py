@@ -28,7 +28,7 @@ MOST = 40
 
 
 def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
-    """Print what a command prints, from the last time if nothing has changed, and end with its exit status.
+    """Print a command's output, from the cache if nothing has changed, and exit with the command's status.
 
     Args:
         arguments: What was typed after `attree`.
@@ -63,7 +63,7 @@ def cache_folder() -> Path:
 
 
 def text_key(arguments: Sequence[str]) -> str:
-    """A name for all that determines the text."""
+    """A hash of everything that the text depends on."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

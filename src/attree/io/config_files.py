@@ -27,17 +27,17 @@ def sweep_names() -> list[str]:
 
 
 def find_config(given: str, beside: Path = Path()) -> str:
-    """The path that a config's name stands for; a file of that name in `beside` wins, and what is neither stays."""
+    """The path of a shipped config. A file of that name in `beside` is preferred; other values are kept."""
     return _find(given, _folder(), config_names(), beside)
 
 
 def find_sweep(given: str) -> str:
-    """The path that a sweep file's name stands for; a local file of that name wins, and what is neither stays."""
+    """The path of a shipped sweep file. A local file of that name is preferred; other values are returned unchanged."""
     return _find(given, _folder() / "sweeps", sweep_names(), Path())
 
 
 def config_hint(given: str, sweep: bool = False) -> str:
-    """What to put behind a sentence that refuses a config, or a sweep file: the name that was meant, if any.
+    """A hint for the end of an error message about a config or sweep file: the name that was probably meant.
 
     >>> config_hint("infectoin"), config_hint("configs/infection.yaml"), config_hint("mine.yaml")
     (' Did you mean `infection`?', ' Did you mean `infection`?', '')
@@ -109,7 +109,7 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
 
 
 def check_yaml(text: str) -> None:
-    """Raise a `yaml.YAMLError` if the text is no YAML, says a key twice, is nested too deep, or is too long.
+    """Raise a `yaml.YAMLError` if the text is not YAML, has a key twice, is nested too deep, or is too long.
 
     How long it is counts with every alias written out. The text is read as a stream of events, so that the check itself
     takes no more time than the text is long.
@@ -143,7 +143,7 @@ def check_yaml(text: str) -> None:
 
 
 class _Keys:
-    """Finds a key that a mapping has twice: YAML forbids it, but its parsers take the last value without a word."""
+    """Finds duplicate keys of a mapping: YAML forbids them, but its parsers silently take the last value."""
 
     def __init__(self) -> None:
         self._open: list[dict[str, int] | None] = []  # for each collection the lines of its keys; None is a list

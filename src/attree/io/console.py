@@ -15,7 +15,7 @@ from rich.text import Text
 
 
 def plain_console(**options: Any) -> Console:
-    """A rich console that prints text as it is; what is to be bold or red is a `rich.text.Text`, or has a `style`.
+    """A rich console that prints strings literally; for styles, pass a `rich.text.Text` or `style`.
 
     By default rich reads `[a]` as a style and `:b:` as an emoji: a path that has them is printed as another one, or
     ends the command with an error after all work is done.
@@ -27,12 +27,12 @@ def plain_console(**options: Any) -> Console:
 
 
 def linked(path: Path) -> Text:
-    """A path as it is, which a click opens in terminals that know links."""
+    """A path as a link, in terminals that support links."""
     return Text(str(path), style=Style(link=path.resolve().as_uri()))
 
 
 def next_command(*words: str | Path) -> str:
-    """A line that says what to type next, quoted as a shell needs it.
+    """A line with the next command to type, quoted for the shell.
 
     >>> next_command("attree", "serve", "my runs/a")
     "Next: attree serve 'my runs/a'"
@@ -53,7 +53,7 @@ def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel, which shows what a cell returns."""
+    """Whether this process is a notebook's kernel."""
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
     return running is not None and hasattr(running, "kernel")

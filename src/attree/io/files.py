@@ -19,7 +19,7 @@ from attree.errors import ArgumentError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` to write to; on success it takes the place of `path`, else it goes.
+    """Give a temporary path to write to. On success it replaces `path`; on failure it is removed.
 
     The file has the rights that the umask gives to any new file.
     """
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def new_file(path: Path) -> Path:
-    """Make an empty hidden file beside `path`, with a name that nothing has and the rights that the umask gives."""
+    """Make an empty hidden file beside `path`, with a unique name and the usual permissions (umask)."""
     while True:
         file = path.with_name(f".{path.name}.{secrets.token_hex(6)}{path.suffix}")
         try:
@@ -46,7 +46,7 @@ def new_file(path: Path) -> Path:
 
 
 def give_usual_rights(path: Path) -> None:
-    """Give a file that a library has made the rights that the umask gives to any new file."""
+    """Give a file the permissions that the umask gives to any new file."""
     usual = new_file(path)
     try:
         path.chmod(usual.stat().st_mode)
@@ -86,7 +86,7 @@ def zip_damage(path: Path) -> str | None:
 
 
 def read_npz(path: Path, max_bytes: int | None = None) -> dict[str, np.ndarray]:
-    """Read the plain arrays of an `.npz` archive; a damaged or forged one does nothing but raise.
+    """Read the arrays of an `.npz` archive. A damaged or forged one raises and can do nothing else.
 
     Nothing in it is run. What it claims is compared with what it holds before memory is taken: the arrays together
     with `max_bytes`, each array's shape with the bytes that are there, and all bytes with their checksum.

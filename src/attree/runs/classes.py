@@ -157,7 +157,7 @@ class _Builder:
         return content
 
     def _make(self, content: Mapping[str, Any], where: str) -> Callable[..., Any]:
-        """A function that makes the object. It takes further arguments, for classes that expect an optimiser factory."""
+        """A function that makes the object. An optimiser factory takes further arguments."""
         path = content["class_path"]
         made = _import(path)
         if not callable(made):
