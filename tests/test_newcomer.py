@@ -22,8 +22,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT
 
 import attree
-from attree.attribution import progress
 from attree.cli import main
+from attree.io import progress
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, run_folder
 from attree.sweep.summary import draw_figures

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attree.cli import main, text_cache
-from attree.cli.text_cache import MOST, cache_folder, fingerprint, show
+from attree.cli.text_cache import MOST, cache_folder, show_kept, text_key
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(capsys: pytest.CaptureFixture[str], command: Callable[[], object], *arguments: str) -> tuple[str, object]:
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
-        show(arguments, command)
+        show_kept(arguments, command)
     return capsys.readouterr().out, stop.value.code
 
 
@@ -57,15 +57,15 @@ def test_a_folder_that_cannot_be_written_to_does_no_harm(
 
 
 def test_the_key_is_all_that_determines_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {fingerprint(["fit", "--help"]), fingerprint(["test", "--help"])}
+    keys = {text_key(["fit", "--help"]), text_key(["test", "--help"])}
     monkeypatch.setenv("COLUMNS", "77")
-    keys.add(fingerprint(["fit", "--help"]))
+    keys.add(text_key(["fit", "--help"]))
     monkeypatch.setattr(text_cache, "version", lambda name: "0.0.1")
-    keys.add(fingerprint(["fit", "--help"]))
+    keys.add(text_key(["fit", "--help"]))
     monkeypatch.setattr(text_cache, "config_names", lambda: ["another"])
-    keys.add(fingerprint(["fit", "--help"]))
+    keys.add(text_key(["fit", "--help"]))
     assert len(keys) == 5
-    assert fingerprint(["fit", "--help"]) in keys
+    assert text_key(["fit", "--help"]) in keys
 
 
 def test_changed_code_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_changed_code_has_another_key(tmp_path: Path, monkeypatch: pytest.Monkey
     keys = []
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2")):
         (home / name).write_text(text)
-        keys.append(fingerprint([]))
+        keys.append(text_key([]))
     assert len(set(keys)) == 3
 
 

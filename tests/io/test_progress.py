@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT
 
 import attree
-from attree.attribution import progress
+from attree.io import progress
 from attree.io.progress import LateBar, progress_bar
 
 
