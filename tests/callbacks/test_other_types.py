@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch_geometric.nn import GATConv, HGTConv
 
 import attree
 from attree.callbacks import ExplainCallback
+from attree.callbacks.asked import with_links
 from attree.errors import AttreeError
 
 WRITES, CITES, BY = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "by", "author")
@@ -200,3 +202,14 @@ def test_what_is_not_plain_is_refused_in_a_sentence(case: str, tmp_path: Path) -
     make, sentence = REFUSED[case]
     with pytest.raises(AttreeError, match=sentence):
         fit(Papers(), DataLoader(make()), tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"neg_sampling": "binary"}], ids=["as given", "negatives are sampled"])
+def test_labels_of_links_are_those_that_pygs_loader_hands_on(options: dict[str, str]) -> None:
+    graph, pairs, labels = papers(), torch.tensor([[0, 1, 2], [1, 0, 2]]), torch.tensor([0, 1, 1])
+    module = SimpleNamespace(
+        data=graph, input_train_edges=(WRITES, pairs), input_train_labels=labels, loader_kwargs=options
+    )
+    seen = with_links(module, "train")[WRITES]
+    assert torch.equal(seen.edge_label, labels.float() + (1 if options else 0))
+    assert torch.equal(seen.edge_label_index, pairs)

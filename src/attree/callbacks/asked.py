@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader.utils import get_edge_label_index
+from torch_geometric.sampler import NegativeSampling
 
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 
@@ -68,7 +69,9 @@ def asked_pairs(graph: Data | HeteroData) -> Tensor | None:
 def with_links(module: Any, subset: str) -> Data | HeteroData:
     """The graph of PyG's `LightningLinkData` with the pairs of one part as `edge_label_index`; `all` joins the parts.
 
-    Labels are those that were given for these pairs; pairs of parts without labels are edges, whose label is 1.
+    Labels are those that were given for these pairs, as PyG's loader hands them on: with binary negative sampling, 0
+    means a sampled pair, and given labels that begin at 0 are counted from 1. Pairs of parts without labels are edges,
+    whose label is 1.
 
     Raises:
         ArgumentError: The module has no pairs of that part.
@@ -87,8 +90,8 @@ def with_links(module: Any, subset: str) -> Data | HeteroData:
         raise UnsupportedModelError(f"Expected pairs of one type of edges, but LightningLinkData has those of {names}.")
     given = [getattr(module, f"input_{part}_labels", None) for part in parts]
     labels = [
-        torch.ones(pairs.shape[1]) if own is None else torch.as_tensor(own).float().cpu()
-        for own, (_, pairs) in zip(given, found, strict=True)
+        torch.ones(pairs.shape[1]) if own is None else _loaded(module, part, torch.as_tensor(own).float().cpu())
+        for part, own, (_, pairs) in zip(parts, given, found, strict=True)
     ]
     graph = copy.copy(graph)
     for store in graph.edge_stores if isinstance(graph, HeteroData) else []:
@@ -98,3 +101,11 @@ def with_links(module: Any, subset: str) -> Data | HeteroData:
     store["edge_label_index"] = torch.cat([pairs.cpu() for _, pairs in found], dim=1)
     store["edge_label"] = torch.cat(labels)
     return graph
+
+
+def _loaded(module: Any, part: str, labels: Tensor) -> Tensor:
+    """The labels of a part's pairs as PyG's loader hands them on."""
+    options = getattr(module, "loader_kwargs" if part == "train" else "eval_loader_kwargs", None) or {}
+    sampling = NegativeSampling.cast(options.get("neg_sampling"))
+    is_binary = options.get("neg_sampling_ratio") or (sampling is not None and sampling.is_binary())
+    return labels + 1 if is_binary and labels.numel() and float(labels.min()) == 0 else labels
