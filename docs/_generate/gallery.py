@@ -42,7 +42,8 @@ def keep(name: str, page: Path) -> Path:
         raise SystemExit(f"{page} is no page of attree.")
     content = json.loads(found.group(1))
     for curve in content["curves"]:
-        points = curve["points"][:: -(-len(curve["points"]) // MOST_POINTS)]
+        every = -(-len(curve["points"]) // MOST_POINTS)
+        points = curve["points"][::-every][::-1]  # the last one is what the run ended with
         curve["points"] = [[step, value if value is None else round(value, 4)] for step, value in points]
     # Where the run was on the disk of who made the page is nobody's business.
     content["summary"] = [[what, re.sub(r"^/.*?(?=logs/)", "", text)] for what, text in content["summary"]]
