@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -117,8 +118,9 @@ def test_nothing_that_a_figure_writes_is_cut_off() -> None:
         for axes in figure.axes:  # ticks beyond an axis exist, but are not drawn
             low, high = axes.get_xlim()
             texts += [text for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
-        legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
-        for part in [*legends, *(text for text in texts if text.get_text() and text.get_visible())]:
+        parts: list[Any] = [text for text in texts if text.get_text() and text.get_visible()]
+        parts += [one for one in (*figure.legends, *(axes.get_legend() for axes in figure.axes)) if one is not None]
+        for part in parts:
             box = part.get_window_extent()
             inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= whole.x1 + 1 and box.y1 <= whole.y1 + 1
             assert inside, (name, part, box.bounds, whole.bounds)
