@@ -33,7 +33,14 @@ from attree.penalties.registry import PENALTIES
 from attree.subject import Subject
 from helpers.links import Blocks
 
-SMALL = {"num_people": 60, "num_mosquitoes": 40, "num_flies": 40, "meals": 3.0, "infected": 0.2, "num_val": 20}
+SMALL: dict[str, Any] = {
+    "num_people": 60,
+    "num_mosquitoes": 40,
+    "num_flies": 40,
+    "meals": 3.0,
+    "infected": 0.2,
+    "num_val": 20,
+}
 QUIET: dict[str, Any] = dict.fromkeys(
     ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
 )
@@ -106,13 +113,15 @@ def test_rows_are_what_one_softmax_weighs(net: type[Any], monkeypatch: pytest.Mo
     relations = 1 if net is HGT else len(graph.edge_types)
     step, _ = watched(model, graph)
     attention = step.attention
+    types = attention.graph.types
+    assert types is not None
     assert len(seen) == 2 * relations
     for name, formula in FORMULAS.items():
         layers = []
         for layer, present in enumerate(attention.present):
             values = []
             for place, kind in enumerate(graph.edge_types if relations > 1 else [None]):
-                if kind is not None and present is not None and not present[attention.graph.types.edges(kind)].any():
+                if kind is not None and present is not None and not present[list(types.edges(kind))].any():
                     continue  # the output does not depend on this relation of this layer
                 weights, index = seen[layer * relations + place]
                 for node in np.unique(index):

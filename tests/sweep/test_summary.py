@@ -208,9 +208,10 @@ def test_what_attention_adds_is_the_mean_of_differences_seed_by_seed() -> None:
     second = pd.DataFrame({"val/acc": [0.5, 0.6], gatt: [0.5, float("nan")], uniform: [0.6, 0.1]})
     third = second.assign(**{gatt: float("nan")})
     axes = over_uniform_figure({"none": first, "entropy=1": second, "entropy=9": third}, "val/acc", pairs).axes[0]
-    points = [(*bars.lines[0].get_xdata(), *bars.lines[0].get_ydata()) for bars in axes.containers]
+    containers: Any = axes.containers
+    points = [(*bars.lines[0].get_xdata(), *bars.lines[0].get_ydata()) for bars in containers]
     assert points == [pytest.approx((0.8, 0.2)), pytest.approx((0.5, -0.1))]  # a seed without both counts for neither
-    across, up = (bars.get_segments()[0] for bars in axes.containers[0].lines[2])
+    across, up = (bars.get_segments()[0] for bars in containers[0].lines[2])
     assert up[:, 1].tolist() + across[:, 0].tolist() == pytest.approx(
         [0.2 - 0.02**0.5, 0.2 + 0.02**0.5, 0.8 - 0.02**0.5, 0.8 + 0.02**0.5]
     )
