@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.table import Table
 
 import attree
 from attree.cli import main
-from attree.io.console import linked, plain_console
+from attree.io.console import linked, plain_console, print_whole
 from helpers.cli import CONFIGS, TINY, fit, refusal
 
 NAME = "a[b]c[/d] [red]:smile:x"
@@ -21,6 +22,18 @@ NAME = "a[b]c[/d] [red]:smile:x"
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     plain_console(soft_wrap=True).print(f"/logs/{NAME}/[/bold]")
     assert capsys.readouterr().out == f"/logs/{NAME}/[/bold]\n"
+
+
+def test_a_wide_table_is_printed_whole_on_a_narrow_terminal() -> None:
+    out = io.StringIO()
+    table = Table()
+    for number in range(30):
+        table.add_column(f"column {number}")
+    table.add_row(*(f"0.{number:05d}" for number in range(30)))
+    console = plain_console(file=out, width=80)
+    print_whole(console, table)
+    assert all(f"0.{number:05d}" in out.getvalue() for number in range(30))
+    assert console.width == 80
 
 
 def test_there_is_no_other_console() -> None:

@@ -118,17 +118,8 @@ class Attribution:
         Of a heterogeneous graph, nodes are numbered within their types, which the columns source_type, relation and
         target_type name; the relation of a self-loop that a layer added is empty.
         """
-        ends = self.graph.edge_index[:, self.edges]
         owners = self.targets[row_of(self.ptr.diff())].cpu().numpy()
-        columns: dict[str, Any] = {"target": owners}
-        if (types := self.graph.types) is not None:
-            names, node_types = np.array([kind[1] for kind in types.edge_types] + [""]), np.array(types.node_types)
-            source, destination = (node_types[types.type_of_nodes(side).cpu().numpy()] for side in ends)
-            relation = names[types.type_of_edges(self.edges).cpu().numpy()]
-            columns |= {"source_type": source, "relation": relation, "target_type": destination}
-            ends = torch.stack([types.local(side) for side in ends])
-        source_ids, destination_ids = ends.cpu().numpy()
-        columns |= {"source": source_ids, "destination": destination_ids, "score": self.scores.cpu().numpy()}
+        columns = {"target": owners, **edge_columns(self.graph, self.edges), "score": self.scores.cpu().numpy()}
         return pd.DataFrame(columns)
 
     def lists(self, owner: Tensor, edges: Tensor) -> bool:
@@ -214,3 +205,24 @@ class Attribution:
         if max_nodes is not None:
             expect_int(max_nodes, "max_nodes")
         return cls(*read_attribution(expect_path(path, "path"), max_nodes))
+
+
+def edge_columns(graph: Graph, edges: Tensor) -> dict[str, Any]:
+    """The ends of edges as columns of a table: source and destination.
+
+    In a heterogeneous graph, source_type, relation and target_type come first, and nodes are numbered within their
+    types. The relation of a self-loop that a layer added is empty.
+
+    Args:
+        graph: The graph.
+        edges: Positions in `graph.edge_index`.
+    """
+    ends, types = graph.edge_index[:, edges], graph.types
+    columns: dict[str, Any] = {}
+    if types is not None:
+        names, node_types = np.array([kind[1] for kind in types.edge_types] + [""]), np.array(types.node_types)
+        source, destination = (node_types[types.type_of_nodes(side).cpu().numpy()] for side in ends)
+        relation = names[types.type_of_edges(edges).cpu().numpy()]
+        columns |= {"source_type": source, "relation": relation, "target_type": destination}
+        ends = torch.stack([types.local(side) for side in ends])
+    return columns | dict(zip(("source", "destination"), ends.cpu().numpy(), strict=True))

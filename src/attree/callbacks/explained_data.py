@@ -125,6 +125,11 @@ class ExplainedData:
         return int(graph.num_nodes or 0)
 
     @property
+    def has_plain_nodes(self) -> bool:
+        """Whether nodes of a graph of one type are explained."""
+        return self.node_type is None and not self.has_links and not isinstance(self.graphs[0], HeteroData)
+
+    @property
     def is_one_graph(self) -> bool:
         """Whether there is one graph only."""
         return len(self.graphs) == 1

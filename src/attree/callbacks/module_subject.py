@@ -103,12 +103,7 @@ def explain_module(
     config = settings.config
     drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
     graph = data.on(drawn.targets.tolist(), module.device)
-    head = settings.head
-    if head == Head():  # known of attree's own, so outputs of an untrained network need not tell
-        if isinstance(module, Classifier):
-            head = Head("multiclass_classification", "raw")
-        elif isinstance(module, LinkPredictor):
-            head = Head("binary_classification", "raw")
+    head = known_head(module) if settings.head == Head() else settings.head
     subject = find_subject(
         module,
         graph,
@@ -137,6 +132,13 @@ def explain_module(
     ids = None if data.is_one_graph else drawn.targets
     labels = TargetLabels.of(graph, subject, data.class_names, data.node_types, ids, data.name)
     return ExplainedModule(Evaluator(subject, chosen, config, truth, labels=labels, shard=shard), drawn)
+
+
+def known_head(module: nn.Module) -> Head:
+    """What the outputs of attree's own modules mean, so that those of an untrained network need not tell."""
+    if isinstance(module, Classifier):
+        return Head("multiclass_classification", "raw")
+    return Head("binary_classification", "raw") if isinstance(module, LinkPredictor) else Head()
 
 
 def find_subject(

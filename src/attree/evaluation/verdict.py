@@ -277,8 +277,8 @@ def _truth(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _unseen(evaluation: Evaluation) -> Iterator[str]:
-    share = evaluation.metrics.get(BYPASS)
-    if share is not None:
+    share = evaluation.metrics.get(BYPASS, 0.0)
+    if share > 0:
         yield (
             f"Attention does not see all: {share:.0%} of the predictions stay the same without the attention of a "
             "layer, because something goes around it (a skip, jumping knowledge, a readout)."

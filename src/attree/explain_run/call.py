@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.storage import BaseStorage
 
 from attree import __version__
 from attree.attribution import AttributionMethod
@@ -41,7 +42,7 @@ def parse_targets(
         text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified ones), `truth` (those with a true
             explanation) or `all`. `errors:20` and `truth:20` draw as many of them at random. Brackets around a list
             of ids may be left out.
-        count: How many nodes or graphs there are.
+        count: How many nodes, pairs or graphs there are.
         wrong: Ids of those that are misclassified.
         true: Ids of those that have a true explanation; None if none has.
         seed: Seed of a random choice.
@@ -124,7 +125,7 @@ UNREAD_FIELDS = ("y", "batch", "ptr", "train_mask", "val_mask", "test_mask")
 
 def call_fingerprint(
     module: nn.Module,
-    graphs: Iterable[Data],
+    graphs: Iterable[Data | HeteroData],
     targets: Tensor,
     methods: Mapping[str, AttributionMethod],
     protocols: Iterable[ReductionProtocol],
@@ -150,7 +151,7 @@ def call_fingerprint(
         "version": __version__,
         "network": _hash(repr(module)),
         "weights": _hash(*(part for name in sorted(state) for part in (name, state[name]))),
-        "data": _hash(*(graph[field] for graph in graphs for field in _fields(graph))),
+        "data": _hash(*(part for graph in graphs for part in _read_of(graph))),
         "targets": _hash(targets),
         "methods": _hash(json.dumps({name: one.settings() for name, one in methods.items()}, default=str)),
         "protocols": _hash(*map(repr, protocols)),
@@ -158,10 +159,20 @@ def call_fingerprint(
     } | ({} if top is None else {"top": _hash(top)})
 
 
-def _fields(graph: Data) -> list[str]:
-    own = [field for field in GRAPH_FIELDS if field in graph]
-    others = [field for field in sorted(graph.keys()) if field not in (*GRAPH_FIELDS, *UNREAD_FIELDS)]
-    return own + [field for field in others if isinstance(graph[field], Tensor)]
+def _read_of(graph: Data | HeteroData) -> Iterator[Any]:
+    """The tensors of a graph that a network may read; those of a heterogeneous graph behind their types."""
+    if isinstance(graph, HeteroData):
+        for kind, store in (*graph.node_items(), *graph.edge_items()):
+            yield kind
+            yield from (store[field] for field in _fields(store))
+        return
+    yield from (graph[field] for field in _fields(graph))
+
+
+def _fields(store: Data | BaseStorage) -> list[str]:
+    own = [field for field in GRAPH_FIELDS if field in store]
+    others = [field for field in sorted(store.keys()) if field not in (*GRAPH_FIELDS, *UNREAD_FIELDS)]
+    return own + [field for field in others if isinstance(store[field], Tensor)]
 
 
 def _hash(*contents: Any) -> str:

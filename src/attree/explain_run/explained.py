@@ -1,10 +1,11 @@
-"""What a call explains of a run: which nodes or graphs, and how their rows are made, some at a time."""
+"""What a call explains of a run: which nodes, pairs or graphs, and how their rows are made, some at a time."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
 from attree.callbacks.explained_data import ExplainedData
 from attree.callbacks.find_data import find_module_data
-from attree.callbacks.module_subject import find_subject
+from attree.callbacks.module_subject import find_subject, known_head
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
@@ -30,6 +31,7 @@ from attree.faithfulness import ReductionProtocol
 from attree.models import Classifier, GraphClassifier
 from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
+from attree.subject.labels import labels_of
 from attree.tensors.memory import chunk_bounds
 
 LOGITS = Head("multiclass_classification", "raw")
@@ -41,7 +43,7 @@ class ExplainedTargets(ABC):
     """Targets of a run, and their rows.
 
     Attributes:
-        ids: What the targets are called: nodes, or positions of graphs in the dataset.
+        ids: What the targets are called: nodes, columns of pairs, or positions of graphs in the dataset.
         labels: The true class of each.
         truth: True edges of nodes that have some.
         methods: The attribution methods.
@@ -127,12 +129,12 @@ class ExplainedTargets(ABC):
 
 
 class ExplainedNodes(ExplainedTargets):
-    """Nodes of one graph.
+    """Nodes of one graph, or pairs of its nodes. In a heterogeneous graph, nodes of one type, numbered within it.
 
     Args:
         subject: What is explained.
         data: The run's data.
-        text: Which nodes, as `parse_targets` reads them.
+        text: Which nodes or pairs, as `parse_targets` reads them.
         seed: Seed of random ones.
         methods: The attribution methods.
         protocols: The reduction protocols.
@@ -156,13 +158,14 @@ class ExplainedNodes(ExplainedTargets):
         self.class_names, self.node_types = data.class_names, data.node_types
         self._subject = subject
         self._by_neighbourhood = by_neighbourhood
-        wrong = None
+        wrong, number = None, data.num_targets
+        labels = _labels(graph.get("y") if data.has_plain_nodes else labels_of(graph, subject), number)
         if asks_for_errors(text):
             expect(not by_neighbourhood, "targets", "named or random ones with --by_neighbourhood", text)
-            wrong = (_predicted(subject) != graph.y).nonzero().view(-1)
+            wrong = ((_predicted(subject) != labels) & (labels >= 0)).nonzero().view(-1)
         true = None if data.truth is None else data.truth.targets
-        self.ids = parse_targets(text, int(graph.num_nodes or 0), wrong, true, seed)
-        self.labels = _labels(graph.get("y"), int(graph.num_nodes or 0))[self.ids]
+        self.ids = parse_targets(text, number, wrong, true, seed)
+        self.labels = labels[self.ids]
 
     @property
     def subject(self) -> Subject:
@@ -177,8 +180,13 @@ class ExplainedNodes(ExplainedTargets):
         depth = self.subject.num_layers if subgraphs is None else _depth(subgraphs)
         # Every edge that enters a node fewer than so many steps away; the pairs have those of one step more.
         steps = depth + 1 + bool(self.protocols)
-        bound = frontier_bound(self.subject.graph, steps)[self.ids]
-        return bound.clamp(max=float(self.subject.graph.num_edges))
+        bound = frontier_bound(self.subject.graph, steps)
+        if subgraphs is None:
+            roots = self.subject.roots(self.ids)
+            sizes = torch.zeros(self.ids.numel(), dtype=bound.dtype).index_add(0, roots.owner, bound[roots.node])
+        else:
+            sizes = bound[self.ids]
+        return sizes.clamp(max=float(self.subject.graph.num_edges))
 
     def predictions(self) -> Tensor | None:
         return predicted_classes(self.subject, self.subject.targets(self.ids))
@@ -312,24 +320,25 @@ def explained_of(
 
     Args:
         run: The run.
-        text: Which nodes or graphs, as `parse_targets` reads them.
+        text: Which nodes, pairs or graphs, as `parse_targets` reads them.
         seed: Seed of random ones.
         methods: The attribution methods.
         protocols: The reduction protocols.
         by_neighbourhood: Never run the network on the whole graph.
     """
     module, data = run.module, find_module_data(run.data, seed)
-    if isinstance(data.graphs[0], HeteroData) or data.has_links:
-        kind = "links" if data.has_links else "a heterogeneous graph"
-        raise UnsupportedModelError(
-            f"Expected a run that predicts classes of nodes or graphs of one kind, but {type(run.data).__name__} has "
-            f"{kind}: `attree explain` numbers its targets; use attree.evaluate or attree.explain from Python."
-        )
 
     def make_subject(graph: Data) -> Subject:
         if isinstance(module, GraphClassifier):
             return Subject.of(module, graph.x, graph.edge_index, batch=graph.batch, readout=module.readout, head=LOGITS)
-        return find_subject(module, graph, num_classes=data.count_classes())
+        return find_subject(
+            module,
+            graph,
+            head=known_head(module),
+            num_classes=data.count_classes(),
+            only_links=data.only_links,
+            node_type=data.node_type,
+        )
 
     if not data.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used where nodes are explained", "a run on many graphs")
@@ -337,18 +346,26 @@ def explained_of(
         _expect_level(explained.sample(), "graph", module)
         return explained
     graph = data.graphs[0]
-    if isinstance(module, Classifier) or by_neighbourhood:  # which is not run to look at its outputs
+    if by_neighbourhood:
+        found = "a heterogeneous graph" if isinstance(graph, HeteroData) else "pairs of nodes"
+        expect(data.has_plain_nodes, "by_neighbourhood", "used where nodes of one type are explained", found)
+    if (isinstance(module, Classifier) and data.has_plain_nodes) or by_neighbourhood:  # not run to look at its outputs
         subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
     else:
         subject = make_subject(graph)
-        _expect_level(subject, "node", module)
+        if data.has_links and subject.level == "node":  # the graph has pairs, which this module does not predict
+            data = replace(data, has_links=False)
+        _expect_level(subject, "edge" if data.has_links else "node", module)
     return ExplainedNodes(subject, data, text, seed, methods, protocols, by_neighbourhood)
 
 
 def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:
-    """Refuse what has no targets by number: links, nodes of many graphs, and the one graph as a whole."""
+    """Refuse what has no targets by number: nodes of many graphs, and the one graph as a whole."""
     if subject.level != level:
-        expected = "predict classes of graphs, as its data has many" if level == "graph" else "predict classes of nodes"
+        expected = {
+            "graph": "predict classes of graphs, as its data has many",
+            "edge": "predict pairs of nodes, as its data asks for them",
+        }.get(level, "predict classes of nodes")
         raise UnsupportedModelError(
             f"Expected {type(module).__name__} to {expected}, but it predicts one row a {subject.level}: use "
             "attree.evaluate and attree.explain on it."
@@ -363,6 +380,8 @@ def _predicted(subject: Subject) -> Tensor:
 
 def _labels(y: Any, number: int) -> Tensor:
     """True classes; -1 where the data has none that are classes."""
+    if isinstance(y, Tensor) and y.is_floating_point() and bool((y == y.round()).all()):
+        y = y.long()  # PyG labels pairs by 0.0 and 1.0
     if isinstance(y, Tensor) and not y.is_floating_point() and y.numel() >= number and y.numel() == y.shape[0]:
         return y.view(-1)[:number] if number == 1 else y.view(-1)
     return torch.full((number,), -1)

@@ -227,7 +227,10 @@ def _rows_hash(table: pa.Table) -> bytes:
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest.update(f"{name}\0{column.type}\0{len(column)}\0".encode())
         for chunk in column.chunks:
-            digest.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).data)
+            if pa.types.is_string(chunk.type):
+                digest.update("\0".join(chunk.to_pylist()).encode())
+            else:
+                digest.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).data)
     return digest.hexdigest()[:32].encode()
 
 

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from attree.attribution import Attribution, AttributionMethod, FlowMethod, GAtt, Pairs, Random, subject_pairs
 from attree.attribution.baselines import hashed_uniform
+from attree.attribution.result import edge_columns
 from attree.attribution.subgraphs import SubgraphScorer
 from attree.faithfulness import Reducer, Reduction, ReductionProtocol
 from attree.faithfulness.choose import RecordedPass
 from attree.subject import Subject
 
-ENDS = ("target", "source", "destination")
-"""The first columns."""
+TARGET = "target"
+"""The first column; those that name an edge follow, see `edge_columns`."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,13 @@ class ScoredRows:
             first_node: The number that each target's nodes count from, where targets are graphs of a batch.
         """
         pairs, owner = self.pairs, self.pairs.owner
-        target = (pairs.targets if ids is None else ids)[owner]
-        source, destination = pairs.graph.edge_index[:, pairs.edges]
+        columns = {TARGET: (pairs.targets if ids is None else ids)[owner].cpu().numpy()}
+        columns |= edge_columns(pairs.graph, pairs.edges)
         if first_node is not None:
-            source, destination = source - first_node[owner], destination - first_node[owner]
-        columns = dict(zip(ENDS, (target, source, destination), strict=True)) | self.columns
-        return pa.table({name: values.detach().cpu().numpy() for name, values in columns.items()})
+            first = first_node[owner].cpu().numpy()
+            columns |= {end: columns[end] - first for end in ("source", "destination")}
+        columns |= {name: values.detach().cpu().numpy() for name, values in self.columns.items()}
+        return pa.table(columns)
 
 
 class SubjectRows:
@@ -147,7 +149,7 @@ def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
         method: The column of scores that decides; an undefined score is below all others.
         count: How many rows of each target are kept.
     """
-    target, scores = table[ENDS[0]].to_numpy(), table[method].to_numpy()
+    target, scores = table[TARGET].to_numpy(), table[method].to_numpy()
     scores = np.where(np.isnan(scores), -np.inf, scores)
     begins = np.flatnonzero(np.r_[True, target[1:] != target[:-1]]) if len(target) else np.zeros(0, dtype=np.int64)
     owner = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(target)]))

@@ -59,11 +59,11 @@ def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: S
     part = torch.tensor(positions, dtype=torch.int64)
     with warn_only("Case studies"):
         figures |= draw_case_studies(evaluator, len(positions), evaluator.targets.cpu()[part])
-    if explained.first_nodes is None:
+    subject = evaluator.subject
+    if subject.level == "node" and subject.graph.types is None:  # a tree's nodes have numbers, not names
         with warn_only("Computation trees"):
-            attention = evaluator.subject.attention
             for target in explained.ids.cpu()[part].tolist():
-                tree = ComputationTree(attention, target, max_nodes=MOST_TREE_NODES, prune=True)
+                tree = ComputationTree(subject.attention, target, max_nodes=MOST_TREE_NODES, prune=True)
                 figures[f"tree_{target}"] = computation_tree(tree)
     return figures
 

@@ -49,7 +49,12 @@ def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:
         narrowest: Columns that it may take in any case, so that a title has room beside a narrow table.
     """
     wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
-    console.print(table, soft_wrap=False, crop=False, width=max(wanted, narrowest))
+    width = console.width
+    console.width = max(wanted, narrowest)  # `print(width=...)` takes no more than the console has
+    try:
+        console.print(table, soft_wrap=False, crop=False)
+    finally:
+        console.width = width
 
 
 def in_notebook() -> bool:

@@ -41,6 +41,7 @@ SINGLE_PANEL_INCHES = 5.2
 MOST_COLUMNS = 4
 MOST_NAMED_NODES = 36
 MOST_LETTERS = 10
+LETTERS_OF_A_LINE = 6
 
 LEAST_INK, INK_SHARE = 20.0, 0.1
 """How many edges' worth of full width and colour a panel may hold: so many, or this share of its edges if more."""
@@ -160,8 +161,16 @@ def contrast(strength: NDArray[np.float64]) -> float:
 
 
 def _short(name: str) -> str:
-    name = one_line(name)
-    return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    """A name that fits a disc: a longer one on two lines, such as a type and a number, and cut where it must be.
+
+    >>> _short("mosquito 1291")
+    'mosquito\\n1291'
+    """
+    words = one_line(name)
+    lines = words.rsplit(" ", 1) if len(words) > LETTERS_OF_A_LINE else [words]
+    return "\n".join(
+        line if len(line) <= MOST_LETTERS else line[: MOST_LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}" for line in lines
+    )
 
 
 def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float, alone: bool) -> None:

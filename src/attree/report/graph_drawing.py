@@ -212,6 +212,7 @@ def draw_nodes(axes: Axes, drawn: Sketch, target: int | None, marked: NDArray[np
     axes.add_collection(discs)
     for name, (x, y) in zip(names, drawn.positions.tolist(), strict=True):
         if name:
-            size = min(SMALL_SIZE, 255 * drawn.radius / max(len(name), 2))
-            centred: dict[str, Any] = {"ha": "center", "va": "center_baseline"}
+            lines = name.split("\n")
+            size = min(SMALL_SIZE, 255 * drawn.radius / max(2, *map(len, lines)))
+            centred: dict[str, Any] = {"ha": "center", "va": "center_baseline" if len(lines) == 1 else "center"}
             axes.text(x, y, name, fontsize=size, color=INK, zorder=5, parse_math=False, **centred)

@@ -148,7 +148,7 @@ class _Builder:
 
     def build(self, content: Any, where: str) -> Any:
         """The object that a mapping with a `class_path` stands for; mappings and lists with such objects in them."""
-        if isinstance(content, Mapping):
+        if isinstance(content, dict):  # as YAML has them: sizes that come from the data are mappings of another kind
             if "class_path" in content:
                 return self._make(content, where)()
             return {key: self.build(value, f"{where}.{key}") for key, value in content.items()}
