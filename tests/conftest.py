@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 # Lightning writes its log to the standard error that it finds when it is first imported. The command line does so late,
 # which in tests would be one test's captured stream, closed in all later ones.
@@ -72,3 +73,21 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> str:
         for name in files:
             (mirror / name).symlink_to(Path(folder, name).resolve())
     return str(root)
+
+
+class QuickFigure(Figure):
+    """A figure of few dots, whose parts are not arranged."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"dpi": 20, "layout": None})
+
+
+@pytest.fixture(autouse=True)
+def _quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures that fits and commands leave are drawn coarsely: laying them out takes most of such a test's time.
+
+    How they look is what tests of figures are about, which draw them as they are.
+    """
+    if {"report", "explanation", "tab", "serve"}.isdisjoint(request.path.parts):
+        monkeypatch.setattr("attree.report.style.Figure", QuickFigure)
+        monkeypatch.setattr("attree.report.style.FILE_DPI", 20)
