@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +67,3 @@ def test_a_summary_reaches_the_event_file(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         _private.add_summary(writer, Summary(value=[Summary.Value(tag="here", simple_value=2.0)]))
     assert EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"] == ["here"]
-
-
-def test_nothing_else_in_these_rooms_reaches_into_others() -> None:
-    """Private members of what is not `self` are in the one file that is for them."""
-    foreign = re.compile(r"(?<![\w)\]])(?!self\b|cls\b|one\b)\w+(?:\.\w+)*\._(?!_)\w+")
-    for room in ("callbacks", "models"):
-        for path in sorted((SOURCE / room).glob("*.py")):
-            if path.name != "_private.py":
-                found = [match for match in foreign.findall(path.read_text()) if not match.startswith("attree.")]
-                assert not [match for match in found if not match.startswith("self.")], path

@@ -124,7 +124,7 @@ def test_damaged_files_are_whole_or_refused_in_a_sentence(model: nn.Module, grap
 
 def test_plot_draws_every_method_and_protocol(model: nn.Module, graph: Data) -> None:
     figure = attree.evaluate(model, graph, targets=[1, 2, 3], protocols=["removal", "weight"]).plot()
-    assert [axes.get_title() for axes in figure.axes] == ["protocol removal", "protocol weight"]
+    assert [axes.get_title().partition(":")[0] for axes in figure.axes] == ["removal", "weight"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == DEFAULTS
     assert len(figure.axes[0].patches) == len(DEFAULTS) * 8
 

@@ -89,6 +89,7 @@ def test_children_and_their_children_end_when_the_parent_is_killed(number: signa
     wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "children go on without their parent")
 
 
+@pytest.mark.slow
 def test_workers_of_the_paper_end_when_it_is_killed(tmp_path: Path) -> None:
     parent = fork_server().Process(target=paper, args=(tmp_path,))
     parent.start()

@@ -92,8 +92,9 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
     ):
         (file,) = [path for path in package.rglob(Path(name).name) if str(path).endswith(f"/{name}")]
         original = file.read_text()
-        file.write_text(original + '\n# A comment.\n"""A text."""\n')
-        assert hashes() == before, name
+        if name.startswith("tensors/"):
+            file.write_text(original + '\n# A comment.\n"""A text."""\n')
+            assert hashes() == before, name
         file.write_text(original + "\nANOTHER = 1\n")
         after = hashes()
         assert training is None or (after[0] != before[0]) == training, name

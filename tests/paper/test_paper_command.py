@@ -106,7 +106,7 @@ def test_a_polite_end_says_how_to_go_on(
         os.kill(os.getpid(), signal.SIGTERM)
         yield from ()
 
-    monkeypatch.setattr(paper_command, "measure", measure)
+    monkeypatch.setattr(paper_command, "measure_cells", measure)
     before = signal.getsignal(signal.SIGTERM)
     assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 130
     assert "The same command goes on with the cells that are not finished." in " ".join(capsys.readouterr().out.split())

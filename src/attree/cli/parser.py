@@ -20,7 +20,8 @@ from attree.cli.choices import CHOICES, class_options, expand_arguments, expand_
 from attree.cli.failure import fail, own_error
 from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.errors import did_you_mean, expect
-from attree.io.config_files import check_yaml, config_hint, read_yaml
+from attree.io.config_files import config_hint
+from attree.io.yaml_files import check_yaml, read_yaml
 
 TYPES = {
     "<class 'int'>": "an integer",

@@ -12,8 +12,8 @@ import torch
 from lightning.pytorch import Trainer
 
 from attree.errors import ArgumentError
-from attree.io.config_files import read_yaml
 from attree.io.files import zip_damage
+from attree.io.yaml_files import read_yaml
 from attree.runs.classes import LINKS
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from torch import nn
 
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.io.config_files import read_yaml
+from attree.io.yaml_files import read_yaml
 from attree.runs.checkpoint import mismatch, read_checkpoint, run_of
 from attree.runs.classes import build_run
 

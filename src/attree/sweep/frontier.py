@@ -16,8 +16,8 @@ import yaml
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState
 
-from attree.io.config_files import read_yaml
 from attree.io.files import write_text
+from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figure import pareto_front
 from attree.report.sweep_figure import SETTING
 from attree.sweep.plan import RUN, SEED, SWEEP, Direction, Plan, value_text

@@ -31,7 +31,7 @@ def compact_features(x: Tensor) -> Tensor:
     fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.layout == torch.strided and x.dim() == 2
     if not fits:
         return x
-    place = (x != 0).view(-1).nonzero().view(-1)
+    place = (x != 0).reshape(-1).nonzero().view(-1)
     if place.numel() * SPARSE_SHARE >= x.numel():
         return x
     rows, width = x.shape
