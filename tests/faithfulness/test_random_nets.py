@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from _pytest.mark import ParameterSet
 import torch
+from _pytest.mark import ParameterSet
 
 from attree.attention import Graph
 from attree.attribution import graph_pairs, subgraph_pairs
