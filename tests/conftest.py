@@ -78,6 +78,8 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> str:
 class QuickFigure(Figure):
     """A figure of few dots, whose parts are not arranged."""
 
+    __module__ = Figure.__module__  # by which loggers know Matplotlib's figures
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options | {"dpi": 20, "layout": None})
 
