@@ -48,7 +48,7 @@ def test_a_search_draws_settings_runs_every_seed_and_tells_optuna_the_means(file
         assert trial.values == pytest.approx([0.9 - dropout + 0.005, dropout + 0.01])
     assert [direction.name for direction in study().directions] == ["MAXIMIZE", "MAXIMIZE"]
     assert study().metric_names == ["val/acc", QUALITY]
-    results = pd.read_csv(FOLDER / "results.csv")
+    results = pd.read_csv(FOLDER / "results.csv", float_precision="round_trip")
     assert len(results) == 16
     by_run = {options["trainer.logger.init_args.version"]: options for options in fit.seen}
     for _, row in results.iterrows():
@@ -72,12 +72,12 @@ def test_a_seed_draws_the_same_settings_again(file: Path, sampler: str) -> None:
 
 def test_more_trials_go_on_and_fewer_run_nothing(file: Path) -> None:
     command("sweep", str(file), launch=SearchedFit())
-    first = pd.read_csv(FOLDER / "results.csv")
+    first = pd.read_csv(FOLDER / "results.csv", float_precision="round_trip")
     more = SearchedFit()
     write_sweep(file.parent, {**SEARCH, "runs": [{**BLOCK, "trials": 10}]})
     assert command("sweep", str(file), launch=more) == 0
     assert {run[:3] for run in more.runs()} == {"008", "009"}
-    assert pd.read_csv(FOLDER / "results.csv").iloc[:16].equals(first)
+    assert pd.read_csv(FOLDER / "results.csv", float_precision="round_trip").iloc[:16].equals(first)
     fewer = SearchedFit()
     write_sweep(file.parent, SEARCH)
     assert command("sweep", str(file), launch=fewer) == 0
@@ -86,7 +86,7 @@ def test_more_trials_go_on_and_fewer_run_nothing(file: Path) -> None:
 
 def test_the_front_is_that_of_the_means_and_has_configs_that_name_their_command(file: Path) -> None:
     command("sweep", str(file), launch=SearchedFit())
-    table = pd.read_csv(FOLDER / "frontier.csv")
+    table = pd.read_csv(FOLDER / "frontier.csv", float_precision="round_trip")
     assert len(table) == 8
     assert table["front"].all()  # what accuracy loses, explanations gain
     best = sorted((FOLDER / "best").glob("*.yaml"))
@@ -100,7 +100,7 @@ def test_dominated_settings_are_not_on_the_front(file: Path) -> None:
     content = {**SEARCH, "objectives": {"val/acc": "maximize", QUALITY: "minimize"}}
     write_sweep(file.parent, content)
     command("sweep", str(file), launch=SearchedFit())
-    table = pd.read_csv(FOLDER / "frontier.csv")
+    table = pd.read_csv(FOLDER / "frontier.csv", float_precision="round_trip")
     assert table["front"].tolist() == (table["dropout"] == table["dropout"].min()).tolist()
 
 
@@ -120,7 +120,7 @@ def test_importance_is_that_of_the_parameter_that_decides(
 def test_a_failed_trial_is_tried_again_with_the_same_settings(file: Path) -> None:
     fails = SearchedFit(lambda run: run.startswith("004") and run.endswith("seed=1"))
     assert command("sweep", str(file), launch=fails) == 1
-    assert len(pd.read_csv(FOLDER / "results.csv")) == 14
+    assert len(pd.read_csv(FOLDER / "results.csv", float_precision="round_trip")) == 14
     again = SearchedFit()
     assert command("sweep", str(file), launch=again) == 0
     before = [run for run in fails.runs() if run.startswith("004")]
@@ -161,7 +161,7 @@ def test_a_pruner_ends_what_does_badly(file: Path, capsys: pytest.CaptureFixture
     assert pruned == expected
     assert any(pruned)
     assert capsys.readouterr().out.count("pruned  ") == sum(pruned)
-    assert len(pd.read_csv(FOLDER / "results.csv")) == 2 * (12 - sum(pruned))
+    assert len(pd.read_csv(FOLDER / "results.csv", float_precision="round_trip")) == 2 * (12 - sum(pruned))
     again = ReportingFit()
     assert command("sweep", str(file), launch=again) == 0
     assert again.seen == []
