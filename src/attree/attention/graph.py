@@ -81,6 +81,11 @@ class Types:
         """The numbers that the union's nodes have within their types."""
         return nodes - torch.tensor(self.node_ptr, device=nodes.device)[self.type_of_nodes(nodes)]
 
+    def names(self, nodes: Tensor) -> list[str]:
+        """What the union's nodes are called: type and number, as in `paper 3`."""
+        kinds, numbers = self.type_of_nodes(nodes).tolist(), self.local(nodes).tolist()
+        return [f"{self.node_types[kind]} {number}" for kind, number in zip(kinds, numbers, strict=True)]
+
     def union(self, node_type: str, nodes: Tensor) -> Tensor:
         """The union's ids of nodes that are numbered within one type."""
         return nodes + self.nodes(node_type).start

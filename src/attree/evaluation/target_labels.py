@@ -160,9 +160,7 @@ def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) 
     if given is not None:
         return given if len(given) == nodes else None
     if (types := subject.graph.types) is not None:
-        ids = torch.arange(nodes)
-        kinds, numbers = types.type_of_nodes(ids).tolist(), types.local(ids).tolist()
-        return [f"{types.node_types[kind]} {number}" for kind, number in zip(kinds, numbers, strict=True)]
+        return types.names(torch.arange(nodes))
     x = data.get("x")
     if not node_types or not isinstance(x, Tensor) or tuple(x.shape) != (nodes, len(node_types)):
         return None

@@ -105,11 +105,7 @@ class Explained:
         if self.node_names is not None:
             return [str(self.node_names[node]) for node in nodes.tolist()]
         types = self.evaluation.pairs.graph.types
-        if types is None:
-            return None
-        ids = torch.as_tensor(nodes)
-        kinds, numbers = types.type_of_nodes(ids).tolist(), types.local(ids).tolist()
-        return [f"{types.node_types[kind]} {number}" for kind, number in zip(kinds, numbers, strict=True)]
+        return None if types is None else types.names(torch.as_tensor(nodes))
 
     def _name_of_target(self, roots: list[int]) -> str | None:
         """What a target is called, where it is not one node that the page has a name for."""
