@@ -25,7 +25,7 @@ import attree
 from attree.cli import main
 from attree.io import progress
 from attree.sweep.read_plan import load_plan
-from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, run_folder
+from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, folder_of_run
 from attree.sweep.summary import draw_figures
 from helpers.cli import TINY, command
 
@@ -150,7 +150,7 @@ def test_three_networks_over_weight_decay_in_one_plot(tmp_path: Path, monkeypatc
     assert len(plan.runs) == 36
     # The fits themselves take minutes; here each leaves its metrics, and the command sums them up.
     for place, run in enumerate(plan.runs):
-        own = run_folder(plan, run, Path("logs/sweeps"))
+        own = folder_of_run(plan, run, Path("logs/sweeps"))
         own.mkdir(parents=True)
         (own / METRICS_FILE).write_text(f'{{"val/acc": {place / 100}, "explain/gatt/weight/faithfulness": 0.5}}')
         (own / FINGERPRINT_FILE).write_text(run.fingerprint)

@@ -13,9 +13,9 @@ from torch_geometric.nn import HANConv
 
 from attree.attention.edge_ids import edge_ids, find_type
 from attree.attention.graph import Graph, plain
+from attree.attention.layer_records import LayerRecord
 from attree.attention.message_weights import say_once
 from attree.attention.provenance import tensors_in
-from attree.attention.recording import LayerRecord
 from attree.attention.wiring import Wiring, describe
 from attree.errors import UnsupportedModelError
 

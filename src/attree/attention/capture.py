@@ -14,7 +14,7 @@ from attree.attention.alignment import Aligned, align_call, as_layers, check_nod
 from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
-from attree.attention.recording import LayerRecord, Records, record_layers
+from attree.attention.layer_records import LayerRecord, LayerRecords, record_layers
 from attree.attention.softmax_hook import message_passing
 from attree.attention.wiring import CallGraph, Wiring, check_calls, find_calls, reaching
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
@@ -203,7 +203,7 @@ def capture_run(
             return _aligned(records, graph, output, found, wiring, grad)
 
 
-def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = False) -> Attention:
+def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bool = False) -> Attention:
     """The attention of a pass that cannot be repeated, such as a training step; it was recorded with `follow=True`.
 
     Args:
@@ -221,7 +221,7 @@ def attention_of_pass(records: Records, graph: Graph, output: Any, grad: bool = 
 
 
 def _aligned(
-    records: Records, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
+    records: LayerRecords, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
 ) -> Attention:
     """The recorded calls as layers on the edges of a graph."""
     used = wiring.calls if wiring is not None and found is None else tuple(found.calls if found is not None else ())

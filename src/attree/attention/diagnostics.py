@@ -18,11 +18,8 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.eager import eval_mode, score_tensor
 from attree.attention.inplace_messages import inplace_messages
-from attree.attention.locality import with_noise
+from attree.attention.locality import RunOnFeatures, with_noise
 from attree.attention.softmax_hook import hook_softmax
-
-Run = Callable[[Any], Any]
-"""Calls the model with these features of nodes: a tensor, or a dict by type of node."""
 
 NEGLIGIBLE = 1e-3
 """Changes up to this share of how far outputs are apart count as none: norms magnify rounding errors to it."""
@@ -82,7 +79,7 @@ def predicted_class(output: Tensor) -> Tensor:
 @torch.no_grad()
 def measure_bypass(
     model: nn.Module,
-    run: Run,
+    run: RunOnFeatures,
     x: Any,
     *,
     layers: Sequence[Collection[int]],
@@ -150,7 +147,7 @@ def measure_bypass(
 
 
 @torch.no_grad()
-def odd_outputs(model: nn.Module, run: Run, x: Any, usual: Tensor) -> str | None:
+def odd_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) -> str | None:
     """What makes outputs unfit to be explained, in one sentence: NaN, or randomness; None if nothing does.
 
     Args:

@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import plain
-from attree.attention.recording import edges_of, features_of
+from attree.attention.layer_records import edges_of, features_of
 from attree.errors import UnsupportedModelError
 
 

@@ -18,7 +18,7 @@ from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
 from attree.errors import expect
 
-Run = Callable[[Any], Any]
+RunOnFeatures = Callable[[Any], Any]
 """Calls the model with these features of nodes: a tensor, or a dict by type of node."""
 
 LOUDNESS = 8.0
@@ -57,7 +57,7 @@ class Locality:
 @torch.no_grad()
 def measure_locality(
     model: nn.Module,
-    run: Run,
+    run: RunOnFeatures,
     x: Tensor,
     *,
     num_layers: int,

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from attree.attention.edge_ids import find_type
 from attree.attention.graph import Graph
+from attree.attention.layer_records import LayerRecord, LayerRecords, features_of
 from attree.attention.provenance import Marks, tensors_in
-from attree.attention.recording import LayerRecord, Records, features_of
 from attree.attention.softmax_hook import attention_convs
 from attree.errors import UnsupportedModelError
 
@@ -182,7 +182,7 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
     return True
 
 
-def find_calls(records: Records, output: Any, graph: Graph | None = None) -> CallGraph:
+def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -> CallGraph:
     """The calls that the output was computed from, and what feeds what.
 
     Args:
@@ -219,7 +219,7 @@ def find_calls(records: Records, output: Any, graph: Graph | None = None) -> Cal
     return CallGraph(calls, _reduced(records, full, ends_in), full if readable else None, is_fixed)
 
 
-def _reduced(records: Records, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
+def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
     """Feeds without skips: leave out a call that also feeds the same call through others."""
     before: dict[int, set[int]] = {}
     for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
@@ -238,7 +238,7 @@ def _reduced(records: Records, full: Feeds, ends_in: Sequence[str | None]) -> Fe
     return reduced
 
 
-def _nonlinear(records: Records, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
+def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
     """Two of these calls that are combined by an operation that is not linear in both, and its name.
 
     Args:
@@ -256,7 +256,7 @@ def _nonlinear(records: Records, calls: list[int], ends_in: Sequence[str | None]
     return None
 
 
-def _check_other_ways(records: Records, calls: list[int], output: Any) -> None:
+def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> None:
     """Raise if a call affects the output through other arguments than features, or from inside another call.
 
     What comes in as features of destinations alone changes attention, but sends no message.
@@ -279,7 +279,9 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
     return name if len(same) == 1 else f"call {same.index(call) + 1} of {name}"
 
 
-def check_calls(model: nn.Module, run: Callable[[], Any], records: Records, found: CallGraph, output: Any) -> CallGraph:
+def check_calls(
+    model: nn.Module, run: Callable[[], Any], records: LayerRecords, found: CallGraph, output: Any
+) -> CallGraph:
     """Check what feeds what by altering the results of calls; raise if the output contradicts it.
 
     Two things hide from torch operations: values that leave torch on their way, and the parts of a buffer that hold
@@ -323,7 +325,7 @@ def check_calls(model: nn.Module, run: Callable[[], Any], records: Records, foun
     return CallGraph(found.calls, {found.calls[0]: {}, **chain, OUTPUT: {found.calls[-1]: 1.0}})
 
 
-def reaching(records: Records, output: Any) -> set[int]:
+def reaching(records: LayerRecords, output: Any) -> set[int]:
     """All calls that the output depends on, through any argument."""
     return set() if records.provenance is None else _reaching(records, records.provenance.marks(output))
 

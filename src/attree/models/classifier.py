@@ -14,7 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
-from attree.models.data_check import check_data
+from attree.models.data_check import check_fits
 from attree.models.trained_module import TrainedModule
 
 Stage = Literal["train", "val", "test"]
@@ -94,7 +94,7 @@ class Classifier(TrainedModule):
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
             expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
-            check_data(data, self.net, self.num_classes)
+            check_fits(data, self.net, self.num_classes)
 
     @abstractmethod
     def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from attree.data.base import DatasetModule
 from attree.errors import expect
 
 
-def check_data(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
+def check_fits(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
     """Raise an `ArgumentError` unless a network has the widths that the data's features and labels need.
 
     Args:

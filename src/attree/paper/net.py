@@ -21,7 +21,7 @@ from attree.models import GAT, AttentionNet, GATv2, GraphClassifier, SuperGAT
 from attree.paper.authors import AuthorsSuperGAT
 from attree.paper.recipes import Recipe, recipe
 
-Weights = Literal["trained", "untrained", "authors"]
+WeightSource = Literal["trained", "untrained", "authors"]
 MODELS = ("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
 PLANETOID: tuple[Literal["Cora", "CiteSeer", "PubMed"], ...] = ("Cora", "CiteSeer", "PubMed")
 WEBKB: tuple[Literal["Cornell", "Texas", "Wisconsin"], ...] = ("Cornell", "Texas", "Wisconsin")
@@ -53,7 +53,7 @@ class Net:
     heads: int = 1
     weight_decay: float = 0.0
     attention_dropout: float = 0.0
-    weights: Weights = "trained"
+    weights: WeightSource = "trained"
     epochs: int | None = None
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from attree.attention.capture import attention_of_pass
 from attree.attention.eager import run_eagerly
 from attree.attention.edge_hook import EdgeHook, hook_edges
 from attree.attention.graph import Types, plain
-from attree.attention.recording import Records, record_layers
+from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import SoftmaxHook, message_passing
 from attree.data.ground_truth import GroundTruth
 from attree.errors import UnsupportedModelError, expect
@@ -100,7 +100,7 @@ class AttentionPenalties:
 
         return alter
 
-    def graph_of(self, records: Records, batch: Any) -> Graph:
+    def graph_of(self, records: LayerRecords, batch: Any) -> Graph:
         """The looped graph that a recorded pass ran on; that of the batch's own edge list if it is the same."""
         given, features = plain(records[0].given), records[0].features
         if isinstance(batch, HeteroData) or isinstance(given, Mapping):
@@ -144,7 +144,7 @@ class WatchedPass:
         values: After `penalty`, the unweighted number of each penalty by its name, detached.
     """
 
-    def __init__(self, penalties: AttentionPenalties, model: nn.Module, records: Records, number: int) -> None:
+    def __init__(self, penalties: AttentionPenalties, model: nn.Module, records: LayerRecords, number: int) -> None:
         self.values: dict[str, Tensor] = {}
         self._penalties, self._model, self._records, self._number = penalties, model, records, number
 

@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.eager import eval_mode
 from attree.attention.edge_ids import find_type
 from attree.attention.graph import Types, plain
-from attree.attention.recording import edges_of
+from attree.attention.layer_records import edges_of
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall

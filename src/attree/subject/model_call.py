@@ -20,7 +20,7 @@ from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds
 from attree.subject.part import Part
-from attree.subject.typed_arguments import TypedCut, typed_kind
+from attree.subject.typed_arguments import Take, TypedCut, typed_kind
 
 
 class Convention(Protocol):
@@ -31,10 +31,6 @@ class Convention(Protocol):
 
     def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
         """Call the model with arguments by name."""
-
-
-Take = Callable[[Tensor, Tensor | None], Tensor]
-"""Called as `take(value, index)`: rows of an argument; all rows where the index is None."""
 
 
 def take_index(value: Tensor, index: Tensor | None) -> Tensor:

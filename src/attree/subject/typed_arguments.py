@@ -18,6 +18,7 @@ from attree.subject.arguments import ID_WORDS, Kind
 from attree.subject.part import Part
 
 Take = Callable[[Tensor, Tensor | None], Tensor]
+"""Called as `take(value, index)`: rows of an argument; all rows where the index is None."""
 
 
 def typed_kind(name: str, value: Any, types: Types) -> Kind:

@@ -19,7 +19,7 @@ from attree.io.workers import Worker
 from attree.report.style import count
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
-from attree.sweep.run import Launch, Outcome, Processes, is_finished, read_metrics, run_folder
+from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
 from attree.sweep.sampling import quiet_optuna
 from attree.sweep.storage import JOURNAL
 from attree.sweep.study import SweepStudy
@@ -110,7 +110,7 @@ def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) ->
     runs = {run.id for run in plan.runs}
     if storage is None:  # the folder knows better: a run's files may be gone, or be older than the study
         done -= runs
-        done |= {run.id for run in plan.runs if is_finished(run, run_folder(plan, run, folder))}
+        done |= {run.id for run in plan.runs if is_finished(run, folder_of_run(plan, run, folder))}
     waiting = [task for task in plan.tasks if task.key not in done]
     where = ["--folder", str(folder), *([] if storage is None else ["--storage", storage])]
     for task in waiting:
@@ -131,11 +131,11 @@ def _joined(
         assert study is not None
         study.give_back_abandoned()
         records = study.records()
-        finished = {run.id for run in plan.runs if is_finished(run, run_folder(plan, run, folder))}
+        finished = {run.id for run in plan.runs if is_finished(run, folder_of_run(plan, run, folder))}
         adopted = [task for task in plan.tasks if task.key in finished and records[task.key].status == "missing"]
         for task in adopted:
             assert task.point is not None
-            study.adopt(task, read_metrics(run_folder(plan, task.point.run, folder)) or {})
+            study.adopt(task, metrics_of_run(folder_of_run(plan, task.point.run, folder)) or {})
         if adopted and is_new:
             console.print(
                 f"{own} was written by a version of attree without studies: {count(len(adopted), 'finished run')} of "

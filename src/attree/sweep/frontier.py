@@ -32,7 +32,7 @@ FEWEST_TRIALS = 6
 
 
 @dataclass(frozen=True)
-class Frontier:
+class ParetoFront:
     """Settings of a sweep, judged by its objectives.
 
     Attributes:
@@ -54,7 +54,7 @@ class Frontier:
         return front.sort_values(f"{name} mean", ascending=direction == "minimize", kind="stable")
 
 
-def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) -> Frontier | None:
+def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) -> ParetoFront | None:
     """Judge every setting by the means of its objectives over the seeds; None if no setting has all of them.
 
     A setting is on the front if no other is as good in every objective and better in one. With a single objective, the
@@ -79,7 +79,7 @@ def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) ->
     signs = np.array([1.0 if objectives[name] == "maximize" else -1.0 for name in known])
     points = settings[[f"{name} mean" for name in known]].to_numpy(dtype=np.float64) * signs
     settings[FRONT] = np.isin(np.arange(len(settings)), pareto_front(points))
-    return Frontier(dict(objectives), settings, parameters) if settings[FRONT].any() else None
+    return ParetoFront(dict(objectives), settings, parameters) if settings[FRONT].any() else None
 
 
 def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, float]]]:
@@ -126,7 +126,7 @@ class _Value:
         return float(trial.values[self.place])
 
 
-def write_best(plan: Plan, folder: Path, frontier: Frontier, most: int = 20) -> list[Path]:
+def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) -> list[Path]:
     """Write a config for each setting on the front, which `attree fit` runs as it stands; returns the files.
 
     A config is that of the setting's first run, with all that it left to defaults, but a logger of its own. Settings
@@ -149,7 +149,7 @@ def write_best(plan: Plan, folder: Path, frontier: Frontier, most: int = 20) -> 
     return files
 
 
-def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series, frontier: Frontier) -> str:
+def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series, frontier: ParetoFront) -> str:
     trainer = dict(config.get("trainer") or {})
     kept = [one for one in trainer.get("callbacks") or [] if "ReportMetric" not in str(one.get("class_path"))]
     trainer["callbacks"] = kept or None

@@ -16,7 +16,7 @@ import pandas as pd
 
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING
-from attree.sweep.frontier import FRONT, Frontier, setting_text
+from attree.sweep.frontier import FRONT, ParetoFront, setting_text
 from attree.sweep.plan import RUN, SEED, SWEEP
 
 STYLE = """
@@ -54,7 +54,7 @@ def sweep_page(
     name: str,
     results: pd.DataFrame,
     metrics: Sequence[str],
-    frontier: Frontier | None,
+    frontier: ParetoFront | None,
     importance: Mapping[str, Mapping[str, Mapping[str, float]]],
     figures: Iterable[Path],
     own: Path,
@@ -88,7 +88,7 @@ def sweep_page(
     )
 
 
-def _frontier(frontier: Frontier, own: Path) -> str:
+def _frontier(frontier: ParetoFront, own: Path) -> str:
     heads = ["setting", *(f"{name} ({direction})" for name, direction in frontier.objectives.items()), "config"]
     rows = []
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
@@ -109,7 +109,7 @@ def _importance(objectives: Mapping[str, Mapping[str, float]]) -> str:
     return _table(["parameter", *objectives], rows, words)
 
 
-def _settings(results: pd.DataFrame, metrics: Sequence[str], frontier: Frontier | None, own: Path) -> str:
+def _settings(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFront | None, own: Path) -> str:
     best: set[tuple[object, object]] = set()
     if frontier is not None:
         front = frontier.settings[frontier.settings[FRONT]]

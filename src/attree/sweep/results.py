@@ -13,7 +13,7 @@ from attree.callbacks.tensorboard import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
 from attree.report.sweep_figure import SETTING, method_of
 from attree.sweep.plan import RUN, SEED, SWEEP, Plan, Point, Run, Settings, short_names, value_text
-from attree.sweep.run import is_marked, read_metrics, run_folder
+from attree.sweep.run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import SweepStudy
 
 
@@ -31,8 +31,8 @@ def collect(plan: Plan, folder: Path, study: SweepStudy | None = None) -> pd.Dat
     elsewhere = {run: metrics for record in records.values() for run, metrics in record.runs.items()}
     rows = []
     for block, setting, labels, point in _points(plan, study):
-        own = run_folder(plan, point.run, folder)
-        metrics = read_metrics(own) if is_marked(point.run, own) else None
+        own = folder_of_run(plan, point.run, folder)
+        metrics = metrics_of_run(own) if is_marked(point.run, own) else None
         if metrics is None and not own.exists():
             metrics = elsewhere.get(point.run.id)
         if metrics is not None:

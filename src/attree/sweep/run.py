@@ -129,7 +129,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def is_finished(run: Run, folder: Path) -> bool:
     """Whether `folder` holds the results, undamaged, of this very run, not of an earlier one under the same id."""
-    return is_marked(run, folder) and read_metrics(folder) is not None
+    return is_marked(run, folder) and metrics_of_run(folder) is not None
 
 
 def is_marked(run: Run, folder: Path, file: str = FINGERPRINT_FILE) -> bool:
@@ -138,7 +138,7 @@ def is_marked(run: Run, folder: Path, file: str = FINGERPRINT_FILE) -> bool:
     return mark.is_file() and mark.read_bytes().strip() == run.fingerprint.encode()
 
 
-def read_metrics(folder: Path) -> dict[str, float] | None:
+def metrics_of_run(folder: Path) -> dict[str, float] | None:
     """The last metrics of a fit, NaN where they are undefined; None if there are none, or the file is damaged."""
     try:
         return json_files.read_metrics(folder / METRICS_FILE)
@@ -148,11 +148,11 @@ def read_metrics(folder: Path) -> dict[str, float] | None:
 
 def damaged_runs(plan: Plan, folder: Path) -> list[Run]:
     """Runs that ended well once, but whose metrics cannot be read any more."""
-    folders = {run.id: run_folder(plan, run, folder) for run in plan.runs}
-    return [run for run in plan.runs if is_marked(run, folders[run.id]) and read_metrics(folders[run.id]) is None]
+    folders = {run.id: folder_of_run(plan, run, folder) for run in plan.runs}
+    return [run for run in plan.runs if is_marked(run, folders[run.id]) and metrics_of_run(folders[run.id]) is None]
 
 
-def run_folder(plan: Plan, run: Run, folder: Path) -> Path:
+def folder_of_run(plan: Plan, run: Run, folder: Path) -> Path:
     """Where a run's files are."""
     return folder / plan.name / run.id
 
@@ -181,7 +181,7 @@ def fit_arguments(
         f"{logger}.init_args.default_hp_metric=false",
     ]
     if reported is not None:
-        file = run_folder(plan, run, folder) / REPORT_FILE
+        file = folder_of_run(plan, run, folder) / REPORT_FILE
         arguments += [f"{callback}+=attree.sweep.report_metric.ReportMetric"]
         arguments += [f"{callback}.metric={reported}", f"{callback}.file={file}"]
     return arguments if checkpoint is None else [*arguments, f"--ckpt_path={checkpoint}"]
@@ -210,7 +210,7 @@ def do_run(
         is_over: Says whether the fit is to be ended early.
         reported: The metric that is reported after each validation; None for none.
     """
-    own = run_folder(plan, run, folder)
+    own = folder_of_run(plan, run, folder)
     if is_finished(run, own):
         return Outcome(run, "skipped", 0.0)
     log, began = own / LOG_FILE, perf_counter()
@@ -223,12 +223,12 @@ def do_run(
     except ArgumentError as error:  # someone else's fit is at work there
         return Outcome(run, "failed", perf_counter() - began, str(error))
     status = launch(fit_arguments(plan, run, folder, checkpoint, reported), log, environment, is_over)
-    if checkpoint is not None and status >= 0 and read_metrics(own) is None and not is_over():
+    if checkpoint is not None and status >= 0 and metrics_of_run(own) is None and not is_over():
         # The checkpoint is of the last epoch, after which the fit was killed, or cannot be gone on from: begin anew.
         _clear(run, own)
         status = launch(fit_arguments(plan, run, folder, None, reported), log, environment, is_over)
     seconds = perf_counter() - began
-    if status == 0 and read_metrics(own) is not None:
+    if status == 0 and metrics_of_run(own) is not None:
         write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
         return Outcome(run, "done", seconds, log=log)
     if is_over():

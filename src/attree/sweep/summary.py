@@ -24,7 +24,7 @@ from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
-from attree.sweep.frontier import BEST, Frontier, find_frontier, importances, setting_text, write_best
+from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, setting_text, write_best
 from attree.sweep.page import sweep_page
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
 from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
@@ -60,7 +60,7 @@ class Summary:
     metrics: list[str]
     csv: Path
     figures: list[Path]
-    frontier: Frontier | None = None
+    frontier: ParetoFront | None = None
     importance: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     best: list[Path] = field(default_factory=list)
     grids: tuple[str, ...] | None = None
@@ -76,7 +76,7 @@ class Summary:
         return said
 
 
-def summarise(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summary | None:
+def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summary | None:
     """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
 
     `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings judged by the
@@ -124,7 +124,7 @@ def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> di
 
 
 def draw_figures(
-    plan: Plan, results: pd.DataFrame, metrics: list[str], frontier: Frontier | None = None
+    plan: Plan, results: pd.DataFrame, metrics: list[str], frontier: ParetoFront | None = None
 ) -> dict[str, Figure]:
     """The figures of a sweep by name; those that would have nothing to show are left out."""
     seeds = count(results[SEED].nunique(), "seed")
@@ -205,7 +205,7 @@ def _summary_table(summary: Summary, metrics: Sequence[str], title: str, caption
     return table
 
 
-def frontier_table(frontier: Frontier, title: str) -> Table:
+def frontier_table(frontier: ParetoFront, title: str) -> Table:
     """The settings that no other beats, with mean and standard deviation of each objective over the seeds."""
     best = frontier.best
     shown = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
@@ -273,7 +273,7 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
             f"left out: {run.id}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
             soft_wrap=True,
         )
-    summary = summarise(plan, folder, study)
+    summary = summarise_sweep(plan, folder, study)
     if summary is None:
         console.print("No run has finished: there is nothing to sum up.")
         return

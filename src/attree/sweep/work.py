@@ -17,8 +17,8 @@ from attree.sweep.run import (
     Launch,
     Outcome,
     do_run,
-    read_metrics,
-    run_folder,
+    folder_of_run,
+    metrics_of_run,
     threads_per_worker,
 )
 from attree.sweep.study import Claim, SweepStudy
@@ -161,7 +161,7 @@ class Workers:
                 if outcome.status == "failed":
                     self.study.fail(claim, outcome.reason)
                     return
-                metrics[point.run.id] = read_metrics(run_folder(self.study.plan, point.run, self.folder)) or {}
+                metrics[point.run.id] = metrics_of_run(folder_of_run(self.study.plan, point.run, self.folder)) or {}
             self.study.finish(claim, metrics)
         except BaseException:
             self.study.give_back(claim)

@@ -17,7 +17,7 @@ from werkzeug import Request, Response
 
 from attree.io.json_files import json_ready
 from attree.tab.run_files import RunFiles
-from attree.tab.runs import curves_of, has_explanations, summarise
+from attree.tab.runs import curves_of, has_explanations, summarise_runs
 
 STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}
 """The files that the tab is made of, and what they are."""
@@ -54,7 +54,7 @@ class AttreePlugin(base_plugin.TBPlugin):
         return base_plugin.FrontendMetadata(es_module_path="/static/tab.js", tab_name="Explanations")
 
     def _runs(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
-        runs = summarise(self._provider, context, experiment)
+        runs = summarise_runs(self._provider, context, experiment)
         for run in runs["runs"]:
             run["pages"] = self._files.pages(run["name"])
         return runs | {"logdir": str(self._logdir or "")}

@@ -26,7 +26,7 @@ def has_explanations(data: provider.DataProvider) -> bool:
     return any(EXPLAINED.match(tag) for tags in listed.values() for tag in tags)
 
 
-def summarise(data: provider.DataProvider, context: Any, experiment: str) -> dict[str, Any]:
+def summarise_runs(data: provider.DataProvider, context: Any, experiment: str) -> dict[str, Any]:
     """All runs with explanations: their last scalars and hyperparameters; and names and colours of the methods."""
     values = data.read_last_scalars(context, experiment_id=experiment, plugin_name=SCALARS)
     listed = data.list_tensors(context, experiment_id=experiment, plugin_name=HPARAMS)

@@ -17,7 +17,7 @@ from attree.tensors.ragged import expand, find, pointers, take_rows
 
 
 @dataclass(frozen=True)
-class Records:
+class RowKeys:
     """Changed nodes: record r says that reducing edge `edge[r]` changes node `node[r]`; sorted by (edge, node).
 
     Attributes:
@@ -29,16 +29,16 @@ class Records:
     node: Tensor
 
     @classmethod
-    def union(cls, parts: Sequence[Records], num_nodes: int) -> Records:
+    def union(cls, parts: Sequence[RowKeys], num_nodes: int) -> RowKeys:
         """All records of several lists; a single list as it is."""
         if len(parts) == 1:
             return parts[0]
         key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
         return cls(key // num_nodes, key % num_nodes)
 
-    def at(self, chosen: Tensor) -> Records:
+    def at(self, chosen: Tensor) -> RowKeys:
         """Some of the records."""
-        return Records(self.edge[chosen], self.node[chosen])
+        return RowKeys(self.edge[chosen], self.node[chosen])
 
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """Positions of given (edge, node) records, and whether each exists."""
@@ -268,7 +268,7 @@ class CallPlan:
         later: The rest of the plan if the input comes from earlier convolutions; None if it is the model's input.
     """
 
-    records: Records
+    records: RowKeys
     outputs: tuple[OutputRows, ...]
     later: LaterPlan | None
 
@@ -291,7 +291,7 @@ class ChunkPlan:
 
     edges: Tensor
     calls: list[CallPlan]
-    rows: list[Records]
+    rows: list[RowKeys]
     pairs: Tensor
     targets: Tensor
     found: Tensor

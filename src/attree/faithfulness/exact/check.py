@@ -4,7 +4,7 @@
 2. The model's forward on rows in another order, with nothing reduced, must give the recorded inputs of every
    convolution and the recorded outputs, whatever the decoy rows among them hold.
 
-A model seen for the first time is checked on as many rows as there are nodes, and its wiring is found. With each
+A model seen for the first time is checked on as many rows as there are nodes, and its stages are found. With each
 later recording a few rows are checked again, because independence can depend on the weights.
 """
 
@@ -23,8 +23,8 @@ from attree.attention.locality import loud_noise, same
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.recording import Recorder, Recording, RowModel, by_type
 from attree.faithfulness.exact.sample import NODES, Sample
+from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageError, StageMode, Stages
 from attree.faithfulness.exact.trace import ConvArguments, LayerTrace
-from attree.faithfulness.exact.wiring import EDGES, INPUT, READOUT, Feeds, Reads, StageError, StageMode, Wiring
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.level import OutputLevel
@@ -109,8 +109,8 @@ def rows_of(x: Tensor, index: Tensor) -> Tensor:
     return x.at(index).read() if isinstance(x, LazyRows) else x[index]
 
 
-_KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Wiring]] = WeakKeyDictionary()
-"""The wiring of models that were checked before, with everything that it depends on."""
+_KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Stages]] = WeakKeyDictionary()
+"""The stages of models that were checked before, with everything that they depend on."""
 
 Traces = list[tuple[list[Tensor], list[Tensor]]]
 """For each call, the inputs and outputs that were recorded, of all nodes."""
@@ -146,7 +146,7 @@ class Checker:
         self._told_apart = recorder.call.batch is not None
         self._sample = Sample.of(outputs, graph, self._told_apart)
 
-    def recording(self) -> tuple[Recording, Wiring]:
+    def recording(self) -> tuple[Recording, Stages]:
         """Record a pass with the current weights, and say which call feeds which.
 
         Raises:
@@ -158,12 +158,12 @@ class Checker:
             (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._told_apart),
         )
         known = _KNOWN.get(recorder.model)
-        wiring = known[1] if known is not None and known[0] == made_of else None
+        stages = known[1] if known is not None and known[0] == made_of else None
         with model.opened():
-            recording, traces = self._record(model, wiring is None)
-            wiring = self._compare(recording, traces, wiring)
-        _KNOWN[recorder.model] = made_of, wiring
-        return recording, wiring
+            recording, traces = self._record(model, stages is None)
+            stages = self._compare(recording, traces, stages)
+        _KNOWN[recorder.model] = made_of, stages
+        return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
         traces: Traces = []
@@ -181,25 +181,25 @@ class Checker:
 
         return self._recorder.record(model, watch), traces
 
-    def _compare(self, recording: Recording, traces: Traces, wiring: Wiring | None) -> Wiring:
+    def _compare(self, recording: Recording, traces: Traces, stages: Stages | None) -> Stages:
         sample = self._sample
         try:
-            if wiring is not None:
+            if stages is not None:
                 for one in sample.with_noise() if sample.whole else []:
-                    _RowCheck(recording, one, traces, wiring).run()
-                return _RowCheck(recording, sample, traces, wiring).run()
+                    _RowCheck(recording, one, traces, stages).run()
+                return _RowCheck(recording, sample, traces, stages).run()
             if self._outputs.batch is None:
                 few = [_rows_at(sample, layer, trace) for layer, trace in zip(recording.layers, traces, strict=True)]
-                wiring = _RowCheck(recording, sample, few, None).run()
+                stages = _RowCheck(recording, sample, few, None).run()
                 many = Sample.many(self._outputs, self._graph)
                 lots = [_rows_at(many, layer, trace) for layer, trace in zip(recording.layers, traces, strict=True)]
                 for one in (many, *many.with_noise()):
-                    _RowCheck(recording, one, lots, wiring).run()
-                return wiring
-            wiring = _RowCheck(recording, sample, traces, None).run()
+                    _RowCheck(recording, one, lots, stages).run()
+                return stages
+            stages = _RowCheck(recording, sample, traces, None).run()
             for one in sample.with_noise() if sample.whole else []:
-                _RowCheck(recording, one, traces, wiring).run()
-            return wiring
+                _RowCheck(recording, one, traces, stages).run()
+            return stages
         except NotRowwiseError:
             raise
         except StageError as error:
@@ -255,18 +255,18 @@ class _RowCheck:
         recording: The recorded pass.
         sample: The rows.
         rows: What was recorded for them.
-        wiring: Which call feeds which, if known.
+        stages: Which call feeds which, if known.
     """
 
-    def __init__(self, recording: Recording, sample: Sample, rows: Traces, wiring: Wiring | None) -> None:
+    def __init__(self, recording: Recording, sample: Sample, rows: Traces, stages: Stages | None) -> None:
         self.recording = recording
         self.sample = sample
         self.rows = rows
-        self.wiring = wiring
-        self._mode = StageMode(_counts(sample, recording.graph)) if wiring is None else None
+        self.stages = stages
+        self._mode = StageMode(_counts(sample, recording.graph)) if stages is None else None
         self._calls = 0
 
-    def run(self) -> Wiring:
+    def run(self) -> Stages:
         """Compare inputs of convolutions and outputs; find which call feeds which if that is not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
         given = recording.call_on(sample.part(recording.graph), lazy=False)
@@ -282,12 +282,12 @@ class _RowCheck:
             raise NotRowwiseError("its forward returns something else on rows")
         if not same(output[kept], expected[kept], expected.dtype):
             raise NotRowwiseError(_MIXES[sample.reads])
-        if self.wiring is not None:
-            return self.wiring
+        if self.stages is not None:
+            return self.stages
         assert mode is not None
         if EDGES in mode.marks(output):
             raise NotRowwiseError("its output depends on edges outside its attention layers")
-        return mode.wiring(output, sample.reads)
+        return mode.result(output, sample.reads)
 
     def _with_noise(self, given: ModelCall) -> ModelCall:
         """A call with noise in the features of decoys."""
@@ -337,9 +337,9 @@ class _RowCheck:
             self._mode.mark(outputs, self._calls)
         return answer
 
-    def _feeds(self, given: ConvArguments) -> Feeds:
-        if self.wiring is not None:
-            return self.wiring.inputs[self._calls - 1]
+    def _feeds(self, given: ConvArguments) -> InputCalls:
+        if self.stages is not None:
+            return self.stages.inputs[self._calls - 1]
         mode = self._mode
         assert mode is not None
         found = []

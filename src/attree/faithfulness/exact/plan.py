@@ -3,7 +3,7 @@
 Reducing edge e = (i -> j) changes only node j in a call on the model's input. In each later call it changes the nodes
 that receive a message from a changed node, and j again. Targets share these rows: what happens to an edge does not
 depend on the target. Only rows on a path to some target are made. The plan follows from the graph, the pairs and the
-wiring alone, so it is kept for the next reduction of the same pairs where it is small.
+stages alone, so it is kept for the next reduction of the same pairs where it is small.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from attree.faithfulness.exact.changes import (
     LaterPlan,
     LayerShape,
     OutputRows,
-    Records,
     RowGroup,
+    RowKeys,
     row_groups,
 )
 from attree.faithfulness.exact.layer_graph import LayerGraph
-from attree.faithfulness.exact.wiring import Wiring
+from attree.faithfulness.exact.stages import Stages
 from attree.subject.level import OutputLevel
 from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import Rows, expand, group, pointers, row_of, take_rows
@@ -43,7 +43,7 @@ class Ways:
     Args:
         graph: The graph.
         layers: The edges of each call.
-        wiring: Which call feeds which.
+        stages: Which call feeds which.
         nodes: The nodes that outputs are read from.
 
     Attributes:
@@ -52,14 +52,14 @@ class Ways:
             they leave, block by block.
     """
 
-    def __init__(self, graph: Graph, layers: Sequence[LayerGraph], wiring: Wiring, nodes: Tensor) -> None:
+    def __init__(self, graph: Graph, layers: Sequence[LayerGraph], stages: Stages, nodes: Tensor) -> None:
         self._graph = graph
         self._layers = layers
-        self._wiring = wiring
-        feeds = wiring.feeds
+        self._stages = stages
+        feeds = stages.feeds
         none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
         read = none.index_fill(0, nodes, True)
-        self.needed = [(read if call in wiring.outputs else none).clone() for call in range(1, len(feeds) + 1)]
+        self.needed = [(read if call in stages.outputs else none).clone() for call in range(1, len(feeds) + 1)]
         self.onward: list[tuple[Rows, ...]] = [()] * len(feeds)
         for call in reversed(range(len(feeds))):
             if feeds[call]:
@@ -78,7 +78,7 @@ class Ways:
 
     def entries(self, edges: Tensor) -> Tensor:
         """Upper bound on the entries that reducing each of some edges changes, over all calls."""
-        graph, feeds = self._graph, self._wiring.feeds
+        graph, feeds = self._graph, self._stages.feeds
         counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
         for call in reversed(range(len(feeds))):
             if feeds[call]:
@@ -123,7 +123,7 @@ class ReductionPlan:
         pairs: The pairs.
         layers: The edges of each call.
         shapes: The shape of each call.
-        wiring: Which call feeds which.
+        stages: Which call feeds which.
         outputs: What targets are.
         memory: Bytes of working memory; what one reduced edge changes is never cut.
     """
@@ -134,7 +134,7 @@ class ReductionPlan:
         pairs: Pairs,
         layers: Sequence[LayerGraph],
         shapes: Sequence[LayerShape],
-        wiring: Wiring,
+        stages: Stages,
         outputs: OutputLevel,
         memory: int,
     ) -> None:
@@ -142,7 +142,7 @@ class ReductionPlan:
         self.pairs = pairs
         self.layers = layers
         self.shapes = shapes
-        self.wiring = wiring
+        self.stages = stages
         self.memory = memory
         self._batch = batch = outputs.batch
         self._ends = outputs.ends
@@ -162,10 +162,10 @@ class ReductionPlan:
             nodes = self._ends[:, pairs.targets].reshape(-1)
         if self._members is not None:
             nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
-        self._ways = Ways(graph, layers, wiring, nodes)
+        self._ways = Ways(graph, layers, stages, nodes)
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
-        if wiring.reads == "one graph":
+        if stages.reads == "one graph":
             self._bounds = [(number, number + 1) for number in range(self._edges.numel())]
         self._small = float(following.sum()) <= memory
         self._kept: list[ChunkPlan] | None = None
@@ -179,7 +179,7 @@ class ReductionPlan:
         else:
             yield from (self._chunk(begin, end, keep=False) for begin, end in self._bounds)
 
-    def groups(self, call: int, records: Records, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
+    def groups(self, call: int, records: RowKeys, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
         """Some rows of a call, cut into groups that are recomputed together.
 
         Args:
@@ -197,25 +197,25 @@ class ReductionPlan:
         """Bytes that each reduced edge takes: for its changed entries, a few vectors wide each, and for its rows."""
         entries = self._ways.entries(self._edges)
         rows = torch.zeros_like(entries)
-        if self.wiring.stages_meet:
+        if self.stages.stages_meet:
             rows = entries.clamp(max=float(self.graph.num_nodes))
         if self._batch is not None and self._members is not None:
             rows = self._members.sizes[self._batch[self.graph.destination[self._edges]]].to(rows.dtype)
         if self._ends is not None:
             rows = rows + 4.0 * self._first.diff()  # two rows and two queries for each target
         width = max(shape.width for shape in self.shapes)
-        return entries * float(width * 8 * 6 + 128), rows * float(self.wiring.width * 8 * 3)
+        return entries * float(width * 8 * 6 + 128), rows * float(self.stages.width * 8 * 3)
 
     def _chunk(self, begin: int, end: int, keep: bool) -> ChunkPlan:
         """Follow some reduced edges through the calls."""
-        edges, wiring = self._edges[begin:end], self.wiring
-        reduced = Records(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
-        records: list[Records] = []
+        edges, stages = self._edges[begin:end], self.stages
+        reduced = RowKeys(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
+        records: list[RowKeys] = []
         changes: list[Changes | None] = []
-        senders: list[tuple[Records, ...]] = []
-        for call, inputs in enumerate(wiring.inputs):
+        senders: list[tuple[RowKeys, ...]] = []
+        for call, inputs in enumerate(stages.inputs):
             reached = self._reached(call, reduced, edges)
-            if not wiring.feeds[call]:
+            if not stages.feeds[call]:
                 records.append(reached)
                 changes.append(None)
                 senders.append(())
@@ -231,11 +231,11 @@ class ReductionPlan:
         calls = []
         for call, through_entries in enumerate(changes):
             layer, own = self.layers[call], records[call]
-            local = own if layer.blocks is None else Records(own.edge, layer.nodes(own.node))
+            local = own if layer.blocks is None else RowKeys(own.edge, layer.nodes(own.node))
             later = None
             if through_entries is not None:
                 later = self._later(call, own, local, through_entries, senders[call], families, edges, keep)
-            outputs = self._outputs(call, families[wiring.family[call + 1]], own)
+            outputs = self._outputs(call, families[stages.family[call + 1]], own)
             calls.append(CallPlan(local, outputs, later))
         row, is_found = self._rows_of(families, owner, target, reduced)
         queries = self._queries(families, owner, target)
@@ -245,28 +245,28 @@ class ReductionPlan:
             changing = take_rows(changing[0], chosen), take_rows(target, chosen), take_rows(row, chosen)
         return ChunkPlan(edges, calls, families, *changing, queries, part.stop)
 
-    def _reached(self, call: int, reduced: Records, edges: Tensor) -> Records:
+    def _reached(self, call: int, reduced: RowKeys, edges: Tensor) -> RowKeys:
         """The rows that reduced edges enter in a call, where these matter."""
         needed, layer = self._ways.needed[call][reduced.node], self.layers[call]
         if layer.blocks is not None:
             needed = needed & (layer.edges(edges) >= 0)
         return reduced if bool(needed.all()) else reduced.at(needed.nonzero().view(-1))
 
-    def _senders(self, call: int, number: int, records: Sequence[Records]) -> Records:
+    def _senders(self, call: int, number: int, records: Sequence[RowKeys]) -> RowKeys:
         """The changed rows of one of the inputs of a call."""
-        feeds, blocks = self.wiring.inputs[call][number], self.layers[call].blocks
+        feeds, blocks = self.stages.inputs[call][number], self.layers[call].blocks
         parts = [records[before - 1] for before in feeds]
         if not parts:
             none = torch.zeros(0, dtype=torch.int64, device=self.graph.device)
-            return Records(none, none)
-        found = Records.union(parts, self.graph.num_nodes)
+            return RowKeys(none, none)
+        found = RowKeys.union(parts, self.graph.num_nodes)
         return found if blocks is None else self._of_type(found, blocks.inputs[number])
 
-    def _of_type(self, records: Records, node_type: str) -> Records:
+    def _of_type(self, records: RowKeys, node_type: str) -> RowKeys:
         """The rows of one type of nodes, in their order: those that tensors of this type have."""
         return records.at(self._is_of_type(records, node_type))
 
-    def _is_of_type(self, records: Records, node_type: str) -> Tensor:
+    def _is_of_type(self, records: RowKeys, node_type: str) -> Tensor:
         assert self.graph.types is not None
         own = self.graph.types.nodes(node_type)
         return ((records.node >= own.start) & (records.node < own.stop)).nonzero().view(-1)
@@ -276,7 +276,7 @@ class ReductionPlan:
         types, kind = self.graph.types, self._node_type
         return targets if types is None or kind is None else types.union(kind, targets)
 
-    def _outputs(self, call: int, rows: Records, records: Records) -> tuple[OutputRows, ...]:
+    def _outputs(self, call: int, rows: RowKeys, records: RowKeys) -> tuple[OutputRows, ...]:
         """The rows of the tensors that a call returns.
 
         Args:
@@ -294,59 +294,59 @@ class ReductionPlan:
             outputs.append(OutputRows(layer.nodes(own.node), chosen, self._place_in(own, records.at(chosen))))
         return tuple(outputs)
 
-    def _queries(self, families: Sequence[Records], owner: Tensor, target: Tensor) -> Tensor | None:
+    def _queries(self, families: Sequence[RowKeys], owner: Tensor, target: Tensor) -> Tensor | None:
         """The two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
-        if self._ends is None or self.wiring.readout is None:
+        if self._ends is None or self.stages.readout is None:
             return None
-        rows, types, found = families[self.wiring.readout], self.graph.types, []
+        rows, types, found = families[self.stages.readout], self.graph.types, []
         for end in self._ends:
             own = rows if types is None else self._of_type(rows, types.node_type(int(end[0])))
             found.append(own.find(owner, end[target], self.graph.num_nodes)[0])
         return torch.stack(found)
 
     def _rows_of(
-        self, families: Sequence[Records], owner: Tensor, target: Tensor, reduced: Records
+        self, families: Sequence[RowKeys], owner: Tensor, target: Tensor, reduced: RowKeys
     ) -> tuple[Tensor, Tensor]:
         """For each pair of a reduced edge and a target, its row in the output, and whether there is one."""
         if self._batch is not None:
             return owner, self._batch[reduced.node[owner]] == target
         if self._ends is not None:
             return torch.arange(owner.numel(), device=owner.device), torch.ones_like(owner, dtype=torch.bool)
-        if not self.wiring.outputs:
+        if not self.stages.outputs:
             return owner, torch.zeros_like(owner, dtype=torch.bool)
-        rows = families[self.wiring.family[self.wiring.outputs[0]]]
+        rows = families[self.stages.family[self.stages.outputs[0]]]
         rows = rows if self._node_type is None else self._of_type(rows, self._node_type)
         return rows.find(owner, self._nodes_of(target), self.graph.num_nodes)
 
-    def _families(self, records: Sequence[Records], edges: Tensor, owner: Tensor, target: Tensor) -> list[Records]:
+    def _families(self, records: Sequence[RowKeys], edges: Tensor, owner: Tensor, target: Tensor) -> list[RowKeys]:
         """The rows of each family of stages.
 
         These are all that change in one of its calls. Where outputs are those of graphs, the family that they read has
         all nodes of the edge's graph; where they are those of links, the ends of the targets too.
         """
-        wiring, destination = self.wiring, self.graph.destination[edges]
+        stages, destination = self.stages, self.graph.destination[edges]
         families = []
-        for family in range(wiring.num_families):
-            members = [one for one, own in zip(records, wiring.family[1:], strict=True) if own == family]
-            if family == wiring.readout and self._batch is not None and self._members is not None:
+        for family in range(stages.num_families):
+            members = [one for one, own in zip(records, stages.family[1:], strict=True) if own == family]
+            if family == stages.readout and self._batch is not None and self._members is not None:
                 edge, place = expand(self._members.ptr, self._batch[destination])
-                families.append(Records(edge, self._members.items[place]))
-            elif family == wiring.readout and self._ends is not None:
-                ends = [Records(owner, end[target]) for end in self._ends]
-                families.append(Records.union([*members, *ends], self.graph.num_nodes))
+                families.append(RowKeys(edge, self._members.items[place]))
+            elif family == stages.readout and self._ends is not None:
+                ends = [RowKeys(owner, end[target]) for end in self._ends]
+                families.append(RowKeys.union([*members, *ends], self.graph.num_nodes))
             elif members:
-                families.append(Records.union(members, self.graph.num_nodes))
+                families.append(RowKeys.union(members, self.graph.num_nodes))
             else:
                 # No reduction reaches these stages: any rows will do.
                 some = torch.zeros(2, dtype=torch.int64, device=edges.device)
-                families.append(Records(some, destination[some]))
+                families.append(RowKeys(some, destination[some]))
         return families
 
-    def _place_in(self, rows: Records, records: Records) -> Tensor | None:
+    def _place_in(self, rows: RowKeys, records: RowKeys) -> Tensor | None:
         """Where some of the rows stand among them; None if they are all."""
         return None if rows is records else rows.find(records.edge, records.node, self.graph.num_nodes)[0]
 
-    def _follow(self, call: int, senders: Sequence[Records], reached: Records) -> tuple[Records, Changes]:
+    def _follow(self, call: int, senders: Sequence[RowKeys], reached: RowKeys) -> tuple[RowKeys, Changes]:
         """The rows that receive a message from a changed row, and the entries that carry these messages.
 
         Calls on several types have no self-loops to follow: rows whose own features changed, and those that the reduced
@@ -377,28 +377,28 @@ class ReductionPlan:
             keys.append(reached.edge * num_nodes + reached.node)
         key, row = _joined(keys).unique(return_inverse=True)
         edge = key.div(num_nodes, rounding_mode="floor")
-        records = Records(edge, key - edge * num_nodes)
+        records = RowKeys(edge, key - edge * num_nodes)
         source = take_rows(layer.source, entered)
         return records, Changes(row[: entered.numel()], entered, source, _joined(positions))
 
     def _later(
         self,
         call: int,
-        records: Records,
-        local: Records,
+        records: RowKeys,
+        local: RowKeys,
         changes: Changes,
-        senders: Sequence[Records],
-        families: Sequence[Records],
+        senders: Sequence[RowKeys],
+        families: Sequence[RowKeys],
         edges: Tensor,
         keep: bool,
     ) -> LaterPlan:
-        layer, inputs = self.layers[call], self.wiring.inputs[call]
+        layer, inputs = self.layers[call], self.stages.inputs[call]
         places: list[Tensor | None] = []
         for number, feeds in enumerate(inputs):
             if not feeds:
                 places.append(senders[number].edge)  # none of its rows changes
                 continue
-            rows = families[self.wiring.family[feeds[0]]]
+            rows = families[self.stages.family[feeds[0]]]
             rows = rows if layer.blocks is None else self._of_type(rows, layer.blocks.inputs[number])
             places.append(self._place_in(rows, senders[number]))
         unchanged = None
@@ -418,7 +418,7 @@ class ReductionPlan:
         light = changes.at((~take_rows(again, changes.row)).nonzero().view(-1))
         return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
 
-    def _own_senders(self, layer: LayerGraph, records: Records, senders: Sequence[Records]) -> tuple[Tensor, Tensor]:
+    def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
         """For each row, the position of its node among the senders that messages go to, and whether it is there."""
         assert layer.blocks is not None
         own_sender = torch.zeros_like(records.edge)

@@ -110,7 +110,7 @@ Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""
 
 
-class Features:
+class PreparedFeatures:
     """The floating-point arguments of a call, prepared once: the parts of a recording that weights do not change."""
 
     def __init__(self, call: ModelCall) -> None:
@@ -149,7 +149,7 @@ class Recording:
     call: ModelCall
     output: Tensor
     attention: Attention
-    _features: Features
+    _features: PreparedFeatures
     _store: Store
 
     def call_on(self, part: Part, lazy: bool = True) -> ModelCall:
@@ -188,7 +188,7 @@ class Recorder:
     def __init__(self, call: ModelCall, graph: Graph, memory: int) -> None:
         self.model = call.model
         self.call = call
-        self._features = Features(call)
+        self._features = PreparedFeatures(call)
         self._graph = graph
         self._memory = memory
         self._dtype = exact_dtype(graph.device)

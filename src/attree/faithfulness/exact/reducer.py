@@ -16,9 +16,9 @@ from attree.faithfulness.exact.changes import ChunkPlan, LayerShape
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
+from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.exact.trace import ConvArguments
 from attree.faithfulness.exact.update import CallUpdate
-from attree.faithfulness.exact.wiring import INPUT, Wiring
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
@@ -57,13 +57,13 @@ class ExactReducer:
         """
         return ExactPass(self, *self._checker.recording())
 
-    def plan(self, pairs: Pairs, recording: Recording, wiring: Wiring, keep: bool) -> ReductionPlan:
+    def plan(self, pairs: Pairs, recording: Recording, stages: Stages, keep: bool) -> ReductionPlan:
         """What reducing the pairs' edges touches; with `keep`, the plan is kept for the next reduction of the same."""
-        if self._plan is not None and self._plan.pairs is pairs and self._plan.wiring == wiring:
+        if self._plan is not None and self._plan.pairs is pairs and self._plan.stages == stages:
             return self._plan
         shapes = [LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers]
         layers = [layer.graph for layer in recording.layers]
-        plan = ReductionPlan(self.subject.graph, pairs, layers, shapes, wiring, self.subject.outputs, self.memory)
+        plan = ReductionPlan(self.subject.graph, pairs, layers, shapes, stages, self.subject.outputs, self.memory)
         if keep:
             self._plan = plan
         return plan
@@ -75,13 +75,13 @@ class ExactPass:
     Args:
         reducer: What made it.
         recording: Everything that it computed.
-        wiring: What feeds what.
+        stages: What feeds what.
     """
 
-    def __init__(self, reducer: ExactReducer, recording: Recording, wiring: Wiring) -> None:
+    def __init__(self, reducer: ExactReducer, recording: Recording, stages: Stages) -> None:
         self._reducer = reducer
         self.recording = recording
-        self._wiring = wiring
+        self._stages = stages
 
     @property
     def attention(self) -> Attention:
@@ -114,8 +114,8 @@ class ExactPass:
         keep: bool = True,
     ) -> Reduction:
         recording, subject = self.recording, self._reducer.subject
-        pairs.check(subject.graph, self._wiring.depth)
-        plan = self._reducer.plan(pairs, recording, self._wiring, keep)
+        pairs.check(subject.graph, self._stages.depth)
+        plan = self._reducer.plan(pairs, recording, self._stages, keep)
         run = _RowRun(recording, plan, protocol)
         with recording.model.opened():
             for chunk in plan.chunks(keep):
@@ -139,13 +139,13 @@ class _RowRun:
     def __call__(self, chunk: ChunkPlan) -> Tensor:
         """Class scores of a chunk's rows."""
         self._chunk, self._calls = chunk, 0
-        wiring = self.plan.wiring
-        rows, graph = chunk.rows[wiring.family[INPUT]], self.recording.graph
+        stages = self.plan.stages
+        rows, graph = chunk.rows[stages.family[INPUT]], self.recording.graph
         part = Part(rows.node, graph.original_edge_index, queries=chunk.queries)
-        if wiring.reads == "graphs" and wiring.readout is not None:
+        if stages.reads == "graphs" and stages.readout is not None:
             own = self.recording.call.batch
             graph_of = None if own is None else own[graph.destination[chunk.edges]]
-            part = replace(part, graph=chunk.rows[wiring.readout].edge, graph_of=graph_of)
+            part = replace(part, graph=chunk.rows[stages.readout].edge, graph_of=graph_of)
             part = replace(part, num_graphs=chunk.edges.numel())
         return self.recording.model(self.recording.call_on(part), self.answer)
 

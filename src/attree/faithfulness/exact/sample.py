@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph, Types
-from attree.faithfulness.exact.wiring import Reads
+from attree.faithfulness.exact.stages import Reads
 from attree.subject import Part
 from attree.subject.level import OutputLevel
 from attree.tensors.ragged import expand, group

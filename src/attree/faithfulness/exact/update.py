@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
-from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, LaterPlan, OutputRows, Records, RowGroup
+from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, LaterPlan, OutputRows, RowGroup, RowKeys
 from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.trace import LayerTrace, row_softmax, sum_entries
 from attree.faithfulness.protocol import ReductionProtocol
@@ -171,7 +171,7 @@ class CallUpdate:
             return out
         return take_rows(self.layer.output, rows.node).index_copy_(0, rows.place, out)
 
-    def _first(self, records: Records) -> Tensor:
+    def _first(self, records: RowKeys) -> Tensor:
         """A call on the model's input: only the reduced edge changes, and its row's own features are unchanged."""
         layer, node = self.layer, records.node
         edge = layer.graph.edges(take_rows(self.chunk.edges, records.edge))
@@ -197,7 +197,7 @@ class CallUpdate:
         shift = take_rows(self.layer.shift, edge)
         return self.protocol.reduce_scores(score - shift) + shift
 
-    def _later(self, records: Records, plan: LaterPlan, senders: States) -> Tensor:
+    def _later(self, records: RowKeys, plan: LaterPlan, senders: States) -> Tensor:
         """A call on earlier outputs: rows whose own features changed are recomputed, the others are updated."""
         layer, light, nodes = self.layer, plan.light, records.node
         node = take_rows(nodes, light.row)
@@ -231,7 +231,7 @@ class CallUpdate:
         self._restore(out, _unsafe(norm), records, plan.changes, senders)
         return out
 
-    def _restore(self, out: Tensor, stale: Tensor, records: Records, changes: Changes, senders: States | None) -> None:
+    def _restore(self, out: Tensor, stale: Tensor, records: RowKeys, changes: Changes, senders: States | None) -> None:
         """Compute the stale ones among the rows `out` anew."""
         rows = stale.nonzero().view(-1)
         if rows.numel() == 0:

@@ -68,7 +68,7 @@ class LayerRecord:
         return len(self.weights)
 
 
-class Records(list[LayerRecord]):
+class LayerRecords(list[LayerRecord]):
     """One record per call of an attention convolution, in the order of calls, and the provenance of their outputs."""
 
     def __init__(self, provenance: Combination | None = None) -> None:
@@ -77,7 +77,7 @@ class Records(list[LayerRecord]):
 
 
 @contextmanager
-def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | None = None) -> Iterator[Records]:
+def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | None = None) -> Iterator[LayerRecords]:
     """While open, collect one `LayerRecord` per call of an attention convolution of `model`, in the order of calls.
 
     Args:
@@ -115,7 +115,7 @@ class _Recorder:
     def __init__(self, provenance: Combination | None, alter: SoftmaxHook | None = None) -> None:
         self.provenance = provenance
         self.alter = alter
-        self.records = Records(provenance)
+        self.records = LayerRecords(provenance)
         self.readers: dict[MessagePassing, WeightReader] = {}
         self._open: list[int] = []
 

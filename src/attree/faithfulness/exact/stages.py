@@ -30,12 +30,12 @@ Reads = Literal["graphs", "one graph", "links"]
 """What outputs read, if not single nodes: graphs that an argument tells apart, all nodes, or the two ends of links."""
 
 
-Feeds = tuple[tuple[int, ...], ...]
+InputCalls = tuple[tuple[int, ...], ...]
 """For each tensor of features that a call is given, the calls that directly produced it."""
 
 
 @dataclass(frozen=True)
-class Wiring:
+class Stages:
     """Which call of a convolution feeds which.
 
     Attributes:
@@ -48,7 +48,7 @@ class Wiring:
         readout: The family whose rows outputs read; None with `reads`.
     """
 
-    inputs: tuple[Feeds, ...]
+    inputs: tuple[InputCalls, ...]
     family: tuple[int, ...]
     outputs: tuple[int, ...]
     width: int
@@ -94,7 +94,7 @@ class StageMode(Provenance):
         super().__init__()
         self.rows = frozenset(rows)
         self.width = 1
-        self.inputs: list[Feeds] = []
+        self.inputs: list[InputCalls] = []
         self.meetings: set[Marks] = set()
         self.reshaped: set[int] = set()
 
@@ -119,8 +119,8 @@ class StageMode(Provenance):
         length = _length(tensor)
         return tensor.numel() // max(length if length in self.rows and length is not None else min(self.rows), 1)
 
-    def wiring(self, output: Any, reads: Reads | None) -> Wiring:
-        """The wiring that one pass showed.
+    def result(self, output: Any, reads: Reads | None) -> Stages:
+        """The stages that one pass showed.
 
         Args:
             output: What the pass returned.
@@ -144,7 +144,7 @@ class StageMode(Provenance):
         if reads is not None:
             readout = numbers[family[READOUT if has_argument else outputs[0] if outputs else INPUT]]
         families = tuple(numbers[family[stage]] for stage in stages if stage != READOUT)
-        return Wiring(tuple(self.inputs), families, outputs, self.width, reads, readout)
+        return Stages(tuple(self.inputs), families, outputs, self.width, reads, readout)
 
 
 def _length(tensor: Tensor) -> int | None:
