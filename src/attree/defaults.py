@@ -1,6 +1,7 @@
-"""The methods and the defaults of every evaluation, in one place: `attree.evaluate`, ExplainCallback and all commands.
+"""The methods, the protocols and the defaults of every evaluation, in one place.
 
-The module imports nothing, so that the command line can name them in its help without loading torch.
+`attree.evaluate`, ExplainCallback and all commands read them here. The module imports nothing, so that the command line
+can name them in its help without loading torch.
 """
 
 ALL_METHODS = {
@@ -21,6 +22,17 @@ ALL_METHODS = {
     "random": ("Random", "attree.attribution.baselines.Random"),
 }
 """Every attribution method by the name that users type, in the order of tables: its label and its class."""
+
+ALL_PROTOCOLS = {
+    "coefficient": ("its score before softmax becomes 0; the weights sum to 1 again", {"score_factor": 0.0}),
+    "weight": ("the edge's weight becomes 0; the other weights stay as they are", {"weight_factor": 0.0}),
+    "removal": ("the edge is deleted; the other weights grow to sum to 1", {"score_shift": float("-inf")}),
+}
+"""Every reduction protocol by the name that users type: what happens to the edge, and the fields of its
+`attree.faithfulness.ReductionProtocol` that say so."""
+
+AUTHORS = "authors"
+"""What users may type instead of a protocol: the one that the code of GAtt's authors has for the model."""
 
 METHODS = ("gatt", "avgatt", "uniform", "random")
 """The attribution methods that are compared where the user names none."""

@@ -42,7 +42,9 @@ def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
     labels = {name: label for name, (label, _) in defaults.ALL_METHODS.items()}
     assert {name: attribution.method_label(name) for name in attribution.METHODS} == labels
     assert all(attribution.METHODS[name].name == name for name in labels)
-    assert set(faithfulness.protocol_names()) == set(arguments.PROTOCOLS)
+    assert list(faithfulness.PROTOCOLS) == list(defaults.ALL_PROTOCOLS)
+    for command in (arguments.explain_parser(), arguments.serve_parser()):
+        assert ", ".join(faithfulness.protocol_names()) in " ".join(command.format_help().split())
     assert tuple(attribution.DEFAULT_METHODS) == defaults.METHODS
     assert tuple(faithfulness.DEFAULT_PROTOCOLS) == defaults.PROTOCOLS
 

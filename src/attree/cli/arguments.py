@@ -8,12 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from attree.cli.command_parser import CommandParser, integer, word_list
-from attree.defaults import ALL_METHODS, CHEAP_METHODS
+from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
-
-PROTOCOLS = ("coefficient", "weight", "removal", "authors")
-"""The reduction protocols, for the help; the tests compare them with `attree.faithfulness.PROTOCOLS`."""
 
 
 def explain_parser() -> CommandParser:
@@ -53,21 +50,7 @@ and the page shows the 200 most telling. Those that are drawn and printed one by
         help=f"of {named} (default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} where exact updates of "
         "attention serve the network)",
     )
-    parser.add_argument(
-        "--protocols",
-        type=word_list,
-        default=list(DEFAULT_PROTOCOLS),
-        metavar="NAME,...",
-        help=f"of {', '.join(PROTOCOLS)}, or none for scores alone (default: {','.join(DEFAULT_PROTOCOLS)})",
-    )
-    parser.add_argument(
-        "--allow",
-        type=word_list,
-        action="extend",
-        default=[],
-        metavar="CLASS,...",
-        help="classes beside attree's own that the run's config may use, by import path: their code is run",
-    )
+    _add_protocols_and_allow(parser, "of {}, or none for scores alone")
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
     parser.add_argument("--overwrite", action="store_true", help="replace what another call has left in the folder")
     parser.add_argument(
@@ -123,12 +106,29 @@ The page is for the browser on this computer alone. Nothing is written, and noth
         metavar="NAME,...",
         help=f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})",
     )
+    _add_protocols_and_allow(parser, "what taking an edge out means, of {}")
+    parser.add_argument("--port", type=integer(0), default=0, help="port to listen on (default: a free one)")
+    parser.add_argument(
+        "--no_browser", dest="open_browser", action="store_false", help="do not open the page in the browser"
+    )
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of random targets and scores (default: 0)")
+    return parser
+
+
+def _add_protocols_and_allow(parser: CommandParser, protocols: str) -> None:
+    """Add what `explain` and `serve` both take.
+
+    Args:
+        parser: The parser.
+        protocols: The help of `--protocols`, with `{}` where their names belong.
+    """
+    names = protocols.format(", ".join([*ALL_PROTOCOLS, AUTHORS]))
     parser.add_argument(
         "--protocols",
         type=word_list,
         default=list(DEFAULT_PROTOCOLS),
         metavar="NAME,...",
-        help=f"what taking an edge out means, of {', '.join(PROTOCOLS)} (default: {','.join(DEFAULT_PROTOCOLS)})",
+        help=f"{names} (default: {','.join(DEFAULT_PROTOCOLS)})",
     )
     parser.add_argument(
         "--allow",
@@ -138,12 +138,6 @@ The page is for the browser on this computer alone. Nothing is written, and noth
         metavar="CLASS,...",
         help="classes beside attree's own that the run's config may use, by import path: their code is run",
     )
-    parser.add_argument("--port", type=integer(0), default=0, help="port to listen on (default: a free one)")
-    parser.add_argument(
-        "--no_browser", dest="open_browser", action="store_false", help="do not open the page in the browser"
-    )
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of random targets and scores (default: 0)")
-    return parser
 
 
 def sweep_parser() -> CommandParser:

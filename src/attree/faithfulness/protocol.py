@@ -5,7 +5,7 @@ head at once:
 
     score' = score_factor * score + score_shift,    weight' = weight_factor * softmax(scores)
 
-A new one is one more line in `PROTOCOLS`; nothing else knows the three by name.
+A new one is one more line of `attree.defaults.ALL_PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from attree.attention.softmax_hook import attention_convs
+from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import expect, expect_list, expect_name, expect_number
 
 
@@ -72,23 +73,9 @@ class ReductionProtocol:
 
 
 PROTOCOLS: dict[str, ReductionProtocol] = {
-    protocol.name: protocol
-    for protocol in (
-        ReductionProtocol(
-            "coefficient",
-            "its score before softmax becomes 0; the weights sum to 1 again",
-            score_factor=0.0,
-        ),
-        ReductionProtocol(
-            "weight", "the edge's weight becomes 0; the other weights stay as they are", weight_factor=0.0
-        ),
-        ReductionProtocol("removal", "the edge is deleted; the other weights grow to sum to 1", score_shift=-math.inf),
-    )
+    name: ReductionProtocol(name, meaning, **fields) for name, (meaning, fields) in ALL_PROTOCOLS.items()
 }
 """The protocols by name: the paper's text, the authors' code for GAT, and true edge removal."""
-
-AUTHORS = "authors"
-"""What users may type instead: the protocol that the authors' code has for the model."""
 
 
 def protocol_names() -> list[str]:
