@@ -37,7 +37,7 @@ from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.data import BAShapes, GroundTruth, Infection
 from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
-from attree.paper import load_authors_gat
+from attree.paper.authors import load_authors_gat
 from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject
 from timing import Race, Spread, timed

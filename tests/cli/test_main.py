@@ -30,7 +30,8 @@ LIGHT = [name for name, command in COMMANDS.items() if command.parser is not Non
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "--version", "fti", "configs", "explain --targets", *(f"{name} --help" for name in LIGHT)]
+    "arguments",
+    ["--help", "--version", "fti", "configs", "paper list", "explain --targets", *(f"{name} --help" for name in LIGHT)],
 )
 def test_the_front_door_imports_nothing_heavy(arguments: str) -> None:
     """What takes seconds is imported by the command that needs it; a list of commands needs none."""

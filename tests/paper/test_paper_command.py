@@ -11,7 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from attree.paper import command as paper_command
+from attree.paper import run
+from attree.paper.contents import CONTENTS
 from attree.paper.tables import ITEMS
 from helpers.cli import command
 from helpers.processes import WarmCommand
@@ -22,10 +23,14 @@ TINY = ["--datasets", "cornell,texas", "--models", "gat", "--seeds", "1", "--epo
 def test_list_names_every_item_with_its_place_data_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("paper", "list") == 0
     printed = capsys.readouterr().out
-    for item in ITEMS.values():
-        assert item.name in printed
-        assert item.place in printed
-        assert item.data in printed
+    for name, entry in CONTENTS.items():
+        assert name in printed
+        assert entry.place in printed
+        assert entry.data in printed
+
+
+def test_every_listed_item_can_be_made() -> None:
+    assert list(ITEMS) == list(CONTENTS)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,7 @@ def test_a_polite_end_says_how_to_go_on(
         os.kill(os.getpid(), signal.SIGTERM)
         yield from ()
 
-    monkeypatch.setattr(paper_command, "measure_cells", measure)
+    monkeypatch.setattr(run, "measure_cells", measure)
     before = signal.getsignal(signal.SIGTERM)
     assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 130
     assert "The same command goes on with the cells that are not finished." in " ".join(capsys.readouterr().out.split())

@@ -147,7 +147,7 @@ def _is_kept(name: str, given: list[str]) -> bool:
     """Whether the output takes seconds to make and never changes, so that it is worth caching."""
     if given[1:] in (["-h"], ["--help"]):
         return COMMANDS[name].parser is None
-    return name == "completion" or given == ["paper", "list"]
+    return name == "completion"
 
 
 def configs(name: str | None) -> int:

@@ -22,7 +22,7 @@ from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
 from attree.cli.stop import StopSignal
 from attree.errors import expect
 from attree.io.config_files import config_names, sweep_names
-from attree.paper.tables import ITEMS
+from attree.paper.contents import CONTENTS
 
 SHELLS = {
     "bash": "",
@@ -85,7 +85,7 @@ def script() -> str:
         "sweep": sweep_names(),
         "configs": [*config_names(), *sweep_names()],
         "completion": list(SHELLS),
-        "paper": ["list", "all", *ITEMS],
+        "paper": ["list", "all", *CONTENTS],
     }
     return SCRIPT.format(
         commands="|".join(COMMANDS),

@@ -1,8 +1,9 @@
 """What the paper's authors published: their trained weights, and the SuperGAT-MX of their code.
 
-That code weighs messages by the softmax of LeakyReLU(x_i . x_j), and computes the MX weights only when it is asked for
-its attention. So the attention that it reports is not the attention that it uses, and MX's own parameters are never
-trained. PyG's convolution, which `attree.models.SuperGAT` uses, does what the SuperGAT paper says."""
+Their SuperGAT-MX weighs messages by softmax(LeakyReLU(x_i . x_j)). It computes the MX weights only when a caller asks
+for attention. So it reports other attention than it uses, and the parameters of MX are never trained. PyG's
+convolution, which `attree.models.SuperGAT` uses, follows the SuperGAT paper.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from attree.models.attention_net import GAT
 
 
 def load_authors_gat(path: str | Path) -> GAT:
-    """Build the single-head GAT whose weights `path` holds (`gatt_paper/gat_*.npz`), in eval mode.
+    """Load a single-head GAT with the authors' weights (`gatt_paper/gat_*.npz`), in eval mode.
 
     Layer k has the arrays `layer{k}.weight` [out, in], `layer{k}.att_src` and `layer{k}.att_dst` [1, 1, out], and
     `layer{k}.bias` [out] if it has a bias.
@@ -59,26 +60,26 @@ def _build(arrays: dict[str, Tensor], num_layers: int) -> GAT:
 
 
 class DotProductConv(SuperGATConv):
-    """A SuperGAT convolution whose messages are weighed by plain dot products."""
+    """A SuperGAT convolution that weighs messages by dot products."""
 
     def get_attention(
         self, edge_index_i: Tensor, x_i: Tensor, x_j: Tensor, num_nodes: int | None, return_logits: bool = False
     ) -> Tensor:
-        """The weights of messages, or the dot products that the edge-prediction loss sees."""
+        """Return the attention weights, or the dot products for the edge-prediction loss."""
         logits = (x_i * x_j).sum(dim=-1)
         if return_logits:
             return logits
         return softmax(F.leaky_relu(logits, self.negative_slope), edge_index_i, num_nodes=num_nodes)
 
     def reported(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """The MX weights of every edge, [edges, heads], which the authors' code reports."""
+        """Return the MX weights [edges, heads], which the authors' code reports."""
         x = self.lin(x).view(-1, self.heads, self.out_channels)
-        # PyG's own rule, which `get_attention` above stands before.
+        # PyG's own method, which `get_attention` above overrides.
         return super().get_attention(edge_index[1], x[edge_index[1]], x[edge_index[0]], num_nodes=x.shape[0])
 
 
 class DotProductAlgebra(SuperGATAlgebra):
-    """What the exact engine needs to know of it: score = LeakyReLU(dot)."""
+    """The algebra of `DotProductConv` for the exact engine: score = LeakyReLU(dot)."""
 
     def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
         return self._activated((source * target).sum(dim=-1))
@@ -104,7 +105,7 @@ class AuthorsSuperGAT(SuperGAT):
 
 
 def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: Graph) -> Attention:
-    """What the authors' code reports as the network's attention: MX weights along a pass that does not use them."""
+    """Return the attention that the authors' code reports: MX weights of a forward pass that does not use them."""
     inputs: list[Tensor] = []
 
     def see(conv: nn.Module, args: tuple[Any, ...]) -> None:

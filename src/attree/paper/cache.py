@@ -1,4 +1,4 @@
-"""Finished results on disk, each under a key of all that determines it: settings, code, data and libraries."""
+"""A cache of results on disk. The key of a result is all that determines it: settings, code, data and libraries."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from attree.io.files import read_npz, write_npz, write_text
 class Cache:
     """A folder of finished results.
 
-    A result is found again only by the very key that it was stored under: the key is in the file and compared as a
-    whole, so a file that was renamed, cut short or left by other code is not used; nor is one that was damaged, as its
-    hash tells. Files appear whole or not at all, so that several processes may share a folder, and one that is killed
-    leaves nothing half done.
+    Each file holds its whole key and a hash of its result, and both are checked: a file that was renamed, truncated,
+    damaged or written by other code is ignored. Files are written atomically, so several processes can share a folder,
+    and a killed process leaves no partial file.
     """
 
     folder: Path
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The result stored under this key; None if there is none."""
+        """Return the result of a key; None if there is none."""
         try:
             stored = json.loads(self.path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -48,7 +47,7 @@ class Cache:
         write_text(self.path(key), json.dumps(content, indent=1) + "\n")
 
     def get_arrays(self, key: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-        """The arrays stored under this key; None if there are none, or if they are damaged."""
+        """Return the arrays of a key; None if there are none or if they are damaged."""
         if self.get(key) is None:
             return None
         try:
@@ -57,23 +56,23 @@ class Cache:
             return None
 
     def put_arrays(self, key: Mapping[str, Any], arrays: Mapping[str, np.ndarray], result: Mapping[str, Any]) -> None:
-        """Store arrays with a result; the result last, so that it stands for both."""
+        """Store arrays and a result. The result is written last: if it exists, both are complete."""
         write_npz(self.path(key).with_suffix(".npz"), **arrays)
         self.put(key, result)
 
     def path(self, key: Mapping[str, Any]) -> Path:
-        """Where the result of a key is or would be."""
+        """Return the file of a key's result, whether or not it exists."""
         text = json.dumps(_plain(key), sort_keys=True)
         return self.folder / f"{key.get('kind', 'result')}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
 
 def _check(result: Mapping[str, Any]) -> str:
-    """A hash of a result: a damaged digit is a number, too."""
+    """Return a hash of a result, which finds damage that still reads as a number."""
     return hashlib.sha256(json.dumps(result).encode()).hexdigest()[:16]
 
 
 def _plain(key: Mapping[str, Any]) -> Any:
-    """A key as JSON would give it back: tuples become lists."""
+    """Return a key as JSON restores it: tuples become lists."""
     return json.loads(json.dumps(dict(key), sort_keys=True))
 
 
@@ -81,16 +80,16 @@ PACKAGE = Path(attree.__file__).parent
 PACKAGE_NAME = attree.__name__
 
 NUMBERLESS = ("report",)
-"""Rooms of the package that show numbers and compute none: results do not depend on them, though others import them."""
+"""Folders of the package that display numbers and compute none, so that results do not depend on them."""
 
 LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 @cache
 def code_hash(module: str) -> str:
-    """Hash of what a module does, and all modules of the package that it imports, directly or not.
+    """Return a hash of the code of a module and of all modules of the package that it imports, directly or not.
 
-    Neither comments nor docstrings nor the layout of the code change it.
+    Comments, docstrings and layout do not change it.
 
     Args:
         module: Its name, such as `attree.paper.net`.
@@ -102,9 +101,9 @@ def code_hash(module: str) -> str:
 
 
 def imported_modules(module: str) -> set[str]:
-    """A module and all modules of the package that it imports: also inside functions, and also through others.
+    """Return a module and all modules of the package that it imports, directly, indirectly or inside functions.
 
-    Python runs the `__init__.py` of every folder that a module is in, so these and their imports count, too.
+    The `__init__.py` of every folder above a module counts too, because Python runs it.
     """
     found: set[str] = set()
     waiting = [module]
@@ -128,11 +127,11 @@ def _file_of(module: str) -> Path:
 
 @cache
 def _parse(text: str, is_lazy: bool = False) -> tuple[tuple[str, ...], str]:
-    """What a file imports of the package, and its code without its docstrings.
+    """Return the modules of the package that a file imports, and its code without docstrings.
 
     Args:
         text: The file's text.
-        is_lazy: Whether a file with a `__getattr__` of its own imports what it names for type checkers, when asked.
+        is_lazy: If the file has a module-level `__getattr__`, also count its imports for type checkers.
     """
     tree = ast.parse(text)
     asked = is_lazy and any(isinstance(part, ast.FunctionDef) and part.name == "__getattr__" for part in tree.body)
@@ -144,7 +143,7 @@ def _parse(text: str, is_lazy: bool = False) -> tuple[tuple[str, ...], str]:
 
 
 def _imports(tree: ast.Module, for_types: bool) -> Iterator[str]:
-    """Names that are imported and may be modules of the package; imports for type checkers count if asked for."""
+    """Yield imported names that may be modules of the package; with `for_types`, also imports for type checkers."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -169,7 +168,7 @@ def _is_text(part: ast.stmt) -> bool:
 
 @cache
 def libraries() -> dict[str, str]:
-    """Versions of the libraries that numbers come from."""
+    """Return the versions of the libraries that compute the numbers."""
     return {name: version(name) for name in LIBRARIES}
 
 
@@ -186,7 +185,7 @@ _SOURCES = {
 
 @cache
 def data_hash(dataset: str, root: str) -> str:
-    """Hash of the stored files of a dataset."""
+    """Return a hash of the stored files of a dataset."""
     return _files_hash(root, _SOURCES[dataset])
 
 

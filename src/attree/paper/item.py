@@ -1,4 +1,4 @@
-"""A table or figure of the paper: what the user asked for, what must be measured, and what its report consists of."""
+"""The types of `attree paper`: its options, the items it makes, and the reports that come out."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from matplotlib.figure import Figure
 from attree.errors import expect
 from attree.faithfulness.protocol import protocol_names
 from attree.paper.cells import Cell, CellContext, Result
+from attree.paper.contents import CONTENTS, Entry
 from attree.paper.net import DATASETS, MODELS
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much of a table or figure is made, and where it goes.
+    """The options of `attree paper`.
 
     Attributes:
         datasets: Names of datasets; None for all of the table.
         models: Names of networks; None for all of the table.
-        seeds: Networks of each kind, which numbers are averaged over.
-        protocols: Reduction protocols of the faithfulness tables, `authors` among them for the paper's columns.
-        quick: Do the smaller version where a table has one.
-        epochs: Train for as many epochs instead of the recipe's; for trying things out.
-        targets: Nodes whose predictions are explained in the faithfulness tables.
+        seeds: Number of networks of each kind; numbers are averaged over them.
+        protocols: Reduction protocols of the faithfulness tables; the paper's columns need `authors`.
+        quick: Make the smaller version of tables that have one.
+        epochs: Epochs of training, for trials; None for the recipe's.
+        targets: Number of nodes whose predictions are explained in the faithfulness tables.
         root: Data folder.
-        out: Folder of tables and figures; finished cells are kept in `cells` in it.
-        jobs: Cells that are measured at a time.
+        out: Folder of tables and figures. Its subfolder `cells` keeps finished cells.
+        jobs: Number of cells that are measured in parallel.
     """
 
     datasets: tuple[str, ...] | None = None
@@ -58,16 +59,16 @@ class Options:
         expect(len(self.protocols) > 0, "protocols", "at least one", "none")
 
     def of_datasets(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a table's datasets that are asked for."""
+        """Return the datasets of a table that the user asked for."""
         return names if self.datasets is None else tuple(name for name in names if name in self.datasets)
 
     def of_models(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a table's networks that are asked for."""
+        """Return the networks of a table that the user asked for."""
         return names if self.models is None else tuple(name for name in names if name in self.models)
 
 
 def resolve_name(given: str, known: tuple[str, ...]) -> str:
-    """A name as it is spelled, however it was typed: case, hyphens and underscores do not matter.
+    """Return the known name that the user typed. Case, hyphens and underscores do not matter; unknown names stay.
 
     >>> resolve_name("citeseer", ("Cora", "CiteSeer")), resolve_name("ba_shapes", ("BA-Shapes",))
     ('CiteSeer', 'BA-Shapes')
@@ -80,23 +81,22 @@ def resolve_name(given: str, known: tuple[str, ...]) -> str:
 
 
 CLOSE, NEAR, FAR = 0.02, 0.05, 0.1
-"""Differences from the paper that are told apart by colour; beyond the last one a reason is asked for."""
+"""Bounds on the difference from the paper. Reports colour cells by them, and give a reason beyond FAR."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers, one a row, and how they are laid out.
+    """A table: one number per row, and how the rows are laid out.
 
     Attributes:
         name: Name of its files.
         title: Its heading.
-        rows: One number a row in the column `ours`; `paper`, `difference` and more where there is something to compare
-            with.
-        index: Columns whose values head the rows of the laid-out table.
-        columns: Columns whose values head its columns.
-        digits: Digits after the point.
-        notes: Sentences below it.
-        csv_only: Too long to be laid out: written as CSV alone.
+        rows: One number per row in the column `ours`; also `paper` and `difference` where the paper has a number.
+        index: Columns of `rows` whose values become row headings.
+        columns: Columns of `rows` whose values become column headings.
+        digits: Digits after the decimal point.
+        notes: Sentences below the table.
+        csv_only: Write the rows to CSV only, because they are too many to lay out.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Picture:
         name: Name of its file.
         title: Its heading.
         figure: The figure.
-        notes: Sentences below it.
+        notes: Sentences below the figure.
     """
 
     name: str
@@ -131,13 +131,13 @@ Section = Table | Picture
 
 @dataclass
 class Report:
-    """One item of the paper, made.
+    """The finished report of an item.
 
     Attributes:
         name: Name of the item.
         title: Its heading.
         sections: Tables and pictures.
-        notes: What a reader must know of all of them: what was left out and why.
+        notes: Sentences on the whole report, such as what was left out and why.
     """
 
     name: str
@@ -148,11 +148,11 @@ class Report:
 
 @dataclass(frozen=True)
 class ItemInputs:
-    """What the sections of an item are made of.
+    """The inputs of an item's sections.
 
     Attributes:
-        options: What was asked for.
-        results: What the cells came to; those that could not be measured are absent.
+        options: The options of the command.
+        results: Results by cell, without cells that failed.
         context: Data and networks, for figures.
     """
 
@@ -160,25 +160,26 @@ class ItemInputs:
     results: Mapping[Cell, Result]
     context: CellContext
 
+    def of(self, cells: Sequence[Cell]) -> dict[Cell, Result]:
+        """Return the results of some cells, without those that failed."""
+        return {cell: self.results[cell] for cell in cells if cell in self.results}
+
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure, or several that are made of the same numbers.
+    """How a table or figure is made.
 
     Attributes:
-        name: What users type.
-        title: What it shows, in a line.
-        place: Where it stands in the paper.
-        data: The datasets that it wants.
-        minutes: About how long the quick and the full version take on two cores.
-        cells: What must be measured.
-        sections: Its tables and pictures, of what was measured.
+        name: Its name in `CONTENTS`, which users type.
+        cells: Returns the cells to measure.
+        sections: Makes the tables and pictures from the results.
     """
 
     name: str
-    title: str
-    place: str
-    data: str
-    minutes: tuple[float, float]
     cells: Callable[[Options], Sequence[Cell]]
     sections: Callable[[ItemInputs], Sequence[Section]]
+
+    @property
+    def entry(self) -> Entry:
+        """Its title, place in the paper, data and duration."""
+        return CONTENTS[self.name]

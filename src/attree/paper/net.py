@@ -1,4 +1,4 @@
-"""A network of the paper: its settings, its data, and its training (Adam, full batches of nodes, last epoch)."""
+"""The paper's networks: settings, data, and training (Adam, full batches for nodes, weights of the last epoch)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ DATASETS = (*REAL, *SYNTHETIC, *GRAPHS)
 
 @dataclass(frozen=True)
 class Net:
-    """One network: its data, its shape and how it came to its weights.
+    """The settings of a network: its dataset, shape and training.
 
     Attributes:
         dataset: Name of the dataset.
         model: Name of the network.
         layers: Number of layers.
-        seed: Seed of the split, of the first weights and of whatever training draws.
-        heads: Heads of all layers but the last, which has one, as in the authors' code.
+        seed: Seed of the split, the initial weights and training.
+        heads: Number of heads of all layers but the last, which has one head as in the authors' code.
         weight_decay: Adam's L2 penalty.
-        attention_dropout: Dropout of the first layer's attention, where the authors' code has it.
-        weights: `trained` by the recipe, `untrained`, or the `authors`' own.
+        attention_dropout: Dropout of the first layer's attention; the authors' code has it only there.
+        weights: `trained` by the recipe, `untrained`, or the `authors`' published weights.
         epochs: Number of epochs; None for the recipe's.
     """
 
@@ -70,12 +70,12 @@ class Net:
 
     @property
     def recipe(self) -> Recipe:
-        """How it is trained."""
+        """Its training settings."""
         return recipe(self.dataset, "SuperGAT" if self.model.startswith("SuperGAT") else self.model, self.layers)
 
 
 def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule | GraphDataModule:
-    """The data as the paper's authors had it: their graphs, features and splits (seeded)."""
+    """Make a dataset as the authors used it: their graphs, features and seeded splits."""
     for citations in PLANETOID:
         if dataset == citations:
             return Planetoid(citations, seed=seed, normalize_features=True, root=root)
@@ -93,7 +93,7 @@ def make_data(dataset: str, layers: int, seed: int, root: str) -> NodeDataModule
 
 
 def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
-    """The network before any training."""
+    """Build an untrained network."""
     hidden = net.recipe.hidden_channels
     if net.model in ("GAT", "GATv2"):
         return (GAT if net.model == "GAT" else GATv2)(
@@ -120,7 +120,7 @@ def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """One thread and a seed, so that sums add up in one order whatever else runs; undone on exit."""
+    """Fix the seed and use one thread, so that sums are added in the same order; undo both on exit."""
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -132,7 +132,7 @@ def reproducible(seed: int) -> Iterator[None]:
 
 
 def make_model(net: Net, data: NodeDataModule | GraphDataModule) -> nn.Module:
-    """The model before any training; that of graphs sums over nodes and has no bias of its own."""
+    """Build an untrained model; a graph-level one sums over nodes and has no bias."""
     inner = build(net, data.num_features, data.num_classes)
     return inner if isinstance(data, NodeDataModule) else GraphClassifier(inner, bias=False)
 

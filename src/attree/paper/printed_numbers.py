@@ -1,4 +1,4 @@
-"""What the paper prints, and where a printed number cannot be what was meant: data files of the package."""
+"""The numbers that the paper prints, and its known misprints; read from data files of the package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = (
     "runtime",
     "datasets",
 )
-"""Tables of the paper that are stored, by name."""
+"""Names of the stored tables of the paper."""
 
 
 @cache
@@ -31,7 +31,7 @@ def _read(name: str) -> pd.DataFrame:
 
 
 def printed(table: str) -> pd.DataFrame:
-    """The numbers of one of the paper's tables, one a row, with what they belong to.
+    """Return the numbers of one of the paper's tables: one per row, with the columns that identify it.
 
     >>> rows = printed("ablation")
     >>> float(rows[(rows.dataset == "CiteSeer") & (rows.layers == 2) & (rows.method == "gatt_avg")].paper.iloc[0])
@@ -42,7 +42,7 @@ def printed(table: str) -> pd.DataFrame:
 
 
 def slips(table: str) -> pd.DataFrame:
-    """Printed numbers of a table that are known to be wrong: what is printed, what was meant (if it is known), why."""
+    """Return the known misprints of a table: the printed number, the number that was meant (if known), and why."""
     expect(table in TABLES, "table", f"one of {', '.join(TABLES)}", table)
     rows = _read("slips")
     return rows[rows["table"] == table].drop(columns="table").reset_index(drop=True)
@@ -52,12 +52,13 @@ def add_printed(rows: pd.DataFrame, table: str) -> pd.DataFrame:
     """Put the paper's numbers beside ours.
 
     Args:
-        rows: Our numbers, one a row, in the column `ours`, with the columns that the printed table is keyed by.
+        rows: Our numbers, one per row, in the column `ours`, with the columns that identify a printed number.
         table: The printed table.
 
     Returns:
-        The rows with the columns `paper`; `meant`, the same unless a slip is known; `difference`, ours less what was
-        meant; and `slip`, what is wrong with the printed number. Where the paper has no number, NaN.
+        The rows with four more columns: `paper`, the printed number; `meant`, the same, or the correct number of a
+        known misprint; `difference`, ours minus `meant`; `slip`, the description of a misprint. They are NaN where the
+        paper has no number.
     """
     numbers, wrong = printed(table), slips(table)
     keys = [name for name in numbers.columns if name != "paper" and name in rows.columns]

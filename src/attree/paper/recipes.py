@@ -1,6 +1,6 @@
-"""How the paper trained its networks: the one place for the numbers of its training-details table.
+"""The recipes by which the paper trained its networks, from its table of training details.
 
-The optimiser is Adam, there is one attention head, no dropout and no weight decay, and the last epoch counts.
+All use Adam, one attention head, no dropout, no weight decay, and the weights of the last epoch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from attree.errors import expect
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one network is trained on one dataset.
+    """The training settings of a network on a dataset.
 
     Attributes:
         epochs: Number of epochs.
         hidden_channels: Width of the hidden layers.
         lr: Learning rate.
-        accuracy: Test accuracy that the paper prints; None where it prints none, and the other numbers are then ours.
+        accuracy: Test accuracy that the paper prints; None if it prints none. The other settings are then our choice.
     """
 
     epochs: int
@@ -68,11 +68,11 @@ RECIPES: dict[Key, Recipe] = {
         for num_layers in (2, 3)
     },
 }
-"""Every recipe; the paper uses the same epochs, widths and rates for two and three layers."""
+"""Every recipe. The paper uses the same epochs, widths and rates for two and three layers."""
 
 
 def recipe(dataset: str, model: str, num_layers: int) -> Recipe:
-    """Look a recipe up.
+    """Return the recipe of a network.
 
     >>> recipe("Cora", "GAT", 2)
     Recipe(epochs=60, hidden_channels=64, lr=0.001, accuracy=0.8202)

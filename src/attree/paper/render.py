@@ -1,4 +1,4 @@
-"""Reports as files: Markdown, CSV, one page coloured by the difference from the paper, and pictures."""
+"""Write reports: Markdown, CSV, pictures, and an HTML page coloured by the difference from the paper."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ figure { margin: 1rem 0; } img { max-width: 100%; }
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """Write a report's files to `folder/<name>`; returns the page."""
+    """Write a report's files to `folder/<name>`, and return the path of its HTML page."""
     own = folder / report.name
     for section in report.sections:
         if isinstance(section, Table):
@@ -61,7 +61,7 @@ def write_report(report: Report, folder: Path) -> Path:
 
 
 def markdown(report: Report) -> str:
-    """A report as Markdown."""
+    """Return a report as Markdown."""
     parts = [f"# {report.title}", *(f"{note}" for note in report.notes)]
     for section in report.sections:
         parts.append(f"## {section.title}")
@@ -82,7 +82,7 @@ def _compares(section: Section) -> bool:
 
 
 def label(column: str, value: object) -> str:
-    """What a heading says for a value of a column."""
+    """Return the heading for a value of a column."""
     if column == "method":
         return method_label(str(value))
     if column == "statistic":
@@ -92,7 +92,7 @@ def label(column: str, value: object) -> str:
 
 
 def text(row: pd.Series, digits: int) -> str:
-    """What a cell says."""
+    """Return the text of a cell."""
     ours = row["ours"]
     if isinstance(ours, str):
         return ours
@@ -115,7 +115,7 @@ def _finite(value: object) -> bool:
 def _grid(
     table: Table,
 ) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], dict[tuple[object, ...], pd.Series]]:
-    """Headings of rows and columns in the order they come, and the rows at their crossings."""
+    """Return the row headings and column headings, in order of appearance, and the row of numbers of each cell."""
     index, columns = list(table.index), list(table.columns)
     heads: dict[tuple[object, ...], None] = {}
     sides: dict[tuple[object, ...], None] = {}
@@ -168,7 +168,7 @@ def _page(report: Report) -> str:
 
 
 def _inline(words: str) -> str:
-    """A sentence as HTML; what stands between backticks is code."""
+    """Return a sentence as HTML, with code in backticks."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(words))
 
 
@@ -197,7 +197,7 @@ def _html_cell(row: pd.Series, digits: int) -> str:
 
 
 def write_summary(reports: Sequence[Report], folder: Path) -> Path:
-    """Write `index.html` with a line for each report; returns its path."""
+    """Write `index.html` with a line for each report, and return its path."""
     lines = []
     for report in reports:
         notes = " ".join(note for section in report.sections for note in section.notes[:1])

@@ -1,4 +1,4 @@
-"""Measure the cells of a report: those known are read, the others measured, several at a time if asked."""
+"""Make tables and figures: measure their cells, in parallel if asked, and write the reports."""
 
 from __future__ import annotations
 
@@ -6,18 +6,101 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attree.errors import AttreeError, MissingDataError
-from attree.io.processes import end_worker_with_parent
+from attree.io.console import plain_console
+from attree.io.processes import end_worker_with_parent, terminate_as_interrupt
 from attree.paper.cells import Cell, CellContext, Result
-from attree.paper.item import Options
+from attree.paper.item import ItemInputs, Options, Report
+from attree.paper.render import write_report, write_summary
+from attree.paper.tables import ITEMS
 
 STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
-"""A file that says that Arxiv's features at hand are not the real ones."""
+"""If this file exists, Arxiv's features in the data folder are not the real ones."""
+
+
+def make_items(names: Sequence[str], options: Options) -> int:
+    """Make tables and figures, print where they are, and return the exit status: 1 if a cell failed.
+
+    Args:
+        names: Names of the items.
+        options: The options of the command.
+    """
+    console = plain_console()
+    try:
+        with terminate_as_interrupt():
+            return _make(names, options, console)
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command goes on with the cells that are not finished.")
+        return 130
+
+
+def _make(names: Sequence[str], options: Options, console: Console) -> int:
+    began = perf_counter()
+    context = CellContext(options.root, options.out / "cells")
+    items = [ITEMS[name] for name in names]
+    wanted = {item.name: usable(item.cells(options), options, context) for item in items}
+    cells = list(dict.fromkeys(cell for own, _ in wanted.values() for cell in own))
+    results, failures = _measure(cells, options, context, console)
+    reports = []
+    for item in items:
+        own, notes = wanted[item.name]
+        report = Report(item.name, item.entry.title, notes=[f"In the paper: {item.entry.place}.", *notes])
+        report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in own if cell in failures]
+        if options.epochs is not None and own:
+            report.notes.append(f"Epochs of training: {options.epochs} instead of the recipe's.")
+        report.sections += item.sections(ItemInputs(options, results, context))
+        page = write_report(report, options.out)
+        reports.append(report)
+        for note in report.notes[1:]:
+            console.print(f"{item.name}: {note}", soft_wrap=True)
+        if not report.sections:
+            console.print(f"{item.name}: nothing to show for these options.")
+        console.print(f"{item.name}: {page}", soft_wrap=True)
+    if len(items) > 1:
+        console.print(f"All: {write_summary(reports, options.out)}", soft_wrap=True)
+    console.print(f"{(perf_counter() - began) / 60:.1f} minutes")
+    return 1 if failures else 0
+
+
+def _measure(
+    cells: Sequence[Cell], options: Options, context: CellContext, console: Console
+) -> tuple[dict[Cell, Result], dict[Cell, str]]:
+    """Measure cells under a progress bar. Return the results, and the reasons of the cells that failed."""
+    results: dict[Cell, Result] = {}
+    failures: dict[Cell, str] = {}
+    progress = Progress(
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+    )
+    known = sum(cell.known(context) is not None for cell in cells)
+    if known:
+        console.print(f"{known} of {len(cells)} cells finished before, not done again")
+    with progress:
+        task = progress.add_task("cells", total=len(cells) - known)
+        for cell, result in measure_cells(cells, options, context):
+            is_new = len(results) + len(failures) >= known
+            if isinstance(result, AttreeError):
+                failures[cell] = str(result)
+            else:
+                results[cell] = result
+            if is_new:
+                progress.advance(task)
+                took = "failed" if cell in failures else f"{results[cell]['seconds']:.0f} s"
+                console.print(f"{took:>7}  {cell}")
+    return results, failures
 
 
 def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tuple[list[Cell], list[str]]:
-    """The cells whose data is at hand, each once, and a sentence for each dataset that is left out or not as it was."""
+    """Return the cells whose data exists, without repetitions, and notes on datasets that are missing or replaced."""
     kept: list[Cell] = []
     notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):
@@ -51,9 +134,9 @@ def _why_not(dataset: str, reads_features: bool, options: Options, context: Cell
 def measure_cells(
     cells: Sequence[Cell], options: Options, context: CellContext
 ) -> Iterator[tuple[Cell, Result | AttreeError]]:
-    """Yield each cell with its result as it is known, or with the reason why it has none.
+    """Yield each cell with its result, or with the error that it failed with. Stored results come first.
 
-    A cell that cannot be measured stops no other.
+    A cell that fails does not stop the others.
     """
     waiting = []
     for cell in cells:
@@ -66,7 +149,7 @@ def measure_cells(
         for cell in waiting:
             yield cell, _measure_one(cell, context)
         return
-    # Fresh processes: a forked one may inherit a lock that a thread of this one held.
+    # Spawned processes: a forked one may inherit a lock that one of our threads holds.
     spawning = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
@@ -80,7 +163,7 @@ def measure_cells(
             yield futures[future], future.result()
     finally:
         for process in set(multiprocessing.active_children()) - before:
-            process.terminate()  # after an interrupt nobody waits for what they do
+            process.terminate()  # after an interrupt their results are not needed
         executor.shutdown(wait=True, cancel_futures=True)
 
 
@@ -95,6 +178,6 @@ _CONTEXTS: dict[tuple[str, Path], CellContext] = {}
 
 
 def _measure_in_process(cell: Cell, root: str, cache: Path) -> Result | AttreeError:
-    """One cell in a process of its own, which keeps its data and networks for the next."""
+    """Measure one cell in a worker process, which keeps data and networks in memory for its next cell."""
     context = _CONTEXTS.setdefault((root, cache), CellContext(root, cache))
     return _measure_one(cell, context)

@@ -11,7 +11,7 @@ from attree.attribution import METHODS, AttributionMethod, Saliency
 from attree.data import BAShapes
 from attree.evaluation.targets import Shard
 from attree.evaluation.truth_evaluator import TruthEvaluator
-from attree.paper import load_authors_gat
+from attree.paper.authors import load_authors_gat
 from attree.subject import Subject
 
 pytestmark = pytest.mark.needs("gatt_paper")

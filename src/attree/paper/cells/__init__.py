@@ -1,4 +1,4 @@
-"""What the paper's tables are made of: cells, each measured on its own and kept under all that determines it."""
+"""The measurements that the paper's tables are made of. Each is a cell: measured on its own, and cached."""
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
 from attree.paper.cells.explanation import Calculation, Explanation

@@ -1,4 +1,4 @@
-"""A cell: one measurement, stored under all that determines it, and the data and networks that cells measure."""
+"""The base class of cells, cached measurements, and the data and networks that they share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attree.paper.net import Net, accuracy, make_data, make_model, reproducible,
 
 
 class CellContext:
-    """The data and trained networks that cells measure; each is made once.
+    """Datasets and trained networks for cells. The last few are kept in memory; networks are also cached on disk.
 
     Args:
         root: Data folder.
@@ -33,24 +33,24 @@ class CellContext:
         self._nets: dict[Net, tuple[nn.Module, float]] = {}
 
     def data(self, dataset: str, layers: int, seed: int) -> NodeDataModule | GraphDataModule:
-        """A dataset, read once."""
+        """Return a dataset."""
         key = (dataset, layers, seed)
         if key not in self._data:
             self._data = {**dict(list(self._data.items())[-3:]), key: make_data(*key, root=self.root)}
         return self._data[key]
 
     def node_data(self, dataset: str, layers: int, seed: int) -> NodeDataModule:
-        """A dataset of nodes."""
+        """Return a node-level dataset."""
         data = self.data(dataset, layers, seed)
         assert isinstance(data, NodeDataModule)
         return data
 
     def data_of(self, net: Net) -> NodeDataModule | GraphDataModule:
-        """The data of a network."""
+        """Return the dataset of a network."""
         return self.data(net.dataset, net.layers, net.seed)
 
     def model(self, net: Net) -> tuple[nn.Module, float]:
-        """A network in eval mode and its test accuracy; trained if it has not been before."""
+        """Return a network in eval mode and its test accuracy; train it if it is not cached."""
         if net not in self._nets:
             self._nets = {**dict(list(self._nets.items())[-7:]), net: self._model(net)}
         return self._nets[net]
@@ -73,7 +73,7 @@ class CellContext:
         return model, reached
 
     def net_key(self, net: Net) -> dict[str, Any]:
-        """All that determines a network's weights."""
+        """Return all that determines a network's weights."""
         return {
             "kind": "net",
             "net": asdict(net),
@@ -84,16 +84,16 @@ class CellContext:
 
 
 Result = dict[str, Any]
-"""What a cell measured, as plain values."""
+"""The result of a cell, in plain values."""
 
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """One measurement. A subclass is a frozen dataclass of its settings and says how to `measure`.
+    """A cached measurement. A subclass is a frozen dataclass of settings with a method `measure`.
 
     Attributes:
         kind: Name of the kind of measurement.
-        reads_features: Whether it depends on more of a dataset than its edges.
+        reads_features: Whether the result depends on the dataset's features, not only on its edges.
     """
 
     kind: ClassVar[str]
@@ -102,14 +102,14 @@ class Cell(ABC):
     @property
     @abstractmethod
     def dataset(self) -> str:
-        """The dataset that is measured on."""
+        """Name of the dataset."""
 
     @abstractmethod
     def measure(self, context: CellContext) -> Result:
-        """Do the measurement."""
+        """Measure, and return the result."""
 
     def key(self, context: CellContext) -> dict[str, Any]:
-        """All that determines the result."""
+        """Return all that determines the result."""
         return {
             "kind": self.kind,
             "cell": asdict(self),
@@ -119,11 +119,11 @@ class Cell(ABC):
         }
 
     def known(self, context: CellContext) -> Result | None:
-        """The result if it was measured before with the same code, data and libraries."""
+        """Return the cached result of the same code, data and libraries; None if there is none."""
         return context.cache.get(self.key(context))
 
     def result(self, context: CellContext) -> Result:
-        """The result: known, or measured now and kept, with the seconds that it took."""
+        """Return the cached result, or measure and cache it, with the seconds that it took."""
         known = self.known(context)
         if known is not None:
             return known

@@ -1,4 +1,4 @@
-"""How well a method finds the true edges, and how long it takes; GAtt by four calculations, timed."""
+"""Cells for explanation accuracy: a method's AUROC and runtime, and the runtime of four ways to compute GAtt."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from attree.subject import Subject
 
 @dataclass(frozen=True)
 class Explanation(Cell):
-    """AUROC of one method against ground truth over all targets that have some, and the seconds it takes.
+    """AUROC of a method against ground truth, over all targets that have some, and its seconds.
 
     Attributes:
         net: The network.
         method: Name of the method.
-        self_loops: Mask self-loops too where the method can, as on graphs that hold them as edges.
+        self_loops: Also mask self-loops, as on graphs that contain them as edges, for methods that can.
     """
 
     net: Net
@@ -65,14 +65,14 @@ class Explanation(Cell):
 
 
 Explain = Callable[[int], Tensor]
-"""Scores of every edge of the graph for one target."""
+"""Returns the scores of all edges of the graph for a target."""
 
 Prepare = Callable[[Attention], Explain]
-"""What a calculation does once, before it explains any target."""
+"""Does the work that all targets share, and returns the function that explains a target."""
 
 
 def by_subtree(attention: Attention) -> Explain:
-    """The definition: build the rooted subtree, and add the product of attention along every flow."""
+    """GAtt by definition: build the rooted subtree, and add the product of attention along every flow."""
 
     def explain(target: int) -> Tensor:
         tree = ComputationTree(attention, target)
@@ -88,7 +88,7 @@ def by_subtree(attention: Attention) -> Explain:
 
 
 def by_matrix(attention: Attention) -> Explain:
-    """The paper's proposition: powers of attention matrices once, then a sum over layers for every single edge."""
+    """GAtt in matrix form (the paper's proposition): matrix products once, then a sum over layers for each edge."""
     source, destination = attention.graph.edge_index
     matrices, carried = _matrices(attention)
 
@@ -104,7 +104,7 @@ def by_matrix(attention: Attention) -> Explain:
 
 
 def by_batch(attention: Attention) -> Explain:
-    """The paper's batch calculation: whole matrices times whole matrices, target by target."""
+    """GAtt by the paper's batch calculation: for each target, products of whole matrices."""
     source, destination = attention.graph.edge_index
     matrices, carried = _matrices(attention)
 
@@ -118,7 +118,7 @@ def by_batch(attention: Attention) -> Explain:
 
 
 def _matrices(attention: Attention) -> tuple[list[Tensor], list[Tensor]]:
-    """A(m)[j, i] of every layer m, and C_L(L - m): what of a node at the end of layer m arrives at each target."""
+    """Return A(m) of every layer m, and C_L(L - m): how much of each node after layer m reaches each target."""
     size = attention.graph.num_nodes
     source, destination = attention.graph.edge_index.numpy()
     sparse = [csr_matrix((weights.numpy(), (destination, source)), (size, size)) for weights in attention.per_edge()]
@@ -136,17 +136,17 @@ CALCULATIONS: dict[str, tuple[str, Prepare | None]] = {
     "batch": ("batch calculation", by_batch),
     "attree": ("attree", None),
 }
-"""The calculations by name: what they are called, and what they do; attree explains all targets together."""
+"""Label and function of each calculation by name. attree has none, because it explains all targets together."""
 
 
 @dataclass(frozen=True)
 class Calculation(Cell):
-    """Seconds that one calculation of GAtt takes for some targets, once attention is at hand.
+    """Seconds that a calculation of GAtt takes for some targets, from captured attention.
 
     Attributes:
         net: The network.
         calculation: One of `CALCULATIONS`.
-        targets: How many of the targets with ground truth are explained; None for all.
+        targets: Number of targets with ground truth to explain; None for all.
     """
 
     net: Net

@@ -1,4 +1,4 @@
-"""Faithfulness of one network's attention under several protocols, with intervals; and of single heads."""
+"""Cells for faithfulness: all statistics of a network under several protocols, and those of single heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from attree.attribution import METHODS, GAtt
+from attree.attribution import GAtt
 from attree.data import GraphDataModule, NodeDataModule
 from attree.evaluation import Evaluation, MetricName, evaluate
 from attree.faithfulness import reduce_attention, resolve_protocol
@@ -25,43 +25,39 @@ from attree.subject import Subject
 from attree.subject.subject import Targets
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
-"""The methods that read attention, and the baselines; those that this version of attree does not know are left out."""
+"""The methods that read attention, and the baselines."""
 
 MOST_PROBABLE = "most_probable"
-"""What the authors' code measures in place of dPC: max p - max p', whichever class has it."""
+"""What the authors' code measures instead of dPC: max p - max p', the maxima over classes."""
 
 NOISE, LAST_DIGIT = "noise", 2.0**-24
-"""Rank correlations once more with noise in the last digit of single precision. Most pairs have no effect at all and
-are tied; on a device whose sums come in any order, two passes differ in their last digit and the ties are broken."""
+"""Rank correlations are also measured with noise in the last digit of single precision. Most pairs have no effect, so
+they are tied; on a device that adds in any order, two passes differ in the last digit, which breaks the ties."""
 
 REPORTED = "gatt (reported)"
-"""GAtt of the attention that the authors' SuperGAT-MX reports, which is not the one that it uses."""
-
-
-def attention_methods() -> tuple[str, ...]:
-    """Those of `METHOD_NAMES` that exist."""
-    return tuple(name for name in METHOD_NAMES if name in METHODS)
+"""GAtt of the attention that the authors' SuperGAT-MX reports, which is not the attention that it uses."""
 
 
 def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
-    """The nodes that the authors explain: NumPy's legacy draw with seed 0, in ascending order.
+    """Return the nodes that the authors explain, ascending: NumPy's legacy draw with seed 0.
 
     >>> authors_targets(2708)[:4].tolist()
     [10, 70, 92, 104]
     """
-    # The legacy generator on purpose: it is what the authors' notebooks call, so it gives their nodes.
+    # The legacy generator on purpose: the authors' notebooks use it, so it draws their nodes.
     drawn = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)
     return torch.from_numpy(drawn).sort().values
 
 
 @dataclass(frozen=True)
 class FaithfulnessCell(Cell):
-    """The seven statistics of all flow methods and baselines.
+    """The seven statistics of all methods that read attention and of the baselines.
 
     Attributes:
         net: The network.
         protocols: Names of the reduction protocols.
-        targets: How many nodes are explained: the authors' draw. Of graph-level networks, all test graphs are.
+        targets: Number of nodes to explain, as the authors draw them. For graph-level networks, all test graphs are
+            explained.
     """
 
     net: Net
@@ -83,8 +79,7 @@ class FaithfulnessCell(Cell):
         targets: Targets = "all"
         if isinstance(data, NodeDataModule):
             targets = authors_targets(graph.num_nodes, self.targets)
-        methods = attention_methods()
-        evaluation = evaluate(model, graph, targets, methods, self.protocols)
+        evaluation = evaluate(model, graph, targets, METHOD_NAMES, self.protocols)
         metrics = dict(evaluation.metrics)
         scores = dict(evaluation.pair_scores)
         if isinstance(model, AuthorsSuperGAT):
@@ -108,7 +103,7 @@ class FaithfulnessCell(Cell):
 def _most_probable(
     model: nn.Module, graph: Data, evaluation: Evaluation, scores: dict[str, Tensor]
 ) -> dict[str, float]:
-    """Correlations with what the authors' code measures in place of dPC, under their protocol."""
+    """Return correlations with what the authors' code measures instead of dPC, under their protocol."""
     protocol = resolve_protocol(AUTHORS, model).name
     if protocol not in evaluation.reductions:
         return {}
@@ -120,7 +115,7 @@ def _most_probable(
         predicted = model(graph.x, graph.edge_index).argmax(dim=-1)[pairs.targets[pairs.owner]]
     after = reduction.probability
     assert after is not None
-    # p[k] - max p' is p[k] - p'[k] less what another class is ahead of k by, which is 0 but for changed predictions.
+    # p[k] - max p' = (p[k] - p'[k]) - (max p' - p'[k]); the second term is 0 unless the prediction changes.
     delta = reduction.delta_pc - (after.amax(dim=-1) - after.gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
     return {
         str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(own, delta))
@@ -130,7 +125,7 @@ def _most_probable(
 
 
 def _with_noise(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str, float]:
-    """Rank correlations with noise in the last digit of the deltas."""
+    """Return rank correlations with noise in the last digit of the deltas."""
     found = {}
     for protocol, reduction in evaluation.reductions.items():
         for measure, delta in (("pc", reduction.delta_pc), ("ne", reduction.delta_ne)):
@@ -153,7 +148,7 @@ def _statistics(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str
 
 
 def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, Interval]:
-    """The interval of every statistic, by its metric's name."""
+    """Return the bootstrap interval of every statistic, by metric name."""
     owner = evaluation.pairs.owner
     return {
         str(MetricName(method, statistic, protocol)): percentile_interval(values)
@@ -166,11 +161,11 @@ def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, I
 
 @dataclass(frozen=True)
 class HeadSelection(Cell):
-    """Pearson of GAtt with dPC for every choice of one head a layer, the network being the same.
+    """Pearson correlation of GAtt with dPC for every choice of one head per layer of the same network.
 
     Attributes:
-        net: The network, of several heads in all layers but the last.
-        targets: How many nodes are explained: the authors' draw.
+        net: The network, with several heads in all layers but the last.
+        targets: Number of nodes to explain, as the authors draw them.
     """
 
     net: Net

@@ -1,4 +1,4 @@
-"""The proximity effect: edges close to the target occur more often in its computation tree."""
+"""Cells for the proximity effect: edges near the target occur more often in its computation tree."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from attree.data import GraphDataModule
 from attree.paper.cells.base import Cell, CellContext, Result
 
 CHUNK, CHUNK_EDGES = 200, 20_000_000
-"""Targets at a time, and about as many edges of theirs at most."""
+"""Most targets in a chunk, and about the most edges of all their subgraphs."""
 
 
 @dataclass(frozen=True)
 class Proximity(Cell):
     """Spearman's rho between an edge's distance from the target and its occurrences in the computation tree.
 
-    The paper does not define the distance of an edge; here it is the mean of its ends' hops to the target. rho is
-    taken over the pairs that explanations are judged on, all edges of the target's subgraph with self-loops, and
-    averaged over targets: over those where it is defined, and with 0 for the others.
+    The paper does not define the distance of an edge. Here it is the mean number of hops from the edge's two ends to
+    the target. rho is taken over all edges of the target's subgraph, self-loops included, and averaged over targets
+    twice: over the targets where it is defined, and with 0 where it is not.
 
     Attributes:
         name: Name of the dataset.
         layers: Height of the trees.
-        targets: How many nodes, evenly spread; None for all.
+        targets: Number of nodes, evenly spaced; None for all.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Proximity(Cell):
 
 
 def _correlations(graph: Graph, targets: Tensor, layers: int) -> np.ndarray:
-    """Rho of every target; NaN where all distances or all occurrences are the same."""
+    """Return rho of every target; NaN where all distances or all occurrences are equal."""
     pairs = subgraph_pairs(graph, targets, layers)
     owner, loop = pairs.owner, graph.num_proper_edges
     source, destination = graph.edge_index[:, pairs.edges]
     ones = [torch.ones(graph.num_edges, dtype=torch.float64)] * layers
     distance = torch.zeros(len(pairs), dtype=torch.float64)
     for height in range(1, layers + 1):
-        # With every weight 1, GAtt-sim counts occurrences. A node's self-loop occurs in trees higher than its distance.
+        # With all weights 1, GAtt-sim counts occurrences. A node's self-loop occurs in trees higher than its distance.
         tree = GAttSim().attribute(Attention.from_weights(graph, ones[:height]), targets)
         for end in (source, destination):
             distance += (tree.at(owner, loop + end) == 0).double() / 2

@@ -1,4 +1,4 @@
-"""Explanation accuracy: how well ten methods find the edges of the ground truth."""
+"""The table of explanation accuracy: how well ten methods find the edges of the ground truth."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ PAPER_METHODS = (
     *("gnn_explainer", "pg_explainer", "graph_mask", "fastdnx", "random"),
 )
 ORDER = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", *PAPER_METHODS[2:])
+"""All methods of the table, the paper's and attree's, in order."""
+
 ATTENTION = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 GRADIENTS = ("saliency", "guided_backprop", "integrated_gradients")
 KNOWN = {
@@ -26,16 +28,16 @@ KNOWN = {
     "fastdnx": "it depends on how long its surrogate is distilled, which the paper does not say",
     "gnn_explainer": "it moves as far with its epochs, rate and penalties, which the paper does not give",
 }
-"""What benchmarks/sensitivity.py shows of methods that learn."""
+"""Why methods that learn differ from the paper, as benchmarks/sensitivity.py shows."""
 ONCE = ("pg_explainer",)
-"""Methods that take a minute a network: measured on the authors' networks and the first of the others."""
+"""Methods that take a minute per network: measured on the authors' networks and on one GATv2."""
 KEYS = ("dataset", "model", "weights", "self_loops", "layers", "method", "statistic")
 MASKED, ZERO = "masked", "0"
-"""What self-loops are to methods that mask edges: edges like others, as on graphs that hold them, or 0 as in PyG."""
+"""How methods that mask edges treat self-loops: masked like other edges, or left with a score of 0 as in PyG."""
 
 
 def _nets(options: Options) -> list[Net]:
-    """GATs with the authors' weights, networks trained by the recipe, and the same before they are trained."""
+    """GATs with the authors' weights, networks trained by the recipe, and the same networks untrained."""
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for model in options.of_models(("GAT", "GATv2")):
@@ -46,17 +48,12 @@ def _nets(options: Options) -> list[Net]:
     return nets
 
 
-def table_methods() -> list[str]:
-    """The paper's methods and attree's that this version knows, in the order of tables."""
-    return [name for name in ORDER if name in METHODS]
-
-
 def explanation_cells(options: Options) -> list[Cell]:
-    """Every method on every network of `_nets`, where it can be measured in reasonable time."""
+    """Return a cell for every method on every network that takes reasonable time."""
     cells: list[Cell] = []
     for net in _nets(options):
         first = net.weights == "authors" or (net.model == "GATv2" and net.seed == 0)
-        for method in table_methods():
+        for method in ORDER:
             if net.weights == "untrained" and method not in (*ATTENTION, *GRADIENTS):
                 continue
             if method in ONCE and not first:
@@ -68,7 +65,7 @@ def explanation_cells(options: Options) -> list[Cell]:
 
 
 def explanation_rows(made: ItemInputs) -> pd.DataFrame:
-    """One row per method and network: its AUROC and its seconds."""
+    """Return one row per method and network, with its AUROC and seconds."""
     rows = []
     for cell in explanation_cells(made.options):
         if isinstance(cell, Explanation) and cell in made.results:
@@ -112,7 +109,7 @@ def _accuracy(made: ItemInputs) -> list[Section]:
 
 
 def _far(paper: pd.DataFrame) -> pd.DataFrame:
-    """The numbers of the paper's own networks that are far from it: of a method's two, the one it should be."""
+    """Return the numbers far from the paper's; of a method's two rows, the one with masked self-loops."""
     far = paper[(paper["reason"] != "") & ~paper["reason"].str.startswith("other weights")]
     return far.drop_duplicates(["dataset", "model", "weights", "method"], keep="last")
 
@@ -122,7 +119,7 @@ def _sentence(row: pd.Series) -> str:
 
 
 def _why(row: pd.Series, rows: pd.DataFrame) -> str:
-    """Why a number is more than 0.05 from the paper's, as far as the numbers tell."""
+    """Return why a number differs from the paper's by more than 0.05, as far as the numbers tell."""
     if not abs(row["difference"]) > NEAR:
         return ""
     method, meant = row["method"], row["paper"]
@@ -149,14 +146,4 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
     return f"{found}: unexplained"
 
 
-ITEMS = (
-    Item(
-        "explanation",
-        "Explanation accuracy of the ten methods, the GAtt variants and uniform attention",
-        "main table on explanation accuracy",
-        "the authors' BA-Shapes and Infection, with their weights",
-        (9, 10),
-        explanation_cells,
-        _accuracy,
-    ),
-)
+ITEMS = (Item("explanation", explanation_cells, _accuracy),)

@@ -1,4 +1,4 @@
-"""The faithfulness tables: main and full, the ablation of GAtt, and graph classification."""
+"""The tables of faithfulness: main, full, ablation of GAtt, and graph classification."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHOWN = ("gatt", "avgatt", "uniform", "random")
 
 
 def faithfulness_cell(net: Net, options: Options) -> FaithfulnessCell:
-    """The cell of a network: all protocols that are asked for, `authors` being one of them under its own name."""
+    """Return the cell of a network under all protocols of the options; `authors` becomes the protocol it stands for."""
     asked = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
     return FaithfulnessCell(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
 
 
 def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:
-    """Networks of two and three layers on every dataset."""
+    """Return cells for networks of two and three layers on every dataset."""
     return [
         faithfulness_cell(Net(dataset, model, layers, seed, epochs=options.epochs), options)
         for dataset in options.of_datasets(REAL)
@@ -44,23 +44,22 @@ def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:
 
 
 def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the protocol that the authors' code has for each network, if they were asked for."""
+    """Return the rows of the protocol that the authors' code uses for each network."""
     return rows[rows["protocol"] == rows["model"].map(authors_protocol)]
 
 
 def chosen(
     made: ItemInputs, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]
 ) -> pd.DataFrame:
-    """Rows of some networks, statistics and methods, in the order of the paper."""
-    wanted = {cell: made.results[cell] for cell in cells(made.options, models) if cell in made.results}
-    rows = faithfulness_rows(wanted)
+    """Return the rows of some networks, statistics and methods, in the order of the paper."""
+    rows = faithfulness_rows(made.of(cells(made.options, models)))
     if len(rows) == 0:
         return rows
     return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
 
 
 def _otherwise(made: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
-    """Means of what is measured otherwise, under the names of the statistics that it stands for."""
+    """Return means of the other measurements that may explain a difference, under the names of the statistics."""
     ranks = ("kendall", "spearman")
     names = {
         "authors_dpc": {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", *ranks)},
@@ -114,33 +113,9 @@ def _full_gatv2(made: ItemInputs) -> list[Section]:
 
 
 _FAITHFULNESS = (
-    Item(
-        "faithfulness",
-        "Faithfulness of GAtt, AvgAtt, uniform attention and random scores, GAT and GATv2: Pearson and AUROC",
-        "main table on faithfulness",
-        "Cora, CiteSeer, PubMed, Cornell, Texas, Wisconsin; Arxiv with its real features",
-        (5, 9),
-        cells,
-        _main,
-    ),
-    Item(
-        "faithfulness_gat",
-        "Faithfulness of GAT: all seven statistics",
-        "appendix, full table of GAT",
-        "as `faithfulness`",
-        (3, 5),
-        lambda options: cells(options, ("GAT",)),
-        _full_gat,
-    ),
-    Item(
-        "faithfulness_gatv2",
-        "Faithfulness of GATv2: all seven statistics",
-        "appendix, full table of GATv2",
-        "as `faithfulness`",
-        (3, 5),
-        lambda options: cells(options, ("GATv2",)),
-        _full_gatv2,
-    ),
+    Item("faithfulness", cells, _main),
+    Item("faithfulness_gat", lambda options: cells(options, ("GAT",)), _full_gat),
+    Item("faithfulness_gatv2", lambda options: cells(options, ("GATv2",)), _full_gatv2),
 )
 
 
@@ -148,7 +123,7 @@ ABLATED = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform")
 
 
 def _ablation_cells(options: Options) -> list[Cell]:
-    """GATs on the citation graphs: the same networks as those of the faithfulness tables."""
+    """Return cells for GATs on citation graphs: the networks of the faithfulness tables."""
     return [
         faithfulness_cell(Net(dataset, "GAT", layers, seed, epochs=options.epochs), options)
         for dataset in options.of_datasets(PLANETOID)
@@ -158,9 +133,7 @@ def _ablation_cells(options: Options) -> list[Cell]:
 
 
 def _ablation(made: ItemInputs, name: str, statistic: str, title: str) -> list[Section]:
-    rows = faithfulness_rows(
-        {cell: made.results[cell] for cell in _ablation_cells(made.options) if cell in made.results}
-    )
+    rows = faithfulness_rows(made.of(_ablation_cells(made.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -178,24 +151,8 @@ def _ablation_mean(made: ItemInputs) -> list[Section]:
 
 
 _ABLATION = (
-    Item(
-        "ablation",
-        "GAtt, GAtt-sim, GAtt-avg and AvgAtt of GATs: Pearson with dPC",
-        "table of the ablation study",
-        "Cora, CiteSeer, PubMed",
-        (3, 5),
-        _ablation_cells,
-        _ablation_pearson,
-    ),
-    Item(
-        "ablation_full",
-        "GAtt, GAtt-sim, GAtt-avg and AvgAtt of GATs: mean of all seven statistics",
-        "appendix, full table of the ablation study",
-        "Cora, CiteSeer, PubMed",
-        (3, 5),
-        _ablation_cells,
-        _ablation_mean,
-    ),
+    Item("ablation", _ablation_cells, _ablation_pearson),
+    Item("ablation_full", _ablation_cells, _ablation_mean),
 )
 
 
@@ -208,7 +165,7 @@ def _graph_cells(options: Options) -> list[Cell]:
 
 
 def _graph_level(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows({cell: made.results[cell] for cell in _graph_cells(made.options) if cell in made.results})
+    rows = faithfulness_rows(made.of(_graph_cells(made.options)))
     if len(rows) == 0:
         return []
     rows = rows[(rows["statistic"] == "p_auroc") & rows["method"].isin(SHOWN)]
@@ -232,16 +189,6 @@ def _graph_level(made: ItemInputs) -> list[Section]:
     ]
 
 
-_GRAPH_LEVEL = (
-    Item(
-        "graph_level",
-        "GATs of three layers with sum readout: AUROC of changed predictions",
-        "appendix, table of graph-level tasks",
-        "MUTAG, HIN",
-        (0.5, 1),
-        _graph_cells,
-        _graph_level,
-    ),
-)
+_GRAPH_LEVEL = (Item("graph_level", _graph_cells, _graph_level),)
 
 ITEMS = (*_FAITHFULNESS, *_ABLATION, *_GRAPH_LEVEL)

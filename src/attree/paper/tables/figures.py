@@ -1,4 +1,4 @@
-"""The figures that are drawn from networks: histograms of scores, case studies, computation trees."""
+"""The paper's figures: histograms of scores, case studies, computation trees."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CASES = {
     ("Infection", 2): (2, 44, 54, 355, 326),
     ("Infection", 3): (2, 44, 54, 355, 326),
 }
-"""The paper's target nodes by dataset and number of layers."""
+"""The paper's target nodes, by dataset and number of layers."""
 
 SUPERGAT_CASES = {("BA-Shapes", 2): (600,), ("BA-Shapes", 3): (600,), ("Infection", 2): (2,), ("Infection", 3): (2,)}
 METHODS = ("gatt", "gatt_sim", "gatt_avg", "avgatt")
 TREE_TARGET, TREE_SOURCE = 27, 40
-"""The target of the paper's computation tree, and the source of the edge that it marks there."""
+"""The target of the paper's computation tree, and the source of the edge that the figure marks."""
 
 
 def _histogram_nets(options: Options) -> list[Net]:
@@ -41,7 +41,7 @@ def _histogram_nets(options: Options) -> list[Net]:
 
 
 def _case_nets(options: Options) -> list[Net]:
-    """GATs with the authors' weights, GATv2 trained by the recipe, SuperGATs trained."""
+    """GATs with the authors' weights; GATv2 and SuperGATs trained by the recipe."""
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for layers in (2, 3):
@@ -116,7 +116,7 @@ def _trees(made: ItemInputs) -> list[Section]:
         if marked.numel()
         else (
             f"The paper marks the edge {TREE_SOURCE} -> {TREE_TARGET}, which the authors' graph at hand does not have; "
-            "the one of the highest GAtt is marked instead.",
+            "the edge with the highest GAtt score is marked instead.",
         )
     )
     return [
@@ -130,7 +130,7 @@ def _trees(made: ItemInputs) -> list[Section]:
 
 
 def _heaviest(subject: Subject, target: int) -> int:
-    """The edge of the highest GAtt, self-loops aside."""
+    """Return the edge with the highest GAtt score, except self-loops."""
     scores = make_methods(["gatt"])["gatt"].attribute(subject, [target]).dense(target)
     source, destination = subject.graph.edge_index
     return int(torch.where(source == destination, torch.zeros_like(scores), scores).argmax())
@@ -141,39 +141,19 @@ def _trained(nets: list[Net]) -> list[Cell]:
 
 
 ITEMS = (
-    Item(
-        "histograms",
-        "Scores of edges whose reduction changes the prediction, and of the others",
-        "appendix, histograms of dP, GAT and GATv2",
-        "Cora, CiteSeer, PubMed; Arxiv with its real features",
-        (0.5, 1),
-        lambda options: _trained(_histogram_nets(options)),
-        _histograms,
-    ),
+    Item("histograms", lambda options: _trained(_histogram_nets(options)), _histograms),
     Item(
         "case_studies",
-        "GAtt, its variants and AvgAtt on the paper's target nodes, GAT and GATv2",
-        "figure of the case study, and appendix",
-        "the authors' BA-Shapes and Infection, with their weights",
-        (0.5, 0.5),
         lambda options: _trained(_of_gats(_case_nets(options), supergat=False)),
         lambda made: _studies(made, supergat=False),
     ),
     Item(
         "supergat_cases",
-        "Case studies of both SuperGATs: node 600 of BA-Shapes and node 2 of Infection",
-        "appendix, case studies of SuperGAT",
-        "the authors' BA-Shapes and Infection",
-        (2, 2),
         lambda options: _trained(_of_gats(_case_nets(options), supergat=True)),
         lambda made: _studies(made, supergat=True),
     ),
     Item(
         "trees",
-        "Subgraph and computation tree of node 27 of Infection, 2 layers",
-        "figure of the computation tree",
-        "the authors' Infection, with their weights",
-        (0.1, 0.1),
         lambda options: _trained(
             [Net("Infection", "GAT", 2, weights="authors")] if options.of_datasets(("Infection",)) else []
         ),

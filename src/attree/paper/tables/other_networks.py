@@ -1,4 +1,4 @@
-"""Faithfulness of other networks: several attention heads, SuperGAT, and regularised GATs."""
+"""The tables of faithfulness of other networks: several heads, SuperGAT, and regularised GATs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def _multihead_cells(options: Options) -> list[Cell]:
 
 
 def _multihead(made: ItemInputs) -> list[Section]:
-    wanted = [cell for cell in _multihead_cells(made.options) if cell in made.results]
-    rows = faithfulness_rows({cell: made.results[cell] for cell in wanted})
+    rows = faithfulness_rows(made.of(_multihead_cells(made.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -94,24 +93,8 @@ def _selection(made: ItemInputs) -> list[Section]:
 
 
 _HEADS = (
-    Item(
-        "multihead",
-        "GATs of 1, 2, 4 and 8 heads: Pearson with dPC",
-        "appendix, table of multi-head attention",
-        "Cora (quick); Cora, CiteSeer, PubMed (full)",
-        (1, 45),
-        _multihead_cells,
-        _multihead,
-    ),
-    Item(
-        "head_selection",
-        "One head a layer instead of their mean: standard deviation over all choices",
-        "appendix, table of single heads",
-        "Cora (quick); Cora, CiteSeer, PubMed (full)",
-        (0.5, 8),
-        _selection_cells,
-        _selection,
-    ),
+    Item("multihead", _multihead_cells, _multihead),
+    Item("head_selection", _selection_cells, _selection),
 )
 
 
@@ -136,9 +119,7 @@ def _supergat_cells(options: Options) -> list[Cell]:
 
 
 def _supergat(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(
-        {cell: made.results[cell] for cell in _supergat_cells(made.options) if cell in made.results}
-    )
+    rows = faithfulness_rows(made.of(_supergat_cells(made.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -168,17 +149,7 @@ def _supergat(made: ItemInputs) -> list[Section]:
     ]
 
 
-_SUPERGAT = (
-    Item(
-        "supergat",
-        "SuperGAT-MX, SuperGAT-SD and the authors' SuperGAT-MX: all seven statistics",
-        "appendix, table of SuperGAT",
-        "Cora",
-        (2, 7),
-        _supergat_cells,
-        _supergat,
-    ),
-)
+_SUPERGAT = (Item("supergat", _supergat_cells, _supergat),)
 
 
 WEIGHT_DECAYS = (0.0, 0.0005, 0.001, 0.005, 0.01)
@@ -197,9 +168,7 @@ def _regularization_cells(options: Options) -> list[Cell]:
 
 
 def _regularization(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(
-        {cell: made.results[cell] for cell in _regularization_cells(made.options) if cell in made.results}
-    )
+    rows = faithfulness_rows(made.of(_regularization_cells(made.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -224,7 +193,7 @@ def _regularization(made: ItemInputs) -> list[Section]:
 
 
 def _runs(part: pd.DataFrame) -> pd.DataFrame:
-    """One row a network: its setting, its accuracy and every method's faithfulness."""
+    """Return one row per network: its setting, its accuracy and the faithfulness of every method."""
     wide = part.pivot_table(index=[SETTING, "seed"], columns="method", values="ours", sort=False).reset_index()
     accuracy = part.groupby([SETTING, "seed"], sort=False)["accuracy"].first().reset_index()
     wide = wide.merge(accuracy, on=[SETTING, "seed"]).sort_values(SETTING, kind="stable")
@@ -232,16 +201,6 @@ def _runs(part: pd.DataFrame) -> pd.DataFrame:
     return wide.rename(columns={**names, "accuracy": "test/acc"})
 
 
-_REGULARIZATION = (
-    Item(
-        "regularization",
-        "Weight decay and attention dropout against faithfulness and accuracy",
-        "appendix, figure on regularisation",
-        "Cora",
-        (1, 3),
-        _regularization_cells,
-        _regularization,
-    ),
-)
+_REGULARIZATION = (Item("regularization", _regularization_cells, _regularization),)
 
 ITEMS = (*_HEADS, *_SUPERGAT, *_REGULARIZATION)

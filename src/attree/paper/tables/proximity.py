@@ -1,4 +1,4 @@
-"""The proximity effect: closer edges occur more often in the computation tree; which methods account for it."""
+"""The tables of the proximity effect, and of the methods that take it into account."""
 
 from __future__ import annotations
 
@@ -10,31 +10,21 @@ from attree.attention.capture import Attention
 from attree.attribution import make_methods
 from attree.paper.cells import Cell, Proximity
 from attree.paper.item import Item, ItemInputs, Options, Section, Table
-from attree.paper.net import DATASETS
+from attree.paper.net import GRAPHS, PLANETOID, SYNTHETIC, WEBKB
 from attree.paper.printed_numbers import add_printed
 
-ORDER = (
-    "BA-Shapes",
-    "Infection",
-    "Cora",
-    "CiteSeer",
-    "PubMed",
-    "Arxiv",
-    "MUTAG",
-    "HIN",
-    "Cornell",
-    "Texas",
-    "Wisconsin",
-)
+ORDER = (*SYNTHETIC, *PLANETOID, "Arxiv", *GRAPHS, *WEBKB)
+"""The datasets in the order of the paper's table."""
+
 LARGE = 2000
-"""Targets of Arxiv, which has too many for all."""
+"""Number of targets on Arxiv, which has too many nodes to take all."""
 
 
 def _cells(options: Options) -> list[Cell]:
     few = 1000 if options.quick else None
     return [
         Proximity(dataset, layers, few or (LARGE if dataset == "Arxiv" else None))
-        for dataset in options.of_datasets(tuple(name for name in ORDER if name in DATASETS))
+        for dataset in options.of_datasets(ORDER)
         for layers in (2, 3)
     ]
 
@@ -73,7 +63,7 @@ def _no_cells(options: Options) -> list[Cell]:
 
 
 def _properties(made: ItemInputs) -> list[Section]:
-    """Each method on a path 2 -> 1 -> 0 with target 0: the edge 1 -> 0 occurs twice in its tree, 2 -> 1 once."""
+    """Test each method on the path 2 -> 1 -> 0 with target 0. In the tree, 1 -> 0 occurs twice and 2 -> 1 once."""
     graph = Graph(torch.tensor([[1, 2], [0, 1]]), num_nodes=3)
     near, far = 0, 1
     rows = []
@@ -97,22 +87,6 @@ def _properties(made: ItemInputs) -> list[Section]:
 
 
 ITEMS = (
-    Item(
-        "proximity",
-        "Distance of an edge from the target against its occurrences in the computation tree",
-        "appendix, table of the proximity effect",
-        "all datasets",
-        (0.5, 3),
-        _cells,
-        _sections,
-    ),
-    Item(
-        "properties",
-        "Which methods have the proximity effect and the contribution adjustment",
-        "table of properties",
-        "none",
-        (0.1, 0.1),
-        _no_cells,
-        _properties,
-    ),
+    Item("proximity", _cells, _sections),
+    Item("properties", _no_cells, _properties),
 )

@@ -1,4 +1,4 @@
-"""Numbers of cells as rows of tables: one a network, then their mean and spread, beside the paper's."""
+"""From results of cells to rows of tables: one row per network, means over seeds, the paper's numbers beside them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from attree.paper.printed_numbers import add_printed
 
 KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
 FEW = 30
-"""Changed predictions below which an AUROC is mostly luck."""
+"""With fewer changed predictions than this, an AUROC is mostly chance."""
 
 
 def authors_protocol(model: str) -> str:
-    """The protocol that the authors' code has for a network."""
+    """Return the protocol that the authors' code uses for a network."""
     return "weight" if model == "GAT" else "coefficient"
 
 
 def faithfulness_rows(results: Mapping[Cell, Result]) -> pd.DataFrame:
-    """Every statistic of every network: one row each."""
+    """Return one row for every statistic of every network."""
     rows = []
     for cell, result in results.items():
         if not isinstance(cell, FaithfulnessCell):
@@ -59,7 +59,7 @@ def faithfulness_rows(results: Mapping[Cell, Result]) -> pd.DataFrame:
 
 
 def over_seeds(rows: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
-    """Mean and standard deviation over seeds of whatever is the same but for the seed, in the order it comes."""
+    """Return means and standard deviations over seeds, grouped by `keys`, in order of appearance."""
     keys = list(keys)
     grouped = rows.groupby(keys, sort=False, dropna=False)
     found = grouped["ours"].mean().rename("ours").to_frame()
@@ -72,7 +72,7 @@ def over_seeds(rows: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
 
 
 def with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
-    """Say of every number that is far from the paper's why, as far as the numbers themselves tell."""
+    """Add the column `reason`: why a number is far from the paper's, as far as the numbers tell."""
     return rows.assign(reason=[_reason(row) for _, row in rows.iterrows()])
 
 
@@ -101,13 +101,13 @@ def _reason(row: pd.Series) -> str:
 
 
 def beside_paper(rows: pd.DataFrame, table: str, otherwise: Mapping[str, pd.DataFrame] | None = None) -> pd.DataFrame:
-    """Means beside the paper's numbers, with reasons where they are far apart.
+    """Put means beside the paper's numbers, with reasons where they are far apart.
 
     Args:
         rows: Means over seeds.
         table: The printed table.
-        otherwise: The same measured otherwise, where that may explain a difference: `authors_dpc`, what the authors'
-            code measures in place of dPC; `noise`, with noise in the last digit.
+        otherwise: Other measurements of the same rows that may explain a difference: `authors_dpc`, what the authors'
+            code measures instead of dPC; `noise`, with noise in the last digit.
     """
     if len(rows) == 0:
         return rows
@@ -119,7 +119,7 @@ def beside_paper(rows: pd.DataFrame, table: str, otherwise: Mapping[str, pd.Data
 
 
 def agreement(rows: pd.DataFrame) -> str:
-    """How many numbers are how near to the paper's, in a sentence."""
+    """Return a sentence on how many numbers agree with the paper's."""
     compared = rows[rows["difference"].notna()] if "difference" in rows else rows[:0]
     if len(compared) == 0:
         return "No number to compare with the paper's."

@@ -1,4 +1,4 @@
-"""Tables of settings: the datasets, and how the networks were trained."""
+"""The tables of datasets and of training details."""
 
 from __future__ import annotations
 
@@ -102,22 +102,6 @@ def _training(made: ItemInputs) -> list[Section]:
 
 
 ITEMS = (
-    Item(
-        "datasets",
-        "Nodes, edges, features, classes and targets of the datasets",
-        "appendix, tables of datasets",
-        "all node-level datasets",
-        (0.2, 0.2),
-        _no_cells,
-        _datasets,
-    ),
-    Item(
-        "training",
-        "Epochs, widths, rates and test accuracies",
-        "appendix, table of training details",
-        "all node-level datasets; Arxiv with its real features",
-        (5, 10),
-        _training_cells,
-        _training,
-    ),
+    Item("datasets", _no_cells, _datasets),
+    Item("training", _training_cells, _training),
 )
