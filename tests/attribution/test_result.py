@@ -28,6 +28,14 @@ def result() -> Attribution:
     return GAtt().attribute(Attention.from_weights(graph, weights), [3, 1])
 
 
+def test_scores_and_bounds_must_fit(result: Attribution) -> None:
+    graph, targets, ptr, edges, scores = result.graph, result.targets, result.ptr, result.edges, result.scores
+    with pytest.raises(ArgumentError, match=r"`scores` to be of shape .*one for each edge, but got"):
+        Attribution("mine", graph, targets, ptr, edges, scores[1:])
+    with pytest.raises(ArgumentError, match=r"`ptr` to be of shape \(3,\)"):
+        Attribution("mine", graph, targets, ptr[1:], edges, scores)
+
+
 def test_reads_by_target_and_in_order(result: Attribution) -> None:
     assert len(result) == 2
     assert [part.target for part in result] == [3, 1]

@@ -52,6 +52,12 @@ class Attribution:
     scores: Tensor
     node_type: str | None = None
 
+    def __post_init__(self) -> None:
+        bounds, given = (self.targets.numel() + 1,), tuple(self.ptr.shape)
+        expect(given == bounds, "ptr", f"of shape {bounds}: one bound more than there are targets", given)
+        given = tuple(self.scores.shape)
+        expect(given == self.edges.shape, "scores", f"of shape {tuple(self.edges.shape)}: one for each edge", given)
+
     def __len__(self) -> int:
         return self.targets.numel()
 

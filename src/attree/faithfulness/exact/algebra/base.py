@@ -50,7 +50,8 @@ class LayerAlgebra(ABC):
     Subclasses read parameters from the convolution, where they are of that type while the engine runs.
 
     Args:
-        conv: The convolution; `heads`, `out_channels` and `concat` are read from it.
+        conv: The convolution. Its `out_channels` is read, and `heads`, `concat` and `bias` where it has them; without
+            these it has one head and no bias.
         dtype: The type of all results.
     """
 
@@ -66,7 +67,7 @@ class LayerAlgebra(ABC):
     def __init__(self, conv: MessagePassing, dtype: torch.dtype) -> None:
         self.conv = conv
         self.dtype = dtype
-        self.heads, self.channels = int(conv.heads), int(conv.out_channels)
+        self.heads, self.channels = int(getattr(conv, "heads", 1)), int(conv.out_channels)
 
     @abstractmethod
     def project(self, h: Tensor) -> States:
@@ -129,11 +130,11 @@ class LayerAlgebra(ABC):
 
     def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
         """The layer's output [n, out] from weighted sums [n, heads, channels] and `States.root`."""
-        joined = self.conv.concat or self.heads == 1
+        joined = self.heads == 1 or self.conv.concat
         out = aggregated.flatten(1) if joined else aggregated.mean(dim=1)
         if root is not None:
             out = out + root
-        return out if self.conv.bias is None else out + self.parameter("bias")
+        return out if getattr(self.conv, "bias", None) is None else out + self.parameter("bias")
 
     def linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
         """A linear map of features, dense or sparse, in their type; kept in `dtype`."""
