@@ -36,6 +36,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from lightning.pytorch import seed_everything
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -116,7 +117,7 @@ def trained(
     data = make_data(dataset, own.layers, seed, root)
     data.prepare_data()
     data.setup()
-    torch.manual_seed(seed)
+    seed_everything(seed, verbose=False)  # SuperGAT draws negative edges with Python's and NumPy's generators
     model = NETS[net](data.num_features, data.num_classes, own)
     if isinstance(data, GraphDataModule):
         model = GraphNet(model)
