@@ -12,10 +12,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from attree.errors import ArgumentError
-from attree.metrics.functional import bootstrap, rank_bootstrap
+from attree.metrics.functional import bootstrap, correlation_bootstrap
 from attree.metrics.functional.bootstrap import percentile_interval, resample_targets, resampled_faithfulness
+from attree.metrics.functional.concordance import concordance_by_point
 from attree.metrics.functional.faithfulness import STATISTICS, faithfulness_statistics
-from attree.metrics.functional.rank_bootstrap import concordance_by_point
 from attree.metrics.functional.ranking import Ranking
 
 RESAMPLES = 40
@@ -65,7 +65,7 @@ def test_few_pairs_are_resampled_exactly() -> None:
 def test_many_pairs_follow_the_first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, *others = columns(targets=60)
     monkeypatch.setattr(bootstrap, "COMPARED", 0)
-    assert others[0].numel() > rank_bootstrap.EXACT_PAIRS
+    assert others[0].numel() > correlation_bootstrap.EXACT_PAIRS
     found = resampled_faithfulness({"gatt": scores}, *others, resamples=RESAMPLES)
     for statistic, values in plainly(scores, *others, resamples=RESAMPLES).items():
         spread = float(np.std(values))
@@ -85,7 +85,7 @@ def test_the_first_order_starts_from_the_statistic_itself(monkeypatch: pytest.Mo
 def test_thinned_pairs_of_few_targets_lie_about_the_value_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, *others = columns(targets=12, largest=90)
     exact = resampled_faithfulness({"gatt": scores}, *others, resamples=RESAMPLES)
-    monkeypatch.setattr(rank_bootstrap, "THINNED_PAIRS", 150)
+    monkeypatch.setattr(correlation_bootstrap, "THINNED_PAIRS", 150)
     thin = resampled_faithfulness({"gatt": scores}, *others, resamples=RESAMPLES)
     for statistic in ("pc_kendall", "pc_spearman"):
         low, high = percentile_interval(thin["gatt", statistic])

@@ -26,11 +26,13 @@ from attree.evaluation.names import (
 from attree.metrics.functional.bootstrap import (
     Interval,
     Resamples,
+    faithfulness_of,
     percentile_interval,
+    percentile_intervals,
     resample_targets,
     resampled_auroc,
-    resampled_faithfulness,
 )
+from attree.metrics.functional.correlation_bootstrap import ResampledPairs
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import characterization_score
 
@@ -122,7 +124,7 @@ class Certainty:
 
     def intervals(self) -> dict[str, Interval]:
         """The 95 % interval of every metric."""
-        return {name: percentile_interval(values) for name, values in self.resampled.items()}
+        return percentile_intervals(self.resampled)
 
     def difference(self, metrics: Mapping[str, float], first: MetricName, second: MetricName) -> Difference:
         """The difference between two metrics, and its interval on the same resamples; NaN where either is unknown."""
@@ -154,10 +156,14 @@ def resample(
     found: dict[str, Resamples] = {}
     if resamples == 0:
         return Certainty(found)
-    rankings = {name: Ranking(values) for name, values in pairs.scores.items()} if pairs.deltas else {}
-    for protocol, (delta_pc, delta_ne, changed) in pairs.deltas.items():
-        own = resampled_faithfulness(rankings, delta_pc, delta_ne, changed, pairs.owner, resamples, seed)
-        found |= {str(MetricName(method, statistic, protocol)): own[method, statistic] for method, statistic in own}
+    if pairs.deltas and pairs.owner.numel():
+        owner = pairs.owner.numpy()
+        # All protocols share what concerns the scores alone.
+        drawn = ResampledPairs(owner, resample_targets(int(owner[-1]) + 1, resamples, seed), seed)
+        rankings = {name: Ranking(values) for name, values in pairs.scores.items()}
+        for protocol, (delta_pc, delta_ne, changed) in pairs.deltas.items():
+            own = faithfulness_of(drawn, rankings, Ranking(delta_pc), Ranking(delta_ne), changed)
+            found |= {str(MetricName(method, statistic, protocol)): own[method, statistic] for method, statistic in own}
     if truth is not None and truth.labels is not None and truth.owner.numel():
         owner = truth.owner.numpy()
         weights = resample_targets(int(owner.max()) + 1, resamples, seed)

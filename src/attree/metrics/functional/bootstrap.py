@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from attree.errors import expect, expect_int, expect_seed
 from attree.metrics.functional.auroc import positives
+from attree.metrics.functional.concordance import lead
+from attree.metrics.functional.correlation_bootstrap import ResampledPairs, sums_by_target
 from attree.metrics.functional.faithfulness import STATISTICS
-from attree.metrics.functional.rank_bootstrap import RankedPairs, lead, sums_by_target
 from attree.metrics.functional.ranking import Ranking, Values, as_ranking, as_tensor, check_columns
 
 Interval = tuple[float, float]
@@ -60,6 +61,17 @@ def percentile_interval(resampled: Resamples, level: float = 0.95) -> Interval:
     return float(low), float(high)
 
 
+def percentile_intervals(resampled: Mapping[str, Resamples], level: float = 0.95) -> dict[str, Interval]:
+    """The `percentile_interval` of each of several statistics, by name."""
+    whole = [name for name, values in resampled.items() if np.isfinite(values).all()]
+    found = {name: percentile_interval(values, level) for name, values in resampled.items() if name not in set(whole)}
+    if whole:
+        rows = np.stack([resampled[name] for name in whole])
+        low, high = np.quantile(rows, [(1 - level) / 2, (1 + level) / 2], axis=1)
+        found |= dict(zip(whole, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    return {name: found[name] for name in resampled}
+
+
 def resampled_faithfulness(
     scores: Mapping[str, Values],
     delta_pc: Values,
@@ -74,7 +86,7 @@ def resampled_faithfulness(
     So the difference of two methods' resamples is what the difference of the methods does.
 
     Pearson's correlation is exact in every resample, and so are the others where there are few pairs. Elsewhere Kendall
-    and Spearman (see `RankedPairs`) and the AUROC follow the first order of the weights, numerators and denominators
+    and Spearman (see `ResampledPairs`) and the AUROC follow the first order of the weights, numerators and denominators
     each: with more than a few targets, that moves the end of an interval in its third digit.
 
     Args:
@@ -94,39 +106,28 @@ def resampled_faithfulness(
     expect(bool((np.diff(targets) >= 0).all()), "owner", "positions of targets in ascending order", "others")
     if len(targets) == 0:
         return {}
-    weights = resample_targets(int(targets[-1]) + 1, resamples, seed)
-    ranked = RankedPairs(targets, weights, seed)
-    deltas = {"delta_pc": as_ranking(delta_pc), "delta_ne": as_ranking(delta_ne)}
+    pairs = ResampledPairs(targets, resample_targets(int(targets[-1]) + 1, resamples, seed), seed)
+    rankings = {method: as_ranking(column) for method, column in scores.items()}
+    return faithfulness_of(pairs, rankings, as_ranking(delta_pc), as_ranking(delta_ne), changed)
+
+
+def faithfulness_of(
+    pairs: ResampledPairs, scores: Mapping[str, Ranking], delta_pc: Ranking, delta_ne: Ranking, changed: Values
+) -> dict[tuple[str, str], Resamples]:
+    """As `resampled_faithfulness`, for resampled pairs that are at hand: several protocols share what they know."""
+    deltas = {"delta_pc": delta_pc, "delta_ne": delta_ne}
+    correlations = {"pearson": pairs.pearson, "kendall": pairs.kendall, "spearman": pairs.spearman}
     found: dict[tuple[str, str], Resamples] = {}
-    for method, column in scores.items():
-        ranking = as_ranking(column)
+    for method, ranking in scores.items():
         own: dict[str, Resamples] = {}
-        for statistic, (_, against) in STATISTICS.items():
+        for statistic, (function, against) in STATISTICS.items():
             if against == "changed":
-                own[statistic] = resampled_auroc(ranking, changed, targets, weights)
-            elif statistic.endswith("pearson"):
-                own[statistic] = resampled_pearson(ranking, deltas[against], targets, weights)
-            elif statistic.endswith("kendall"):
-                own[statistic] = ranked.kendall(ranking, deltas[against])
+                own[statistic] = resampled_auroc(ranking, changed, pairs.owner, pairs.weights)
             else:
-                own[statistic] = ranked.spearman(ranking, deltas[against])
+                own[statistic] = correlations[function.__name__](ranking, deltas[against])
         own[FAITHFULNESS] = np.mean(list(own.values()), axis=0)
         found |= {(method, statistic): values for statistic, values in own.items()}
     return found
-
-
-def resampled_pearson(x: Ranking, y: Ranking, owner: NDArray[np.int64], weights: Resamples) -> Resamples:
-    """Pearson's correlation in every resample, from moments about the overall means (which keeps digits)."""
-    if not (x.defined and y.defined):
-        return np.full(len(weights), math.nan)
-    a, b = (column.deviations.cpu().numpy() for column in (x, y))
-    targets = weights.shape[1]
-    columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
-    moments = np.stack([sums_by_target(values, owner, targets) for values in columns], axis=1)
-    n, sa, sb, saa, sbb, sab = (weights @ moments).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = (sab - sa * sb / n) / np.sqrt(((saa - sa * sa / n) * (sbb - sb * sb / n)).clip(min=0))
-    return np.where(np.isfinite(found), found, math.nan)
 
 
 def resampled_auroc(scores: Values, labels: Values, owner: NDArray[np.int64], weights: Resamples) -> Resamples:
@@ -149,8 +150,7 @@ def resampled_auroc(scores: Values, labels: Values, owner: NDArray[np.int64], we
     num_positive = weights @ sums_by_target(positive.astype(float), owner, targets)
     num_negative = weights @ sums_by_target((~positive).astype(float), owner, targets)
     if count * len(rank) <= COMPARED:
-        signs = np.sign(rank[positive][:, None] - rank[~positive][None, :])
-        wins = _by_target(signs, owner[positive], owner[~positive], targets)
+        wins = _wins(rank[positive], owner[positive], rank[~positive], owner[~positive], targets)
         total = ((weights @ wins) * weights).sum(axis=1)
     else:
         by_rank = np.bincount(rank[positive], minlength=len(ranking.counts)).astype(float)
@@ -162,13 +162,23 @@ def resampled_auroc(scores: Values, labels: Values, owner: NDArray[np.int64], we
     return np.where(np.isfinite(found), found.clip(0.0, 1.0), math.nan)
 
 
-def _by_target(
-    matrix: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64], targets: int
+def _wins(
+    positive: NDArray[np.int64],
+    owner: NDArray[np.int64],
+    negative: NDArray[np.int64],
+    negative_owner: NDArray[np.int64],
+    targets: int,
 ) -> NDArray[np.float64]:
-    """Sums of a matrix over the blocks of every two targets, [targets, targets]."""
-    total = np.zeros((len(matrix), targets))
-    present, starts = np.unique(columns, return_index=True)
-    total[:, present] = np.add.reduceat(matrix, starts, axis=1)
+    """How often positives of one target rank above negatives of another, less how often below, [targets, targets]."""
+    distinct, place = np.unique(positive, return_inverse=True)
+    # Column j: the target's negatives that rank below the j-th distinct positive, less those above.
+    shape = targets, len(distinct) + 1
+    first, last = (np.searchsorted(distinct, negative, side) for side in ("left", "right"))
+    below, upto = (np.bincount(negative_owner * shape[1] + at, minlength=math.prod(shape)) for at in (last, first))
+    lead_over = (below + upto).reshape(shape).cumsum(axis=1)[:, :-1] - np.bincount(negative_owner, minlength=targets)[
+        :, None
+    ]
+    present, starts = np.unique(owner, return_index=True)
     found = np.zeros((targets, targets))
-    np.add.at(found, rows, total)
+    found[present] = np.add.reduceat(lead_over[:, place], starts, axis=1).T
     return found

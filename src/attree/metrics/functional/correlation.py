@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -155,26 +156,14 @@ def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int)
 def _inversions(permutation: NDArray[np.int64]) -> int:
     """Count the pairs i < j with p[i] > p[j] of a permutation p of 0..n-1.
 
-    Radix-wise from the highest bit: while the values of a block agree in all higher bits, every inversion between
-    its halves is one step that a low value makes when the low values are moved, in order, before the high ones.
+    While the values of a block agree in all higher bits, every inversion between its halves is one step that a low
+    value makes when the low values are moved, in order, before the high ones.
     """
     n, total = len(permutation), 0
-    values: NDArray[Any] = permutation.astype(np.int32 if n < 2**31 else np.int64)
-    for bit in range((n - 1).bit_length() - 1, _BLOCK_BITS - 1, -1):
-        half = 1 << bit
-        is_low = (values & half) == 0
-        places = is_low.nonzero()[0]
-        low, high = values.take(places), values.compress(~is_low)
-        # Every block but the last is complete: as many low values as high ones.
+    values = as_small(permutation)
+    for half, _, places in partitions(values, _BLOCK_BITS):
         blocks = n // (2 * half)
-        body = blocks * half
-        tail = len(low) - body
-        total += int(places.sum()) - _places_of_low(blocks, half, tail)
-        halves = values[: 2 * body].reshape(blocks, 2, half)
-        halves[:, 0] = low[:body].reshape(blocks, half)
-        halves[:, 1] = high[:body].reshape(blocks, half)
-        values[2 * body : 2 * body + tail] = low[body:]
-        values[2 * body + tail :] = high[body:]
+        total += int(places.sum()) - _places_of_low(blocks, half, len(places) - blocks * half)
     # Blocks of 2**_BLOCK_BITS values now follow each other in ascending order: only close neighbours can be inverted.
     for start in range(0, n, _CHUNK):
         window = values[start : start + _CHUNK + (1 << _BLOCK_BITS)]
@@ -182,6 +171,37 @@ def _inversions(permutation: NDArray[np.int64]) -> int:
             left = window[: min(_CHUNK, len(window) - distance)]
             total += int(np.count_nonzero(left > window[distance : distance + len(left)]))
     return total
+
+
+def as_small(permutation: NDArray[np.int64]) -> NDArray[Any]:
+    """A copy of a permutation, of 32 bits where that is enough."""
+    copied: NDArray[Any] = permutation.astype(np.int32 if len(permutation) < 2**31 else np.int64)
+    return copied
+
+
+def partitions(values: NDArray[Any], block_bits: int) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
+    """Sort a permutation in place by its bits, from the highest down to that of blocks of `2**block_bits` values.
+
+    Every step moves the low values of each block, in order, before its high ones; a block is a run of values that agree
+    in all higher bits. Yields, before each step: how many values half a block has, which values are low, and their
+    places.
+    """
+    n = len(values)
+    for bit in range((n - 1).bit_length() - 1, block_bits - 1, -1):
+        half = 1 << bit
+        is_low = (values & half) == 0
+        places = is_low.nonzero()[0]
+        yield half, is_low, places
+        low, high = values.take(places), values.compress(~is_low)
+        # Every block but the last is complete: as many low values as high ones.
+        blocks = n // (2 * half)
+        body = blocks * half
+        tail = len(low) - body
+        halves = values[: 2 * body].reshape(blocks, 2, half)
+        halves[:, 0] = low[:body].reshape(blocks, half)
+        halves[:, 1] = high[:body].reshape(blocks, half)
+        values[2 * body : 2 * body + tail] = low[body:]
+        values[2 * body + tail :] = high[body:]
 
 
 def _places_of_low(blocks: int, half: int, tail: int) -> int:
