@@ -1,1 +1,1 @@
-"""Look at the explanations of a finished run: `attree explain`."""
+"""The command `attree explain`: explanations of a finished run, as a dataset, figures and a page."""

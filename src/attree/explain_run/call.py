@@ -1,4 +1,4 @@
-"""What a call of `attree explain` asks for: its targets, its share of processes, and a hash of what its rows need."""
+"""A call of `attree explain`: parse its targets, find its rank among processes, and fingerprint what its rows need."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from attree.evaluation.targets import Shard, choose_targets
 from attree.faithfulness import ReductionProtocol
 
 FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
-"""What targets look like."""
+"""The forms of `--targets`, for messages."""
 
 
 def asks_for_errors(text: str) -> bool:
-    """Whether the text asks for misclassified targets, so that predictions are needed to parse it.
+    """Whether `--targets` asks for misclassified targets, so that predictions are needed to parse it.
 
     >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
     (True, False)
@@ -39,13 +39,13 @@ def parse_targets(
     """Parse the `--targets` argument into ids.
 
     Args:
-        text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified ones), `truth` (those with a true
-            explanation) or `all`. `errors:20` and `truth:20` draw as many of them at random. Brackets around a list
-            of ids may be left out.
-        count: How many nodes, pairs or graphs there are.
-        wrong: Ids of those that are misclassified.
-        true: Ids of those that have a true explanation; None if none has.
-        seed: Seed of a random choice.
+        text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified targets), `truth` (targets with
+            true edges) or `all`. `errors:20` and `truth:20` draw 20 of them at random. A list of ids may be in
+            brackets.
+        count: Number of nodes, pairs or graphs.
+        wrong: Ids of the misclassified ones.
+        true: Ids of those with true edges; None if the data has no ground truth.
+        seed: Seed of random draws.
 
     >>> parse_targets("2, 7-9", count=10).tolist(), parse_targets("[2,7]", count=10).tolist()
     ([2, 7, 8, 9], [2, 7])
@@ -75,16 +75,16 @@ def parse_targets(
 
 
 INTERACTIVE = ("bash", "interactive")
-"""Names of SLURM jobs that are a shell: one process, whatever the variables say of tasks."""
+"""Names of SLURM jobs that are an interactive shell, where a command is a single process."""
 
 
 def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
-    """Which process this is: `RANK` of `WORLD_SIZE`, or `SLURM_PROCID` of the step's tasks, or the only one.
+    """Return the rank of this process and the number of processes, from the variables of torchrun or SLURM.
 
-    Processes need not know one another, as each claims parts: their number is said, and the first one speaks for all.
+    Processes share work by claiming parts, so these numbers only decide which process prints.
 
     Args:
-        environment: Variables; None takes those of the process.
+        environment: Environment variables; None takes those of the process.
 
     >>> process_shard({"RANK": "1", "WORLD_SIZE": "4"})
     Shard(rank=1, world_size=4)
@@ -95,7 +95,7 @@ def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
     if "RANK" in given or "WORLD_SIZE" in given:
         return _shard(given, "RANK", "WORLD_SIZE")
     if "SLURM_PROCID" in given and given.get("SLURM_JOB_NAME") not in INTERACTIVE:
-        # Those of `srun`, where it differs from what was asked for as a whole.
+        # The tasks of an `srun` step may be fewer than those of its job.
         return _shard(given, "SLURM_PROCID", next(name for name in _TASKS if name in given or name == _TASKS[-1]))
     return Shard()
 
@@ -108,7 +108,7 @@ def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
         rank, size = int(given[rank_name]), int(given[size_name])
     except (KeyError, ValueError) as error:
         raise ArgumentError(
-            f"Expected the variables {rank_name} and {size_name} to be this process's number and how many there are, "
+            f"Expected the variables {rank_name} and {size_name} to be the rank of this process and their number, "
             f"but got {given.get(rank_name)!r} and {given.get(size_name)!r}."
         ) from error
     if not 0 <= rank < size:
@@ -117,10 +117,10 @@ def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
 
 
 GRAPH_FIELDS = ("x", "edge_index")
-"""What attree's networks read of a graph."""
+"""The fields of a graph that attree's networks read."""
 
 UNREAD_FIELDS = ("y", "batch", "ptr", "train_mask", "val_mask", "test_mask")
-"""What no network reads to predict; others' networks may read all else."""
+"""The fields that no network reads to predict. Users' networks may read any other field."""
 
 
 def call_fingerprint(
@@ -133,17 +133,17 @@ def call_fingerprint(
     by_neighbourhood: bool,
     top: int | None = None,
 ) -> dict[str, str]:
-    """Hashes of all that the rows of a call depend on.
+    """Return hashes of all that the rows of a call depend on, by name.
 
     Args:
         module: The network with its weights.
-        graphs: What it runs on.
-        targets: Ids of what is explained, in order.
-        methods: The attribution methods; a seed is among their settings.
+        graphs: The graphs that it runs on.
+        targets: Ids of the targets, in order.
+        methods: The attribution methods, whose settings include their seed.
         protocols: The reduction protocols.
-        bounds: Which targets make each part.
+        bounds: First and last target of each part.
         by_neighbourhood: Whether the network runs on neighbourhoods instead of the whole graph.
-        top: How many edges of each target are kept; None keeps all.
+        top: Number of edges to keep per target; None keeps all.
     """
     state = module.state_dict()
     way = "neighbourhoods" if by_neighbourhood else "whole"
@@ -160,7 +160,7 @@ def call_fingerprint(
 
 
 def _read_of(graph: Data | HeteroData) -> Iterator[Any]:
-    """The tensors of a graph that a network may read; those of a heterogeneous graph behind their types."""
+    """Yield the tensors of a graph that a network may read; of a heterogeneous graph, type by type."""
     if isinstance(graph, HeteroData):
         for kind, store in (*graph.node_items(), *graph.edge_items()):
             yield kind

@@ -23,10 +23,11 @@ from attree.evaluation.config import default_methods
 from attree.evaluation.evaluate import REDUCING
 from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call import call_fingerprint, process_shard
-from attree.explain_run.explained import ExplainedTargets, explained_of
+from attree.explain_run.explained import explained_of
 from attree.explain_run.parts import PartFolder, write_parts
 from attree.explain_run.rows import strongest_rows
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
+from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
@@ -57,22 +58,22 @@ def explain_run(
     seed: int,
     top: int | None,
 ) -> int:
-    """Explain targets of a finished run, write what was found, and return the exit status.
+    """Explain targets of a finished run, write the explanations, and return the exit status.
 
     Args:
-        run: The run's folder, or a checkpoint in it.
-        targets: Which ones, as `parse_targets` reads them.
-        methods: Names of attribution methods; None takes the defaults of every evaluation.
-        protocols: Names of reduction protocols; `none` alone stands for none.
-        allow: Classes beside attree's own that the run's config may use.
-        out: Folder to write to; None is `explain` in the run's.
-        overwrite: Replace what another call has left there.
+        run: The run directory, or a checkpoint in it.
+        targets: The targets, see `parse_targets`.
+        methods: Names of attribution methods; None takes the default methods.
+        protocols: Names of reduction protocols; `none` alone means no protocol.
+        allow: Import paths of the user's classes that the run's config may use.
+        out: Folder to write to; None for `explain` in the run directory.
+        overwrite: Replace the files of another call.
         by_neighbourhood: Never run the network on the whole graph.
-        part_rows: About how many rows a file has.
-        figures: How many targets are drawn.
-        show: Of how many the strongest edges are printed.
+        part_rows: Approximate number of rows per file.
+        figures: Number of targets to draw.
+        show: Number of targets whose strongest edges are printed.
         seed: Seed of random targets and scores.
-        top: How many edges of each target are written: those that the first method scores highest; None writes all.
+        top: Number of edges to write per target, those with the highest scores of the first method; None for all.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     if allow:
@@ -99,11 +100,11 @@ class _Call:
 
     Attributes:
         run: The run.
-        explained: What is explained of it.
+        explained: The targets.
         out: Folder to write to.
         by_neighbourhood: Whether the network never runs on the whole graph.
-        seed: Seed of the targets that are summed up, and of random scores.
-        top: How many edges of each target are written; None writes all.
+        seed: Seed of the targets of the summary, and of random scores.
+        top: Number of edges to write per target; None for all.
     """
 
     run: FinishedRun
@@ -114,7 +115,7 @@ class _Call:
     top: int | None = None
 
     def write(self, part_rows: int | None, overwrite: bool, figures: int, show: int) -> None:
-        """Write parts of the dataset until all are there and, if no launcher started others, the summary."""
+        """Write the dataset and, if this process runs alone, the summary."""
         explained, shard = self.explained, process_shard()
         methods, protocols = explained.methods, explained.protocols
         bounds = explained.bounds(part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
@@ -167,34 +168,34 @@ class _Call:
             console.print(next_command("attree", "serve", self.run.folder, *allow))
 
     def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
-        """The function that gives the rows to write: all rows, or each target's strongest by the first method."""
+        """Return a function for the rows to write: all rows, or each target's strongest by the first method."""
         top, first = self.top, next(iter(self.explained.methods))
         return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
 
 
 def _few(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
-    """The targets that are measured: all, or as many as a page shows and a part holds, drawn at random."""
+    """Return the targets to evaluate: all, or a random sample that fits the page and one part."""
     number = explained.ids.numel()
     return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
 
 
 def _telling(explained: ExplainedTargets) -> ExplainedTargets:
-    """The targets that are shown where they are too many: the most telling, as far as can be told without scores.
+    """Return the targets to show when there are too many: the most telling ones, judged without scores.
 
-    They are not the ones that are measured: metrics of targets that were picked for being right would mislead.
+    They are not the targets to evaluate: metrics of targets that were picked for being right would mislead.
     """
     order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
     return _fitting(explained, order[:MOST_TARGETS].sort().values)
 
 
 def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
-    """As many of the targets as one part holds."""
+    """Return the first of the targets, as many as fit into one part."""
     fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
     return explained.only(part[: max(fitting, 1)])
 
 
 def evaluate_explained(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
-    """Evaluate what is explained of a run, with what people look at of it."""
+    """Evaluate targets of a run, and return the summary."""
     subject, graphs = explained.subject, list(explained.graphs)
     labels = TargetLabels.of(
         graphs[0] if explained.first_nodes is None else Batch.from_data_list(graphs),
@@ -220,7 +221,7 @@ def _reader(explained: ExplainedTargets, evaluation: Evaluation) -> Callable[[in
 
 
 def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> None:
-    """Warn once about paths that bypass attention. With `--by_neighbourhood`, each part is checked when it is run."""
+    """Warn once about paths that bypass attention. With `--by_neighbourhood`, each part is checked when it runs."""
     if shard.rank > 0 or by_neighbourhood:
         return
     subject = explained.sample()
@@ -229,7 +230,7 @@ def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> 
 
 
 def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, summed_up: bool) -> None:
-    """Print which files were written, and what is missing."""
+    """Print which files were written, and which are missing."""
     found, rows = parts.count()
     whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
     own = (
@@ -237,10 +238,12 @@ def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Sh
         if shard.world_size > 1
         else ""
     )
-    missing = f"{found} of {parts.num_parts} parts: other processes have theirs to write yet"
+    missing = f"{found} of {parts.num_parts} parts: other processes are still writing theirs"
     console.print(Text.assemble(f"{own}Scores: ", linked(parts.folder), f" ({whole or missing})"))
     if summed_up:
         console.print(Text("Metrics and figures: ") + linked(out))
         console.print(Text("Page: ") + linked(out / "page.html"))
     elif shard.rank == 0:
-        console.print("Metrics, figures and page are left out: they are for one process and one pass over the graph.")
+        console.print(
+            "Metrics, figures and page are left out: they need a single process and a pass over the whole graph."
+        )

@@ -1,10 +1,8 @@
-"""A folder of Parquet files that are one dataset, written by many processes that share nothing else.
+"""A folder of Parquet files that form one dataset, written by any number of processes.
 
-Each process claims a part, writes it and goes on to the next that nobody has; the claims of a dead process expire.
-
-A file appears whole or not at all, and says in its footer which call it belongs to and a hash of its rows: a file that
-was damaged since is noticed, and made again. `_manifest.json` beside the files
-says what the call is: readers of Parquet pass over names that begin with an underscore.
+Each process claims a missing part, writes it and claims the next. The claims of a dead process expire. Files are
+written atomically. The footer of each file names its call and has a hash of its rows, so that damaged files are found
+and written again. `_manifest.json` describes the call; Parquet readers ignore names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -34,22 +32,23 @@ FORMAT = "attree-scores-2"
 KEY = b"attree"
 ROW_GROUP = 2**20
 GRACE = 60.0
-PATIENCE = 60.0
-"""Seconds to wait for another process that is looking through the folder."""
+"""Seconds without a sign of life after which the claims of a process expire."""
 
+PATIENCE = 60.0
+"""Seconds to wait for the lock of the folder."""
 
 WAIT = 0.5
-"""Seconds between two looks for parts that other processes have claimed."""
+"""Seconds between two checks of parts that other processes have claimed."""
 
 
 class PartFolder:
     """The parts of one call of `attree explain`.
 
     Args:
-        folder: Where they are.
+        folder: The folder.
         fingerprint: Hashes of all that the parts depend on, by name.
-        num_parts: How many there are.
-        grace: Seconds without a sign of life after which a process's claims expire.
+        num_parts: Number of parts.
+        grace: Seconds without a sign of life after which the claims of a process expire.
     """
 
     def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, grace: float = GRACE) -> None:
@@ -62,14 +61,14 @@ class PartFolder:
         self._claims = Claims(self._unfinished, self._worker, grace)
 
     def open(self, about: Mapping[str, Any], overwrite: bool = False) -> bool:
-        """Begin, or go on where parts of the same call are; what belongs to another call is refused.
+        """Start writing, or continue a folder of the same call. The folder of another call is refused.
 
         Args:
-            about: What to say of the call in the manifest, beside its fingerprint.
-            overwrite: Remove the parts of another call.
+            about: Description of the call for the manifest.
+            overwrite: Remove the parts of another call instead of refusing.
 
         Returns:
-            Whether what another call left was removed.
+            Whether parts of another call were removed.
         """
         with FolderLock(self._unfinished, patience=PATIENCE):
             self._worker.begin()
@@ -98,11 +97,11 @@ class PartFolder:
             shutil.rmtree(self._unfinished, ignore_errors=True)
 
     def missing(self, look_inside: bool = True) -> list[int]:
-        """Numbers of the missing parts. Damaged parts are removed with a warning and count as missing.
+        """Return the numbers of missing parts. Damaged parts are removed with a warning and count as missing.
 
         Args:
-            look_inside: Read all rows of the parts that are there; without, their footers tell whose they are. Of
-                several processes one is enough.
+            look_inside: Check all rows of existing parts. If False, only footers are read; of several processes, it is
+                enough that one checks the rows.
         """
         if not look_inside:
             return [number for number in range(self.num_parts) if not self.has(number)]
@@ -112,24 +111,24 @@ class PartFolder:
         return missing
 
     def has(self, number: int) -> bool:
-        """Whether a part of this call is there, as its footer says."""
+        """Whether a part of this call exists, by its footer."""
         return self._rows(number) is not None
 
     def claim(self, number: int) -> bool:
-        """Claim a part for this process; False if another one has it."""
+        """Claim a part for this process. Return False if another process holds the claim."""
         return self._claims.take(f"{number:06d}")
 
     def release(self, number: int) -> None:
-        """Give the claim of a part back."""
+        """Give up the claim of a part."""
         self._claims.release(f"{number:06d}")
 
     def count(self) -> tuple[int, int]:
-        """How many parts are there, and how many rows they have."""
+        """Return the number of existing parts and the number of their rows."""
         rows = [rows for rows in map(self._rows, range(self.num_parts)) if rows is not None]
         return len(rows), sum(rows)
 
     def write(self, number: int, table: pa.Table) -> None:
-        """Write a part, whole or not at all."""
+        """Write a part atomically."""
         table = table.replace_schema_metadata({KEY: self._signature(number) + b" " + _rows_hash(table)})
         temporary = self._unfinished / f"{self._worker.name}.{number}"
         integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
@@ -152,16 +151,16 @@ class PartFolder:
         return f"{self._mark} {number}".encode()
 
     def _rows(self, number: int) -> int | None:
-        """Rows of a part, as its footer says; None if it is not there, or not a part of this call."""
+        """Return the number of rows of a part, by its footer; None if the part is missing or of another call."""
         try:
             footer = pq.read_metadata(self._path(number))
-        except Exception:  # it is absent, or damaged bytes raise whatever they happen to lead to
+        except Exception:  # the file is missing, or damaged bytes raise any error
             return None
         own, _, _ = (footer.metadata or {}).get(KEY, b"").rpartition(b" ")
         return footer.num_rows if own == self._signature(number) else None
 
     def _is_whole(self, number: int) -> bool:
-        """Whether a part is there with the very rows that were written; one that has others is named."""
+        """Whether a part exists with the rows that were written. Warn if it has others."""
         path = self._path(number)
         if not path.exists():
             return False
@@ -169,28 +168,28 @@ class PartFolder:
             table = pq.ParquetFile(path, page_checksum_verification=True).read()
             said = (table.schema.metadata or {}).get(KEY)
             whole = said == self._signature(number) + b" " + _rows_hash(table)
-        except Exception:  # damaged bytes raise whatever they happen to lead to
+        except Exception:  # damaged bytes raise any error
             whole = False
         if not whole:
-            warnings.warn(f"{path} is damaged, or of another call: it is made again.", stacklevel=2)
+            warnings.warn(f"{path} is damaged, or of another call: it is written again.", stacklevel=2)
         return whole
 
     def _clear(self, overwrite: bool) -> bool:
-        """Refuse or remove what belongs to another call; returns whether something was removed."""
+        """Refuse or remove the parts of another call. Return whether parts were removed."""
         there = sorted(self.folder.glob("*"))  # listed once: other processes write parts meanwhile
         parts = [path for path in there if path.match("part-*.parquet")]
         foreign = [path for path in there if path not in parts and not path.name.startswith((".", "_"))]
         if foreign:
             raise ArgumentError(
-                f"Expected {self.folder} to hold nothing but parts of a dataset, as it is read as one, but there is "
-                f"{foreign[0].name}; name another folder with --out."
+                f"Expected {self.folder} to hold nothing but parts of a dataset, but found {foreign[0].name}; name "
+                "another folder with --out."
             )
         differences = self._differences(bool(parts))
         if not differences:
             return False
         if not overwrite:
             raise ArgumentError(
-                f"Expected {self.folder} to be empty or of this very call, but it holds explanations of "
+                f"Expected {self.folder} to be empty or of the same call, but it holds explanations of "
                 f"{differences}; name another folder with --out, or replace them with --overwrite."
             )
         self._refuse_others()
@@ -206,23 +205,23 @@ class PartFolder:
             raise ArgumentError(f"Another call is writing to {self.folder}: process {others[0]}.")
 
     def _differences(self, has_parts: bool) -> str:
-        """How the call that wrote the folder differs from this one, in words; empty if it does not."""
+        """Return how the call that wrote the folder differs from this one, in words; empty if it does not."""
         try:
             stored = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
             fingerprint = dict(stored["fingerprint"]) if stored["format"] == FORMAT else {}
         except FileNotFoundError:
-            return "a call that is not known, as they have no manifest" if has_parts else ""
+            return "an unknown call, as there is no manifest" if has_parts else ""
         except (ValueError, KeyError, TypeError):
-            return "a call that is not known, as their manifest cannot be read"
+            return "an unknown call, as its manifest cannot be read"
         known = self._fingerprint | {name: "" for name in fingerprint if name not in self._fingerprint}
         names = [name for name, value in known.items() if fingerprint.get(name) != value]
-        if len(names) > 1 and "parts" in names:  # which follows from the others
+        if len(names) > 1 and "parts" in names:  # the bounds of parts follow from the others
             names.remove("parts")
         return f"another call (other {', '.join(names)})" if names else ""
 
 
 def _rows_hash(table: pa.Table) -> bytes:
-    """A hash of a table's columns: names, types and values. Checksums of Parquet cover neither names nor types."""
+    """Return a hash of a table's columns: names, types and values. Parquet's checksums cover only values."""
     digest = hashlib.sha256()
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest.update(f"{name}\0{column.type}\0{len(column)}\0".encode())
@@ -237,19 +236,19 @@ def _rows_hash(table: pa.Table) -> bytes:
 def write_parts(
     parts: PartFolder, bounds: list[tuple[int, int]], table: Callable[[int, int], pa.Table], is_first: bool = True
 ) -> int:
-    """Claim and write parts until all are there, while a bar in the first process counts targets and time left.
+    """Claim and write parts until all exist. The first process shows a progress bar of targets.
 
-    Where all that is missing is claimed by others, it is waited for, in case one of them dies. Memory is that of one
-    part: it is dropped before the next is made.
+    If other processes hold the claims of all missing parts, wait for them, in case one dies. Only one part is in memory
+    at a time.
 
     Args:
         parts: The folder.
-        bounds: Which targets make each part.
-        table: Gives the rows of targets `begin` to `end`.
+        bounds: First and last target of each part.
+        table: Returns the rows of the targets `begin` to `end`.
         is_first: Whether this is the first of several processes that were started together.
 
     Returns:
-        How many parts this process wrote.
+        The number of parts that this process wrote.
     """
     waiting = parts.missing(look_inside=is_first)
     total = sum(end - begin for begin, end in (bounds[number] for number in waiting))
@@ -264,7 +263,7 @@ def write_parts(
                         left.append(number)
                         continue
                     try:
-                        if not parts.has(number):  # by another process, a moment ago
+                        if not parts.has(number):  # another process may have just written it
                             parts.write(number, table(begin, end))
                             written += 1
                     finally:

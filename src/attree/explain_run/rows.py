@@ -1,4 +1,4 @@
-"""Rows of the dataset: what every method says of an edge for a target, and what reducing the edge does."""
+"""Rows of the dataset: the scores of an edge for a target by every method, and the effect of reducing the edge."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from attree.faithfulness.choose import RecordedPass
 from attree.subject import Subject
 
 TARGET = "target"
-"""The first column; those that name an edge follow, see `edge_columns`."""
+"""Name of the first column. The columns that name an edge follow, see `edge_columns`."""
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Edges of some targets, with one column per method and three per protocol.
+    """Rows of some targets: one column per method and three per protocol.
 
     Attributes:
-        pairs: The (target, edge) of each row.
+        pairs: The (target, edge) pair of each row.
         columns: The columns by name.
     """
 
@@ -37,7 +37,7 @@ class ScoredRows:
 
     @classmethod
     def of(cls, pairs: Pairs, scores: Mapping[str, Tensor], reductions: Mapping[str, Reduction]) -> ScoredRows:
-        """Rows of scores and reductions of the same pairs."""
+        """Make rows from scores and reductions of the same pairs."""
         columns = dict(scores)
         for protocol, reduction in reductions.items():
             columns[f"dpc_{protocol}"] = reduction.delta_pc
@@ -46,15 +46,15 @@ class ScoredRows:
         return cls(pairs, columns)
 
     def only(self, kept: Tensor) -> ScoredRows:
-        """Some of the rows, given as a mask."""
+        """Return the rows that a mask selects."""
         return ScoredRows(self.pairs.only(kept), {name: values[kept] for name, values in self.columns.items()})
 
     def table(self, ids: Tensor | None = None, first_node: Tensor | None = None) -> pa.Table:
-        """The rows as an Arrow table.
+        """Return the rows as an Arrow table.
 
         Args:
-            ids: What the targets are called, in the order of `pairs.targets`; None if that is what they are.
-            first_node: The number that each target's nodes count from, where targets are graphs of a batch.
+            ids: Ids of the targets, in the order of `pairs.targets`; None takes `pairs.targets`.
+            first_node: For graphs in a batch, the id of each graph's first node; None otherwise.
         """
         pairs, owner = self.pairs, self.pairs.owner
         columns = {TARGET: (pairs.targets if ids is None else ids)[owner].cpu().numpy()}
@@ -69,13 +69,13 @@ class ScoredRows:
 class SubjectRows:
     """Explains targets of a model that runs on the whole graph.
 
-    With protocols the rows of a target are the pairs that explanations are judged on: all edges of its neighbourhood.
-    Without, they are those of them that carry a flow to it: others do not reach it.
+    With protocols, the rows of a target are all edges of its neighbourhood. Without, they are only the edges that carry
+    a flow to it.
 
     Args:
-        subject: What is explained.
+        subject: The subject.
         methods: The attribution methods by name.
-        protocols: The reduction protocols; may be none.
+        protocols: The reduction protocols; may be empty.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SubjectRows:
         self.protocols = protocols
 
     def of(self, targets: Tensor) -> ScoredRows:
-        """The rows of some targets."""
+        """Return the rows of some targets."""
         if not self.protocols:
             return self._flows(targets)
         recorded = self._recorded
@@ -118,11 +118,11 @@ class SubjectRows:
 
 
 class SubgraphRows:
-    """Explains targets of a graph that is too large for one forward pass, on unions of their neighbourhoods.
+    """Explains targets of a graph that is too large for one forward pass: the model runs on their neighbourhoods.
 
     Args:
-        scorers: By name, what scores the methods that read attention.
-        random: Methods that draw, by name.
+        scorers: Scorers of the methods that read attention, by name of the method.
+        random: Random methods by name.
     """
 
     def __init__(self, scorers: Mapping[str, SubgraphScorer], random: Mapping[str, Random]) -> None:
@@ -130,7 +130,7 @@ class SubgraphRows:
         self.random = random
 
     def of(self, targets: Tensor, order: Sequence[str]) -> ScoredRows:
-        """The rows of some targets, with the methods in an order."""
+        """Return the rows of some targets, with the methods in the given order."""
         flows = {name: Attribution.concat(list(scorer.stream(targets))) for name, scorer in self.scorers.items()}
         listed = next(iter(flows.values()))
         pairs = listed_pairs(listed, next(iter(self.scorers.values())).num_layers)
@@ -142,12 +142,12 @@ class SubgraphRows:
 
 
 def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
-    """The rows of each target's strongest edges, in their original order; ties go to the first.
+    """Return the rows of each target's strongest edges, in their original order. Of equal scores the first row wins.
 
     Args:
-        table: Rows, those of a target one behind the other.
-        method: The column of scores that decides; an undefined score is below all others.
-        count: How many rows of each target are kept.
+        table: Rows, with those of each target together.
+        method: The column of scores to rank by; NaN is below all others.
+        count: Number of rows to keep per target.
     """
     target, scores = table[TARGET].to_numpy(), table[method].to_numpy()
     scores = np.where(np.isnan(scores), -np.inf, scores)
@@ -160,6 +160,6 @@ def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
 
 
 def listed_pairs(attribution: Attribution, num_layers: int | None) -> Pairs:
-    """The pairs that an attribution lists."""
+    """Return the (target, edge) pairs that an attribution lists."""
     flow = torch.ones_like(attribution.edges, dtype=torch.bool)
     return Pairs(attribution.targets, attribution.ptr, attribution.edges, flow, attribution.graph, num_layers)

@@ -1,4 +1,4 @@
-"""What people look at of a call with few targets: metrics, figures, a table and the page."""
+"""The summary of a call of `attree explain`: metrics, figures, tables of edges and the page."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from attree.attribution import ComputationTree, Random
-from attree.callbacks.outcome import warn_only
-from attree.errors import expect
-from attree.evaluation import Evaluation, Evaluator, MetricName, TargetLabels
-from attree.explain_run.explained import ExplainedTargets
-from attree.faithfulness import PROTOCOLS, Reducer, delete_edges, resolve_protocol
+from attree.evaluation import Evaluation, Evaluator, TargetLabels
+from attree.explain_run.figures import draw_targets, draw_together
+from attree.explain_run.targets import ExplainedTargets
+from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
 from attree.io.json_files import read_metrics
-from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.computation_tree import computation_tree
 from attree.report.curves import read_curves
-from attree.report.deletion_curve import deletion_curve
-from attree.report.dpc_scatter import dpc_scatter
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
 from attree.report.style import significant
@@ -35,85 +27,8 @@ from attree.report.table import metrics_table
 from attree.report.telling import telling_order
 from attree.runs.load_run import FinishedRun
 
-COUNTS = (0, 1, 2, 3, 5, 10, 20, 50)
-"""How many edges are dropped at once."""
-
-DRAWS = 3
-"""Random draws that the random curve is the mean of."""
-
-MOST_COPIED_EDGES = 30_000_000
-"""Edges that all forward passes behind a deletion curve may run on together: about a minute's work."""
-
-MOST_TREE_NODES = 60
-
-
-def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: Sequence[int]) -> dict[str, Figure]:
-    """Case studies and computation trees of some targets, by name; what cannot be drawn is a warning.
-
-    Args:
-        explained: What is explained.
-        evaluator: What evaluated it.
-        positions: Which targets, by their places among all.
-    """
-    figures: dict[str, Figure] = {}
-    part = torch.tensor(positions, dtype=torch.int64)
-    with warn_only("Case studies"):
-        figures |= draw_case_studies(evaluator, len(positions), evaluator.targets.cpu()[part])
-    subject = evaluator.subject
-    if subject.level == "node" and subject.graph.types is None:  # a tree's nodes have numbers, not names
-        with warn_only("Computation trees"):
-            for target in explained.ids.cpu()[part].tolist():
-                tree = ComputationTree(subject.attention, target, max_nodes=MOST_TREE_NODES, prune=True)
-                figures[f"tree_{target}"] = computation_tree(tree)
-    return figures
-
-
-def draw_together(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
-    """The figures of all targets together, by name; one that cannot be drawn is a warning.
-
-    Args:
-        evaluator: What evaluated them.
-        evaluation: What came of it.
-    """
-    figures: dict[str, Figure] = {}
-    with warn_only("Figures of all targets"):
-        figures |= draw_score_histograms(evaluation)
-        for protocol, reduction in evaluation.reductions.items():
-            names = {method: str(MetricName(method, "pc_pearson", protocol)) for method in evaluation.pair_scores}
-            known = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
-            figures[f"dpc_{protocol}"] = dpc_scatter(
-                evaluation.pair_scores, reduction.delta_pc, protocol, pearsons=known
-            )
-    with warn_only("The deletion curve"):
-        figures |= _deletion(evaluator, evaluation)
-    return figures
-
-
-def _deletion(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
-    """The deletion curve of as many targets as their neighbourhoods allow."""
-    pairs, subject = evaluation.pairs, evaluator.subject
-    by_name = {one.name: one for one in evaluator.protocols}
-    protocol = by_name.get("removal", next(iter(by_name.values()), PROTOCOLS["removal"]))
-    drawn = [name for name, method in evaluator.methods.items() if isinstance(method, Random)]
-    scores = {name: values for name, values in evaluation.pair_scores.items() if name not in drawn}
-    for draw in Random().draws(DRAWS):
-        scores[f"random {draw.seed}"] = draw.score_pairs(subject, pairs)
-    sizes = pairs.owner[pairs.flow].bincount(minlength=pairs.targets.numel())
-    counts = [number for number in COUNTS if number <= int(sizes.max())]
-    copied = (sizes * len(counts) * len(scores)).cumsum(0)
-    number = int((copied <= MOST_COPIED_EDGES).sum())
-    expect(number > 0, "targets", f"neighbourhoods of at most {MOST_COPIED_EDGES:,} edges in all", int(copied[0]))
-    few = pairs.of_targets(torch.arange(number, device=pairs.edges.device))
-    curves = delete_edges(subject, few, {name: values[: len(few)] for name, values in scores.items()}, counts, protocol)
-    chance = torch.stack([curves.pop(name) for name in list(curves) if name.startswith("random ")]).mean(dim=0)
-    notes = [] if protocol.name == "removal" else [f"protocol {protocol.name}"]
-    if number < pairs.targets.numel():
-        notes.append(f"of {pairs.targets.numel()}: the neighbourhoods of more are too large")
-    return {"deletion": deletion_curve(counts, curves | {"random": chance}, ", ".join(notes))}
-
-
 MOST_TARGETS = MAX_TARGETS
-"""Targets up to which there is a summary: as many as a page shows."""
+"""Most targets in a summary: as many as the page shows."""
 
 FORMATS = (".png", ".svg")
 MOST_EDGES = 8
@@ -123,16 +38,16 @@ OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "sco
 
 
 class CallSummary:
-    """Writes and prints the results of a call with few targets.
+    """Writes and prints the evaluation of a call's targets.
 
     Args:
         run: The run.
-        explained: What is explained of it.
-        evaluation: What the methods say.
-        evaluator: What evaluated it.
+        explained: The targets.
+        evaluation: Their evaluation.
+        evaluator: Their evaluator.
 
     Attributes:
-        shown: What is drawn, printed edge by edge and shown on the page: itself, or the summary of other targets.
+        shown: The summary whose targets are drawn, printed and shown on the page: this one, or one of other targets.
     """
 
     def __init__(
@@ -146,7 +61,7 @@ class CallSummary:
 
     @property
     def telling(self) -> list[int]:
-        """Positions of the targets, the most telling first."""
+        """Positions of the targets, most telling first."""
         return telling_order(self.evaluation, has_truth=self.explained.has_truth).tolist()
 
     def write(self, out: Path, figures: int) -> None:
@@ -183,10 +98,10 @@ class CallSummary:
         return metrics_table(result.metrics, num_targets=result.targets.numel(), intervals=result.intervals)
 
     def page(self, is_live: bool = False) -> dict[str, Any]:
-        """What the page shows.
+        """Return the content of the page.
 
         Args:
-            is_live: Whether the page can ask the model.
+            is_live: Whether the page can query the model.
         """
         shown = self.shown
         subject, evaluation = shown.explained.subject, shown.evaluation
@@ -200,7 +115,7 @@ class CallSummary:
         facts = {"run": str(self.run.folder)}
         facts |= {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
         if shown is not self:
-            facts["shown"] = "the most telling targets; metrics are of others, drawn at random"
+            facts["shown"] = "the most telling targets; the metrics are of a random sample"
         return page_content(
             replace(evaluation, reductions=reductions),
             curves=read_curves(self.run.folder),
@@ -218,17 +133,15 @@ def top_edges_table(
     first_nodes: Tensor | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """One table each for some targets: edges by the first method's score, and what reducing each does.
-
-    Nodes are called as on the page: by their names where they have some.
+    """Yield a table for each of some targets: its strongest edges by the first method, and the effect of reducing each.
 
     Args:
-        evaluation: The result.
-        ids: What the targets are called.
+        evaluation: The evaluation of all targets.
+        ids: Ids of all targets.
         labels: Their true classes.
-        positions: Which targets, by their places among all.
-        first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
-        class_names: What classes are called; by default their numbers.
+        positions: Positions of the targets to show.
+        first_nodes: For graphs in a batch, the id of each graph's first node; None otherwise.
+        class_names: Names of the classes; None for their numbers.
     """
     pairs, bounds, names = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about.node_names
     first = next(iter(evaluation.pair_scores))
@@ -257,12 +170,12 @@ def top_edges_table(
 
 
 def strongest_paths_text(evaluation: Evaluation, position: int, first_nodes: Tensor | None = None) -> Text:
-    """The strongest walks into a target, as sentences of nodes.
+    """Return the strongest paths into a target, one per line.
 
     Args:
-        evaluation: The result.
-        position: Which of its targets.
-        first_nodes: Where targets are graphs of a batch: the number that the nodes of each count from.
+        evaluation: The evaluation of all targets.
+        position: Position of the target.
+        first_nodes: For graphs in a batch, the id of each graph's first node; None otherwise.
     """
     first = 0 if first_nodes is None else int(first_nodes[position])
     lines = []
@@ -273,7 +186,7 @@ def strongest_paths_text(evaluation: Evaluation, position: int, first_nodes: Ten
 
 
 def clear_summary(out: Path) -> None:
-    """Remove what an earlier call wrote to its folder, beside its dataset."""
+    """Remove the summary that an earlier call wrote."""
     for pattern in OWN_FILES:
         for path in out.glob(pattern):
             path.unlink(missing_ok=True)
