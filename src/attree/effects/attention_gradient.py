@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.edge_hook import hook_edges
+from attree.attention.edge_ids import edge_ids
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
@@ -98,6 +99,7 @@ class SoftmaxCall:
 
     Attributes:
         conv: The convolution.
+        given: The edges that it was called with: a tensor, or a dict by edge type.
         edges: The edges that it scores, [2, edges].
         scores: Their scores before softmax, [edges, ...].
         weights: Their weights after it.
@@ -106,6 +108,7 @@ class SoftmaxCall:
     """
 
     conv: MessagePassing
+    given: Any
     edges: Tensor
     scores: Tensor
     weights: Tensor
@@ -132,7 +135,6 @@ class AttentionRun(MaskedRun):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        self.edges = EdgeHook()
         self._calls: list[SoftmaxCall] = []
         self._share = 1.0
 
@@ -154,7 +156,9 @@ class AttentionRun(MaskedRun):
         score_shift = torch.zeros_like(scores, requires_grad=True)
         weights = softmax(scores + score_shift)
         weight_shift = torch.zeros_like(weights, requires_grad=True)
-        self._calls.append(SoftmaxCall(conv, edges, scores.detach(), weights.detach(), score_shift, weight_shift))
+        given = self.edges.given(conv)
+        call = SoftmaxCall(conv, given, edges, scores.detach(), weights.detach(), score_shift, weight_shift)
+        self._calls.append(call)
         return weights * self._share + weight_shift
 
     def gradients(self, copies: TargetCopies, logits: Tensor) -> Iterator[Gradients]:
@@ -169,14 +173,20 @@ class AttentionRun(MaskedRun):
 
     def entries(self, copies: TargetCopies, call: SoftmaxCall) -> Tensor:
         """For each edge of a softmax the entry of the batch that it is: an edge, or the self-loop of a node."""
-        loops = call.edges[0] == call.edges[1]
-        if not torch.equal(call.edges[:, ~loops], copies.edge_index[:, copies.proper]):
+        if copies.subject.graph.types is not None:
+            # Of a union of types, given edges and self-loops stand in its graph as they do in masks.
+            entries = edge_ids(copies.graph, call.given, call.edges)
+        else:
+            loops = call.edges[0] == call.edges[1]
+            fits = torch.equal(call.edges[:, ~loops], copies.edge_index[:, copies.proper])
+            of_loops = copies.num_edges + call.edges[0]
+            entries = of_loops.masked_scatter(~loops, copies.proper.nonzero().view(-1)) if fits else None
+        if entries is None:
             raise UnsupportedModelError(
                 f"Expected {type(call.conv).__name__} to run on the edges it was called with, in their order, but it "
                 "ran on others: its attention has no gradient by edges."
             )
-        of_loops = copies.num_edges + call.edges[0]
-        return of_loops.masked_scatter(~loops, copies.proper.nonzero().view(-1))
+        return entries
 
 
 @contextmanager

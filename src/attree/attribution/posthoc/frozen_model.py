@@ -71,7 +71,12 @@ def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
 
 
 def differentiable(value: Any) -> Any:
-    """A detached tensor that autograd accepts: a copy if it was made in inference mode. Other values are unchanged."""
+    """A detached tensor that autograd accepts: a copy if it was made in inference mode; dicts of tensors alike.
+
+    Other values are unchanged.
+    """
+    if isinstance(value, dict):
+        return {key: differentiable(one) for key, one in value.items()}
     if not isinstance(value, Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()

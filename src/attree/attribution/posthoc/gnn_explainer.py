@@ -29,7 +29,8 @@ class GNNExplainer(MaskMethod):
 
     where :math:`c` is the class predicted for target :math:`v`, :math:`\sigma(M_e)` multiplies the message of edge
     :math:`e` in every layer and head, and :math:`H` is the entropy of a mask entry; the sum and the mean run over the
-    edges that the output depends on. An edge scores :math:`\sigma(M_e)`.
+    edges that the output depends on. An edge scores :math:`\sigma(M_e)`. In a heterogeneous graph there is one mean for
+    each edge type.
 
     The masks of all targets of a batch are learned at once, each on its own copy of the neighbourhood: Adam treats
     every entry by itself, so this is PyG's `GNNExplainer`, one target after the other on the whole
@@ -76,16 +77,16 @@ class GNNExplainer(MaskMethod):
     def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
         run.check(copies)
         mask = self.first_mask(copies, run.unmasked(copies).dtype).requires_grad_(True)
-        x = copies.call.x
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
         optimizer = torch.optim.Adam([mask] if features is None else [mask, features], lr=self.lr)
         used = used_features = None
         # Few targets are one batch: without a count of epochs they would show no progress at all.
         for _ in counted(range(self.epochs), f"{self.label}, epochs"):
-            logits = run.logits(copies, mask.sigmoid(), None if features is None else x * features.sigmoid())
+            x = None if features is None else copies.call.x * features.sigmoid()
+            logits = run.logits(copies, mask.sigmoid(), x)
             loss = run.loss(copies, logits).sum()
             if used is not None:
-                loss = loss + _size_and_entropy(mask[used], copies.entry_owner[used], self.edge_size, self.edge_ent)
+                loss = loss + _size_and_entropy(mask[used], copies.entry_group[used], self.edge_size, self.edge_ent)
             if features is not None and used_features is not None:
                 owner = copies.node_owner.unsqueeze(1).expand_as(features)[used_features]
                 loss = loss + _size_and_entropy(features[used_features], owner, *FEATURE_WEIGHTS, mean_size=True)
@@ -102,8 +103,10 @@ class GNNExplainer(MaskMethod):
         return mask.detach().sigmoid() * used
 
     def first_mask(self, copies: TargetCopies, dtype: torch.dtype) -> Tensor:
-        """Normal numbers with PyG's standard deviation, which depends on the size of the whole graph."""
-        spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * copies.subject.graph.num_nodes))
+        """Normal numbers with PyG's standard deviation, from the size of the graph, or of its largest type."""
+        graph, types = copies.subject.graph, copies.subject.graph.types
+        largest = graph.num_nodes if types is None else max(len(types.nodes(kind)) for kind in types.node_types)
+        spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * largest))
         return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
 
     def first_feature_mask(self, copies: TargetCopies) -> Tensor:
@@ -128,11 +131,11 @@ class GNNExplainer(MaskMethod):
 
 
 def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:
-    """The two regularisers of a mask, computed for each target and summed over targets.
+    """The two regularisers of a mask, computed for each target (and edge type, if there are several) and summed.
 
     Args:
         mask: The entries, before the sigmoid.
-        owner: The target of each.
+        owner: The target of each, or its target and type as one number.
         size: Weight of the sum of a target's entries, or of their mean.
         entropy: Weight of the mean of their entropies.
         mean_size: Take the mean.

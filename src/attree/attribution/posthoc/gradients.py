@@ -73,9 +73,8 @@ class IntegratedGradients(MaskMethod):
             tile = tiles.entry_owner // max(copies.targets.numel(), 1)
             mask = point[tile].requires_grad_(True)
             gradient = weight[tile] * output_gradient(run, tiles, mask, run.logits(tiles, mask))
-            # Entries of edges come first, tile by tile, then those of self-loops.
-            parts = gradient.split([tiles.num_edges, gradient.numel() - tiles.num_edges])
-            total += torch.cat([part.view(point.numel(), -1).sum(dim=0) for part in parts])
+            # Within each tile, entries stand in the order of `total`.
+            total += gradient[tile.argsort(stable=True)].view(point.numel(), -1).sum(dim=0)
         return total
 
 

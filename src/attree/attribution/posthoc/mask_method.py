@@ -12,12 +12,13 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
+from attree.attention.provenance import tensors_in
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.result import Attribution
-from attree.errors import UnsupportedModelError, expect_bool
+from attree.errors import expect_bool
 from attree.io.progress import progress_bar
 from attree.subject import Subject
 from attree.subject.locality import NotLocalError
@@ -63,7 +64,6 @@ class MaskMethod(AttributionMethod):
         """
         subject = as_subject(subject)
         model = subject.model
-        refuse_types(self.label, subject)
         ids = subject.targets(targets)
         with frozen_model(model), self.open_run(subject) as run:
             try:
@@ -93,16 +93,6 @@ class MaskMethod(AttributionMethod):
         return parts
 
 
-def refuse_types(method: str, subject: Subject) -> None:
-    """Raise if the graph has several types of nodes or edges, which these methods cannot explain."""
-    if subject.graph.types is not None:
-        raise UnsupportedModelError(
-            f"Expected a graph with one type of nodes and edges to be explained by {method}, but {subject.call.name} "
-            f"runs on the node types {', '.join(subject.graph.types.node_types)}: methods that follow attention "
-            "explain those."
-        )
-
-
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
     """Copies of what targets depend on, as many at once as fit into the working memory."""
     return target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
@@ -117,15 +107,19 @@ def bytes_per_edge(subject: Subject) -> float:
     """Rough memory of a forward and a backward pass per edge, including the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
-    x = subject.call.x
-    itemsize = x.element_size() if x.is_floating_point() else 4
-    return float(x[:1].numel() * x.element_size() + 16 * width * itemsize + 128)
+    given = [rows for rows in tensors_in(subject.call.features) if rows.dim()] or [subject.output]
+    itemsize = max(rows.element_size() if rows.is_floating_point() else 4 for rows in given)
+    features = max(rows[:1].numel() * rows.element_size() for rows in given)
+    return float(features + 16 * width * itemsize + 128)
 
 
 def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scores of a batch as rows of a result; the self-loops that a node was given with are merged into one."""
     graph, count = copies.subject.graph, copies.targets.numel()
     owner, edges = copies.entry_owner, copies.entry_edge
+    if graph.types is not None:  # entries stand type by type, rows target by target
+        order = owner.argsort(stable=True)
+        owner, edges, scores = owner[order], edges[order], scores[order]
     if copies.is_whole or copies.masks_loops:
         # Of the whole graph most edges do not matter to a target, and of a part the self-loops of its outermost nodes.
         kept = (scores != 0) | (edges < (0 if copies.is_whole else graph.num_proper_edges))

@@ -8,13 +8,14 @@ that are gone afterwards, and self-loops can be masked too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.edge_hook import hook_messages
+from attree.attention.edge_hook import EdgeHook, hook_edges, hook_messages
+from attree.attention.edge_ids import edge_ids
 from attree.attention.locality import difference
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies
@@ -37,6 +38,7 @@ class MaskedRun:
         self.model = subject.model
         self.graph_level = subject.level == "graph"
         self.predictions = Predictions(subject)
+        self.edges = EdgeHook()
         self._copies: TargetCopies | None = None
         self._mask: Tensor | None = None
 
@@ -109,24 +111,47 @@ class MaskedRun:
         copies, mask = self._copies, self._mask
         assert copies is not None
         assert mask is not None
+        if copies.subject.graph.types is not None:
+            return self._aligned_types(conv, edges, copies, mask)
         if not copies.masks_loops and torch.equal(edges, copies.edge_index):
             return mask
         proper = edges[0] != edges[1]
         if not torch.equal(edges[:, proper], copies.edge_index[:, copies.proper]):
-            raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to run on the edges it was called with, in their order, but it ran on "
-                "others: a mask of edges has no meaning there."
-            )
+            raise _other_edges(conv)
         of_edges, of_loops = mask.split([copies.num_edges, mask.numel() - copies.num_edges])
         aligned = of_loops[edges[0]] if copies.masks_loops else mask.new_ones(edges.shape[1])
         return aligned.masked_scatter(proper, of_edges[copies.proper])
+
+    def _aligned_types(self, conv: MessagePassing, edges: Tensor, copies: TargetCopies, mask: Tensor) -> Tensor:
+        """The same on a heterogeneous graph, where a layer has the edges of one type, or of several in one list."""
+        given = self.edges.given(conv)
+        ids = edge_ids(copies.graph, given, edges)
+        if ids is None:
+            raise _other_edges(conv)
+        if copies.masks_loops:
+            return mask[ids]
+        aligned = torch.cat([mask, mask.new_ones(copies.graph.num_nodes)])[ids]
+        if isinstance(given, Tensor) and not torch.equal(edges, given):
+            # The layer put self-loops of its own in place of those given, if any.
+            aligned = torch.where(edges[0] == edges[1], 1.0, aligned)
+        return aligned
+
+
+def _other_edges(conv: MessagePassing) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"Expected {type(conv).__name__} to run on the edges it was called with, in their order, but it ran on others: "
+        "a mask of edges has no meaning there."
+    )
 
 
 @contextmanager
 def masked_run(subject: Subject) -> Iterator[MaskedRun]:
     """While open, the returned run masks messages in the subject's model, which must be frozen."""
     run = MaskedRun(subject)
-    convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     # As in PyG's explainers, layers whose `explain` is False are left alone.
-    with hook_messages([conv for conv in convs if conv.explain is not False], run.scale):
+    convs = [conv for conv in subject.model.modules() if isinstance(conv, MessagePassing) and conv.explain is not False]
+    with ExitStack() as stack:
+        if subject.graph.types is not None:
+            stack.enter_context(hook_edges(convs, run.edges))
+        stack.enter_context(hook_messages(convs, run.scale))
         yield run

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attree.attention.graph import Graph
 from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.posthoc.frozen_model import differentiable
 from attree.subject import ModelCall, Part, Subject
@@ -23,12 +24,13 @@ from attree.subject.locality import NotLocalError, target_outputs
 class TargetCopies:
     """A part of a subject's graph with a copy for each target, and the entries that masks of its edges have.
 
-    A mask has one entry for each edge, then one for the self-loop of each node if `masks_loops`.
+    A mask has one entry for each edge, then one for the self-loop of each node if `masks_loops`. In a heterogeneous
+    graph, edges and nodes stand type by type, as the model gets them.
 
     Attributes:
         subject: The subject.
         targets: The target of each copy, [B].
-        part: The copies; the whole graph if its nodes are in no copies, for one target.
+        part: The copies, one after the other; the whole graph if its nodes are in no copies, for one target.
         masks_loops: Whether masks also have an entry for the self-loop of each node of the part.
     """
 
@@ -49,10 +51,18 @@ class TargetCopies:
         """Whether this is the whole graph."""
         return self.part.graph is None
 
+    @cached_property
+    def placed(self) -> Part:
+        """The part in the order in which the model gets it: type by type, if there are types."""
+        types = self.subject.graph.types
+        if types is None or self.is_whole:
+            return self.part
+        return self.part.take(torch.arange(self.part.count, device=self.targets.device), types)
+
     @property
     def edge_index(self) -> Tensor:
         """The edges of the part."""
-        return self.part.edge_index
+        return self.placed.edge_index
 
     @property
     def num_edges(self) -> int:
@@ -62,7 +72,8 @@ class TargetCopies:
     @cached_property
     def node_owner(self) -> Tensor:
         """The copy of each node."""
-        return torch.zeros_like(self.part.node) if self.part.graph is None else self.part.graph
+        part = self.placed
+        return torch.zeros_like(part.node) if part.graph is None else part.graph
 
     @cached_property
     def proper(self) -> Tensor:
@@ -78,10 +89,19 @@ class TargetCopies:
     @cached_property
     def entry_edge(self) -> Tensor:
         """The edge of the looped graph that each entry of a mask belongs to."""
-        graph, part = self.subject.graph, self.part
+        graph, part = self.subject.graph, self.placed
         assert part.edge is not None
         edges = graph.position[part.edge]
         return torch.cat([edges, graph.num_proper_edges + part.node]) if self.masks_loops else edges
+
+    @cached_property
+    def entry_group(self) -> Tensor:
+        """The copy of each entry of a mask and, in a heterogeneous graph, its edge type, as one number."""
+        types = self.subject.graph.types
+        if types is None:
+            return self.entry_owner
+        # Self-loops that layers add are of no type: they come after the last.
+        return self.entry_owner * (len(types.edge_types) + 1) + types.type_of_edges(self.entry_edge)
 
     def rows(self, output: Tensor) -> Tensor:
         """The outputs of the targets, a row each, in what the model returned.
@@ -90,7 +110,7 @@ class TargetCopies:
             NotLocalError: If it returned other rows than those of the part.
         """
         if not self.is_whole:
-            return target_outputs(self.subject.call, self.part, output)
+            return target_outputs(self.subject.call, self.placed, output)
         if not isinstance(output, Tensor) or output.shape[0] != self.subject.output.shape[0]:
             raise NotLocalError(self.subject.call.name, "its output has other rows when messages are masked")
         return output[self.subject.rows(self.targets)]
@@ -99,7 +119,12 @@ class TargetCopies:
     def call(self) -> ModelCall:
         """The model's call on the part."""
         given = self.subject.call.changed(lambda _, value: differentiable(value))
-        return given if self.is_whole else given.on(self.part)
+        return given if self.is_whole else given.on(self.placed)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that the model gets."""
+        return self.call.graph
 
     def tiled(self, times: int) -> TargetCopies:
         """The same copies several times, one after the other."""

@@ -13,7 +13,6 @@ from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import frozen_model
-from attree.attribution.posthoc.mask_method import refuse_types
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
@@ -71,7 +70,12 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     def fitted(self, subject: Subject) -> Fit:
         """What was fitted to the subject. Attention of another pass means other weights, so it is fitted again."""
-        refuse_types(self.label, subject)
+        if (types := subject.graph.types) is not None:
+            raise UnsupportedModelError(
+                f"Expected a graph with one type of nodes and edges to be explained by {self.label}, but "
+                f"{subject.call.name} runs on the node types {', '.join(types.node_types)}: methods that are trained "
+                "for a model do not explain those, others do."
+            )
         if subject.level == "edge":
             raise UnsupportedModelError(
                 f"Expected nodes or graphs to be explained by {self.label}, but {subject.call.name} returns one row "
