@@ -45,6 +45,7 @@ from torch_geometric.nn import GAT as PyGGAT
 import attree
 from attree.attribution import AttributionMethod, IntegratedGradients, make_methods
 from attree.data import GraphDataModule, GroundTruth
+from attree.evaluation.names import METRIC_LABELS
 from attree.faithfulness import delete_edges
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from attree.paper.net import make_data
@@ -304,9 +305,10 @@ def show_verdicts(arguments: argparse.Namespace) -> None:
                 model, subject, targets, truth=None if truth is None else truth.of_targets(targets)
             )
         table = result.to_pandas()
-        wanted = [row for row in table.index if row[1] in ("pc_pearson", "pc_kendall", "truth_auroc", "auroc")]
+        wanted = [row for row in table.index if row[1] in ("pc_pearson", "pc_kendall", "truth_auroc")]
         print(f"\n{dataset}, {net}: test accuracy {accuracy:.3f}, {targets.numel()} targets\n")
-        print(table.loc[wanted].round(3).to_string(), "\n", result.verdict, sep="\n", flush=True)
+        named = table.loc[wanted].rename(index=METRIC_LABELS, level="statistic").round(3)
+        print(named.to_string(), "\n", result.verdict, sep="\n", flush=True)
 
 
 def _exact(labels: pd.Index, column: str) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import bootstrap, kendalltau, pearsonr, spearmanr
+from sklearn.metrics import roc_auc_score
 
 from attree.data import Infection
 from attree.errors import ArgumentError
@@ -56,6 +58,66 @@ def test_the_difference_of_two_methods_is_that_of_their_resamples(result: Evalua
     assert (nothing.value, nothing.low, nothing.high, nothing.is_certain) == (0.0, 0.0, 0.0, False)
     with pytest.raises(ArgumentError, match="statistic"):
         result.difference("gatt", "avgatt", "weight")
+
+
+def of_targets(result: Evaluation, drawn: np.ndarray, method: str, group: str, statistic: str) -> float:
+    """A statistic of some targets, each with its pairs as often as it is drawn; by SciPy and scikit-learn."""
+    truth = result.truth_columns
+    assert truth is not None
+    owner = (truth.owner if group == "truth" else result.pairs.owner).numpy()
+    index = np.concatenate([np.flatnonzero(owner == target) for target in drawn])
+    if group == "truth":
+        assert truth.labels is not None
+        return float(roc_auc_score(truth.labels.numpy()[index], truth.scores[method].numpy()[index]))
+    scores, reduction = result.pair_scores[method].numpy()[index], result.reductions[group]
+    if statistic == "p_auroc":
+        changed = reduction.changed.numpy()[index]
+        return float(roc_auc_score(changed, scores)) if len(set(changed.tolist())) == 2 else math.nan
+    effect = (reduction.delta_pc if statistic.startswith("pc") else reduction.delta_ne).numpy()[index]
+    function = {"pearson": pearsonr, "kendall": kendalltau, "spearman": spearmanr}[statistic.partition("_")[2]]
+    return float(function(scores, effect).statistic)
+
+
+@pytest.mark.parametrize(
+    ("group", "statistic"),
+    [
+        ("weight", "pc_pearson"),
+        ("removal", "pc_kendall"),
+        ("removal", "ne_spearman"),
+        ("weight", "p_auroc"),
+        ("truth", ""),
+    ],
+)
+def test_intervals_are_those_of_a_plain_loop_over_the_same_draws(
+    result: Evaluation, group: str, statistic: str
+) -> None:
+    """With so many pairs, Kendall's tau follows the first order of the weights: the ends move a little."""
+    digits = 0.015 if statistic.endswith("kendall") else 1e-6
+    assert result.truth_columns is not None
+    targets = int((result.truth_columns if group == "truth" else result.pairs).owner.max()) + 1
+    draws = torch.randint(targets, (200, targets), generator=torch.Generator().manual_seed(0)).numpy()
+    one, other = (
+        np.array([of_targets(result, drawn, method, group, statistic) for drawn in draws])
+        for method in ("gatt", "uniform")
+    )
+    assert result.interval("gatt", group, statistic) == pytest.approx(
+        tuple(np.nanquantile(one, [0.025, 0.975])), abs=digits
+    )
+    found = result.difference("gatt", "uniform", group, statistic)
+    assert (found.low, found.high) == pytest.approx(tuple(np.nanquantile(one - other, [0.025, 0.975])), abs=digits)
+
+
+def test_intervals_are_those_of_scipy_with_draws_of_its_own(result: Evaluation) -> None:
+    expected = bootstrap(
+        (np.arange(result.num_targets),),
+        lambda drawn: of_targets(result, drawn, "gatt", "weight", "pc_pearson"),
+        n_resamples=2000,
+        vectorized=False,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    found = result.interval("gatt", "weight", "pc_pearson")
+    assert found == pytest.approx((expected.low, expected.high), abs=0.15 * (expected.high - expected.low))
 
 
 def test_pairs_of_several_processes_are_those_of_one(result: Evaluation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def graph() -> Data:
 
 def verdict(graph: Data, model: nn.Module, **kwargs: Any) -> tuple[Evaluation, dict[str, str]]:
     """The result, and its findings by rule; the sentences of a rule that has several, joined."""
-    result = evaluate(model.eval(), graph, num_targets=60, **kwargs)
+    return verdict_of(evaluate(model.eval(), graph, num_targets=60, **kwargs))
+
+
+def verdict_of(result: Evaluation) -> tuple[Evaluation, dict[str, str]]:
     found: dict[str, str] = {}
     for finding in result.verdict:
         found[finding.rule] = f"{found.get(finding.rule, '')} {finding.sentence}".strip()
@@ -39,13 +43,13 @@ def test_attention_that_matters(graph: Data) -> None:
     result, found = verdict(graph, Built(sharpness=4.0, scale=3.0))
     assert "Under `weight`, learned attention says more than uniform attention" in found["learned"]
     assert str(result.difference("gatt", "uniform", "weight", "pc_pearson")) in found["learned"]
-    assert "Under `weight`, GAtt foretells the model best" in found["best"] or "GAtt may be as good" in found["best"]
+    assert "Under `weight`, GAtt foretells best what" in found["best"] or "GAtt may be as good" in found["best"]
     assert not {"no_effect", "unseen", "saturated"} & set(found)
 
 
 def test_attention_that_does_not_matter(graph: Data) -> None:
     _, found = verdict(graph, Built(sharpness=0.0, scale=3.0))
-    assert "says no more than uniform attention: the computation tree alone says as much" in found["learned"]
+    assert "says no more than uniform attention, so the computation tree alone says as much" in found["learned"]
     assert "says more" not in found["learned"]
 
 
@@ -74,7 +78,9 @@ def test_few_targets_and_few_changes_are_said_to_be_uncertain(graph: Data) -> No
     said = judge(evaluate(model, graph, targets=[3, 5], methods=["gatt"])).sentences
     assert any("2 targets are too few" in sentence for sentence in said)
     changed = evaluate(model, graph, targets=[3]).num_changed("removal")
-    assert any("`p_auroc` and `faithfulness` say little" in sentence for sentence in said) == (changed < 10)
+    assert any("`prediction, AUROC` and `faithfulness (mean)` say little" in sentence for sentence in said) == (
+        changed < 10
+    )
 
 
 def test_the_best_method_is_recommended(graph: Data) -> None:
@@ -97,9 +103,9 @@ def test_the_best_method_is_recommended(graph: Data) -> None:
 @pytest.mark.parametrize(
     ("slope", "noise", "sentence"),
     [
-        (-0.01, 0.0, "that holds for the strongest edges only: over all edges the ranks run the other way"),
-        (0.0, 0.01, "that holds for the strongest edges: over all edges the ranks agree less"),
-        (-0.1, 0.0, "the ranks of GAtt even run the other way"),
+        (-0.01, 0.0, "GAtt knows the strongest edges, but over all edges its ranks run the wrong way"),
+        (0.0, 0.01, "GAtt knows the strongest edges, but over all edges its ranks agree less"),
+        (-0.1, 0.0, "GAtt even ranks the edges the wrong way round"),
     ],
 )
 def test_a_few_strong_edges_and_all_others(graph: Data, slope: float, noise: float, sentence: str) -> None:
@@ -115,8 +121,8 @@ def test_a_few_strong_edges_and_all_others(graph: Data, slope: float, noise: flo
     reductions = {"removal": replace(result.reductions["removal"], delta_pc=effect)}
     built = replace(result, metrics=metrics, pair_scores={"gatt": scores}, reductions=reductions)
     said = {finding.rule: finding.sentence for finding in built.verdict}
-    assert said["ranks"].startswith(f"Under `removal`, {sentence} (Kendall {kendall:.2f} [")
-    assert ("no score foretells well" in said["best"]) == ("even" in sentence) == (pearson < 0.3)
+    assert said["ranks"].startswith(f"Under `removal`, {sentence} (confidence, Kendall: {kendall:.2f} [")
+    assert ("no method foretells well" in said["best"]) == ("even" in sentence) == (pearson < 0.3)
     other = replace(built, metrics={name: -value for name, value in metrics.items()}, pair_scores={"gatt": -scores})
     assert "ranks" not in other.verdict.rules  # where all correlations are negative, there is nothing to limit
 
@@ -140,7 +146,7 @@ def test_whether_the_protocol_matters(offset: float, matters: bool) -> None:
     start = "The protocol matters: " if matters else "The protocol matters little: "
     effects = f"an edge's effects under `weight` and `removal` have a correlation of {agreement:.2f}, and GAtt has "
     assert found["protocol"].startswith(start + effects)
-    assert ("Say which" in found["protocol"]) == matters
+    assert ("Decide which" in found["protocol"]) == matters
 
 
 def test_a_difference_between_two_weak_scores_is_called_so(graph: Data) -> None:
@@ -157,7 +163,41 @@ def test_a_difference_between_two_weak_scores_is_called_so(graph: Data) -> None:
         built = replace(result, metrics=metrics, pair_scores=scores, reductions=reductions)
         (sentence,) = (finding.sentence for finding in built.verdict if finding.rule == "learned")
         assert "says more than uniform attention" in sentence
-        assert sentence.endswith(", but neither foretells much.") == is_said
+        assert (", but neither foretells much (confidence" in sentence) == is_said
+
+
+def test_random_scores_are_never_called_the_best(graph: Data) -> None:
+    lonely = Data(x=graph.x[:6], edge_index=graph.edge_index.new_tensor([[0, 1], [1, 2]]))
+    result, found = verdict_of(evaluate(Built(sharpness=1.0, scale=3.0).eval(), lonely, targets=[3, 4, 5]))
+    assert not any("Random" in sentence for sentence in result.verdict.sentences)
+    assert "no correlation is defined: too few pairs, or all scores are equal" in found["best"]
+
+
+def test_one_pair_alone_is_said_to_be_too_little(graph: Data) -> None:
+    lonely = Data(x=graph.x[:6], edge_index=graph.edge_index.new_tensor([[0, 1], [1, 2]]))
+    text = str(evaluate(Built(sharpness=1.0, scale=3.0).eval(), lonely, targets=5, methods=["gatt"]))
+    assert text.startswith("1 node, 1 pair; changed predictions: ")
+    assert "1 target is too few to say much" in text
+    assert "half of the 95 % interval" not in text  # nothing has one
+
+
+def test_rows_of_a_protocol_stand_together(graph: Data) -> None:
+    result = evaluate(Built(sharpness=1.0).eval(), graph, num_targets=5, methods=["gatt"], sets=True)
+    groups = [protocol for protocol, _ in result.to_pandas().index]
+    assert groups == sorted(groups, key=groups.index)
+
+
+def test_every_number_of_a_verdict_has_a_name_that_stands_in_the_table(graph: Data) -> None:
+    result, found = verdict(graph, Built(sharpness=4.0, scale=3.0))
+    rows = {line[:40].strip() for line in str(result).splitlines()}
+    names = {
+        name for rule in ("best", "ranks", "learned") for name in re.findall(r"\((\w+, \w+): ", found.get(rule, ""))
+    }
+    assert names
+    assert all(any(name in row for row in rows) for name in names)
+    for low, high in re.findall(r"Pearson: \S+ \[(\S+), (\S+)\]", found["best"]):
+        ends = {tuple(f"{end:.2f}" for end in own) for own in result.intervals.values()}
+        assert (low, high) in ends
 
 
 def test_a_verdict_stands_under_tables_and_in_files(graph: Data, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ function headline(content, metrics, colors) {
   const methods = unique(metrics.map((metric) => metric.method));
   const protocols = unique(metrics.map((metric) => metric.protocol)).filter((protocol) => protocol !== null);
   const columns = [
-    ...(metrics.some((metric) => metric.name === TRUTH) ? [{ title: "finds true edges", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : []),
+    ...(metrics.some((metric) => metric.name === TRUTH) ? [{ title: "ground truth", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : []),
     ...protocols.map((protocol) => ({ title: "faithfulness", small: `by ${protocol}`, statistic: TOTAL, protocol, word: "faithfulness" })),
   ].filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns.length === 0) return null;

@@ -27,14 +27,13 @@ from torch.utils.tensorboard.summary import scalar as scalar_summary
 from attree.attribution import method_label
 from attree.callbacks._private import add_summary, describe_scalars
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import BYPASS, FAITHFULNESS, PREFIX, SECONDS, TRUTH, MetricName
+from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, PREFIX, SECONDS, TRUTH, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.io.files import write_text
 from attree.io.json_files import json_ready
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
 from attree.report.style import as_png
-from attree.report.table import METRIC_LABELS
 from attree.runs.run_folder import is_logger
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
@@ -225,7 +224,7 @@ def results_text(metrics: Mapping[str, float]) -> str:
     for name, metric in named.items():
         if metric.statistic in DESCRIPTIONS:
             reduced = f", reduced by {metric.protocol}" if metric.protocol else ""
-            label = METRIC_LABELS[TRUTH] if metric.statistic == TRUTH else metric.statistic
+            label = METRIC_LABELS.get(metric.statistic, metric.statistic)
             value = metrics[name]
             rows.setdefault(label + reduced, {})[metric.method] = "undefined" if math.isnan(value) else f"{value:.4f}"
     lines = ["| | " + " | ".join(map(method_label, methods)) + " |", "|---" * (len(methods) + 1) + "|"]

@@ -30,10 +30,10 @@ class Effects:
 
     @classmethod
     def of(cls, subject: Subject, recorded: RecordedPass | None = None) -> Effects:
-        """The effects of a subject, made when first asked for and kept as long as the subject is.
+        """The effects of a subject, kept as long as the subject lives.
 
         Args:
-            subject: What is explained; like its attention, its effects are those of the first time they are asked for.
+            subject: What is explained. Like its attention, its effects are computed once, when first asked for.
             recorded: A forward pass of this subject, where one is at hand.
         """
         if recorded is not None:

@@ -22,7 +22,7 @@ from attree.subject.subject import Targets
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 
 BYTES_PER_PAIR = 128
-"""What a pair takes while its edge is followed and its effect is measured, beside the engine's own working memory."""
+"""Bytes that a pair takes while its effect is measured, beside the engine's own working memory."""
 
 DEFAULT_PROTOCOL = "removal"
 
@@ -36,7 +36,7 @@ class Occlusion(AttributionMethod):
     (of a predicted number, its drop). Scores have a sign: an edge below 0 speaks against the prediction. The idea is
     that of Zeiler and Fergus (2014); where `ExactReducer` serves the model, no edge takes a forward pass of its own.
 
-    By definition no method foretells the effect of a single edge better, so it is to be judged by sets of edges.
+    By definition no method foretells the effect of a single edge better, so judge it by sets of edges, too.
 
     Args:
         protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.

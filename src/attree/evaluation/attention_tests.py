@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from attree.attention.softmax_hook import attention_convs
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
 from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
+from attree.evaluation.attention_tests_result import AttentionTests, PredictionTest
 from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.evaluation.targets import named_or_drawn
@@ -34,136 +34,6 @@ from attree.subject.readout import Readout
 from attree.subject.roots import Level
 from attree.subject.subject import Targets
 from attree.tensors.precision import exact_dtype
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-LITTLE = 0.05
-"""Predictions that move less than this (mean total variation) hardly depend on what was changed."""
-
-ALIKE = 0.7
-"""A rank correlation from here on says that scores are much the same."""
-
-
-@dataclass(frozen=True)
-class PredictionTest:
-    """What predictions do with another attention.
-
-    Attributes:
-        distance: Mean total variation between the predicted distributions; of numbers, the mean absolute difference as
-            a share of their standard deviation.
-        changed: Share of targets whose predicted class changes; NaN where no classes are predicted.
-        accuracy: Share of targets whose class is then right; NaN without labels.
-        attention: How far attention itself was moved (mean total variation), where that was searched for; else NaN.
-    """
-
-    distance: float
-    changed: float
-    accuracy: float = math.nan
-    attention: float = math.nan
-
-
-@dataclass(frozen=True)
-class AttentionTests:
-    """What the tests came to; printed as a table and a few sentences.
-
-    Attributes:
-        uniform: Predictions with uniform attention.
-        permuted: Predictions with attention permuted within each neighbourhood, mean over the permutations.
-        adversarial: Predictions with attention that was moved as far as they allow.
-        accuracy: Accuracy of the model as it is; NaN without labels.
-        randomized: Rank correlation of scores before and after the parameters of the last convolution, of the last two,
-            and so on, are shuffled.
-        seeds: Rank correlation of scores between every two of the models that were given; empty without.
-        method: What tables call the method whose scores are compared.
-        num_targets: Number of targets.
-    """
-
-    uniform: PredictionTest
-    permuted: PredictionTest
-    adversarial: PredictionTest
-    accuracy: float
-    randomized: list[float]
-    seeds: list[float] = field(default_factory=list)
-    method: str = "GAtt"
-    num_targets: int = 0
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per test."""
-        import pandas as pd
-
-        rows: dict[str, dict[str, float]] = {}
-        if not math.isnan(self.accuracy):
-            rows["learned attention"] = {"predictions moved": 0.0, "classes changed": 0.0, "accuracy": self.accuracy}
-        rows |= {
-            f"{name} attention": {
-                "predictions moved": test.distance,
-                "classes changed": test.changed,
-                "accuracy": test.accuracy,
-                "attention moved": test.attention,
-            }
-            for name, test in (("uniform", self.uniform), ("permuted", self.permuted), ("other", self.adversarial))
-        }
-        for count, value in enumerate(self.randomized, start=1):
-            layers = "last layer" if count == 1 else f"last {count} layers"
-            rows[f"{layers} shuffled"] = {"rank correlation of scores": value}
-        if self.seeds:
-            rows["other seeds"] = {"rank correlation of scores": sum(self.seeds) / len(self.seeds)}
-        return pd.DataFrame.from_dict(rows, orient="index")
-
-    def to_dict(self) -> dict[str, float]:
-        """The numbers by name, as a file of metrics takes them."""
-        table = self.to_pandas()
-        return {
-            f"{row}/{column}".replace(" ", "_"): float(value)
-            for row, values in table.iterrows()
-            for column, value in values.items()
-            if not math.isnan(value)
-        }
-
-    @property
-    def sentences(self) -> list[str]:
-        """What the numbers say."""
-        return list(self._sentences())
-
-    def _sentences(self) -> Iterator[str]:
-        pinned = self.uniform.distance >= LITTLE or self.permuted.distance >= LITTLE
-        if pinned:
-            yield (
-                f"Predictions depend on the learned attention: they move by {self.uniform.distance:.2f} with uniform "
-                f"and by {self.permuted.distance:.2f} with permuted attention, so it can be an explanation."
-            )
-        else:
-            yield (
-                f"Predictions hardly depend on the learned attention: they move by {self.uniform.distance:.2f} with "
-                f"uniform and by {self.permuted.distance:.2f} with permuted attention. Which neighbours a node has "
-                "explains them, how much it attends to each does not."
-            )
-        if self.adversarial.attention > 0:
-            yield (
-                f"Attention can be moved by {self.adversarial.attention:.2f} of at most 1 while predictions move by "
-                f"{self.adversarial.distance:.3f}: they do not pin it down further."
-            )
-        known = [value for value in self.randomized if not math.isnan(value)]
-        if known and known[-1] >= ALIKE:
-            yield (
-                f"{self.method} hardly depends on the parameters: with all convolutions shuffled its scores still "
-                f"correlate by {known[-1]:.2f} with what they were. It shows the graph more than what was learned."
-            )
-        elif known:
-            yield f"{self.method} depends on the parameters: shuffled, its scores correlate by {known[-1]:.2f}."
-        if self.seeds:
-            mean = sum(self.seeds) / len(self.seeds)
-            stable = "agree" if mean >= ALIKE else "disagree"
-            yield f"Models of other seeds {stable} on it (rank correlation {mean:.2f})."
-
-    def __str__(self) -> str:
-        table = self.to_pandas().to_string(float_format=lambda value: f"{value:.3f}", na_rep="")
-        return "\n".join([f"{self.num_targets:,} targets", table, *(f"- {one}" for one in self.sentences)])
-
-    def _repr_html_(self) -> str:
-        table: str = self.to_pandas().to_html(float_format=lambda value: f"{value:.3f}", na_rep="")
-        return table + "<ul>" + "".join(f"<li>{one}</li>" for one in self.sentences) + "</ul>"
 
 
 def attention_tests(
@@ -189,9 +59,9 @@ def attention_tests(
     """Test whether attention is an explanation of a model's predictions.
 
     Four questions are asked. Do predictions change with uniform attention, and with attention permuted within each
-    neighbourhood? Can attention be quite another while predictions stay? Do scores change when parameters are shuffled,
-    convolution by convolution from the last on? Do models trained with other seeds give the same scores? The model is
-    the same afterwards.
+    neighbourhood? Can attention be very different while predictions stay the same? Do scores change when parameters are
+    shuffled, from the last convolution to the first? Do models trained with other seeds give the same scores? The model
+    is left as it was.
 
     Args:
         model: A PyG attention model.
@@ -298,7 +168,7 @@ _COMPARED = ("distance", "changed", "accuracy")
 def _randomized(
     subject: Subject, pairs: Pairs, method: AttributionMethod, scores: Tensor, seed: int
 ) -> Iterator[float]:
-    """Rank correlation of scores with those before, as convolutions are shuffled from the last on."""
+    """Rank correlation with the original scores, as convolutions are shuffled from the last to the first."""
     convs = list(dict.fromkeys(attention_convs(subject.model)))
     generator = torch.Generator().manual_seed(seed)
     with _restored(subject.model):

@@ -1,4 +1,4 @@
-"""How certain the statistics of an evaluation are: every one of them, when other targets are drawn.
+"""How certain each statistic of an evaluation is: its values when targets are drawn again.
 
 All methods see the same resampled targets, so the difference between two methods has an interval of its own, which is
 narrower than those of the methods suggest.
@@ -142,14 +142,15 @@ def resample(
     seed: int,
     by_target: Mapping[str, Tensor] | None = None,
 ) -> Certainty:
-    """Resample the targets, and say what becomes of every metric.
+    """Compute every metric in resamples of the targets.
 
     Args:
         metrics: The metrics of all targets by name.
         pairs: The pairs whose edges were reduced.
         truth: The pairs of the targets that have ground truth.
-        averaged: Methods whose metrics are means over several draws: their one draw here is moved to lie about them.
-        resamples: How often targets are drawn; 0 says nothing of any metric.
+        averaged: Methods whose metrics are means over several draws. Only one draw is resampled, so its values are
+            shifted to lie about the mean of all draws.
+        resamples: How often targets are drawn; with 0 nothing is computed.
         seed: Seed of the draws.
         by_target: Values of each target by the name of the metric that is their mean.
     """
@@ -185,14 +186,14 @@ def resample(
 
 
 def mean_over_targets(by_target: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The metrics that are means over targets, without those where they are undefined, and what follows from them."""
+    """The mean of each metric over the targets where it is defined, and the scores that follow from these means."""
     found = {name: values.nanmean() for name, values in by_target.items()}
     scores = {str(name): characterization_score(*values) for name, values in _fidelities(found).items()}
     return found | scores
 
 
 def _fidelities(found: Mapping[str, Any]) -> dict[MetricName, tuple[Any, Any]]:
-    """Fidelity+ and fidelity- of classes, by the name of the score that they make together."""
+    """Fidelity+ and fidelity- of classes, by the name of their characterization score."""
     parsed = {name: MetricName.parse(name) for name in found}
     both = {}
     for metric in parsed.values():

@@ -83,7 +83,7 @@ class Evaluator:
         self._columns = {name: _columns(name, method, config.random_draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if method.is_random]
-        # Alone, it asks no other process for pairs: those of a script may be elsewhere, or gone.
+        # One process must not wait for pairs of others: those of a script may be elsewhere, or gone.
         together = shard.world_size > 1
         self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
         self._fixed: dict[str, Tensor] = {}
@@ -97,19 +97,18 @@ class Evaluator:
 
     @property
     def explained(self) -> Tensor:
-        """What is worth saving explanations of: the targets that have ground truth, or the chosen ones."""
+        """The targets whose explanations are saved: those with ground truth, or else the chosen ones."""
         return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
 
     def evaluate(self, progress: Progress | None = None, *, final: bool = True) -> Evaluation:
-        """Measure with the model's weights of now; metrics are the same in every process.
+        """Measure with the model's current weights; metrics are the same in every process.
 
-        The evaluator's subject is that of this evaluation until the next, so that what is drawn or saved afterwards is
-        what was measured.
+        Until the next call, `self.subject` is what was measured here, so that figures and files show the same.
 
         Args:
             progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
-            final: Also hold methods that read effects against ground truth: every edge around every target that has
-                some is reduced for that, which takes several times as long as all else in an epoch.
+            final: Also compare methods that read effects (occlusion) with ground truth. That reduces every edge around
+                every target with ground truth, which takes several times as long as the rest.
         """
         recorded = None if self._reducer is None else self._reducer.record()
         self.subject = self.subject.fresh() if recorded is None else self.subject.seen(recorded.attention)
@@ -177,7 +176,7 @@ class Evaluator:
         )
 
     def _shown(self, final: bool) -> dict[str, AttributionMethod]:
-        """The methods that are held against ground truth; of a random one, the first draw."""
+        """The methods that are compared with ground truth; of a random one, the first draw."""
         first = {name: next(iter(columns.values())) for name, columns in self._columns.items()}
         return {name: method for name, method in first.items() if final or not method.reads_effects}
 
@@ -197,9 +196,9 @@ class Evaluator:
         return found
 
     def with_certainty(self, evaluation: Evaluation) -> Evaluation:
-        """The evaluation with the intervals of its statistics over the targets of all processes.
+        """The evaluation, with intervals over the targets of all processes.
 
-        To be called in all processes at once. In one process alone, an evaluation makes its intervals when asked.
+        All processes must call it. In a single process, an evaluation computes its intervals when they are asked for.
         """
         if self._shard.world_size == 1:
             return evaluation
@@ -210,7 +209,7 @@ class Evaluator:
         return replace(evaluation, known=known)
 
     def _bypass(self) -> Bypass:
-        """What goes around attention with the weights of now; measured again only if they are others."""
+        """What goes around attention with the current weights; measured again only if they changed."""
         known, versions = self._measured
         now = _versions(self.subject.model)
         if now is None or now != versions:
@@ -220,7 +219,7 @@ class Evaluator:
         return known
 
     def _scores(self, column: str, method: AttributionMethod) -> Tensor:
-        """A column's score of every pair; that of a random draw is made once."""
+        """A column's score of every pair; random scores are drawn once."""
         if not method.is_random:
             return method.score_pairs(self.subject, self.pairs)
         if column not in self._fixed:

@@ -16,12 +16,32 @@ TRUTH = "truth_auroc"
 FAITHFULNESS = "faithfulness"
 SECONDS = f"{PREFIX}/seconds"
 BYPASS = f"{PREFIX}/bypass"
-
-
 FIDELITY_PLUS, FIDELITY_MINUS, CHARACTERIZATION = "fidelity_plus", "fidelity_minus", "characterization"
 UNFAITHFULNESS, SPARSITY, PRECISION, JACCARD = "unfaithfulness", "sparsity", "precision_at_k", "jaccard"
 OF_TRUTH = (TRUTH, PRECISION, JACCARD)
 """Statistics that scores are compared with ground truth by."""
+
+METRIC_LABELS = {
+    "truth_auroc": "ground truth, AUROC",
+    "pc_pearson": "confidence, Pearson",
+    "pc_kendall": "confidence, Kendall",
+    "pc_spearman": "confidence, Spearman",
+    "ne_pearson": "entropy, Pearson",
+    "ne_kendall": "entropy, Kendall",
+    "ne_spearman": "entropy, Spearman",
+    "p_auroc": "prediction, AUROC",
+    "faithfulness": "faithfulness (mean)",
+    "fidelity_plus": "fidelity+, without the top fifth",
+    "fidelity_minus": "fidelity-, the top fifth alone",
+    "characterization": "characterization score",
+    "unfaithfulness": "unfaithfulness",
+    "deletion_area": "area under deletion",
+    "insertion_area": "area under insertion",
+    "sparsity": "sparsity",
+    "precision_at_k": "ground truth, precision at k",
+    "jaccard": "ground truth, Jaccard",
+}
+"""What tables, figures, verdicts, the page and the tab call each statistic: what scores are compared with, and how."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,9 @@ from attree.data import GroundTruth
 from attree.defaults import RESAMPLES, SEED
 from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, PairColumns, resample
-from attree.evaluation.names import BYPASS, FAITHFULNESS, TRUTH, MetricName, number_and_interval
+from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
 from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
+from attree.evaluation.result_text import as_html, as_text, metrics_frame
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict, judge
 from attree.faithfulness import Reduction, ReductionProtocol
@@ -64,7 +63,7 @@ class Evaluation:
         averaged: Methods whose metrics are means over several draws.
         resamples: How often targets are resampled for intervals; 0 makes none.
         seed: Seed of these draws.
-        known: What is certain, where it was made before, over the targets of all processes.
+        known: The certainty over the targets of all processes, where it is known already.
         stored: Intervals that were read from a file.
         seconds: What each method took to score the pairs.
         by_target: Values of each target by the name of the metric that is their mean: those of sets of edges.
@@ -156,7 +155,7 @@ class Evaluation:
 
     @cached_property
     def certainty(self) -> Certainty:
-        """Every metric in resamples of the targets; made when it is first asked for."""
+        """Every metric in resamples of the targets; computed when it is first asked for."""
         if self.known is not None:
             return self.known
         truth = None if self.truth_columns is None else self.truth_columns.on_host()
@@ -203,42 +202,13 @@ class Evaluation:
         Args:
             intervals: Also two columns per method, `<method> low` and `<method> high`: the ends of the 95 % interval.
         """
-        return self._table(lambda value, interval: value, intervals)
-
-    def _table(self, cell: Callable[[float, Interval], Any], ends: bool = False) -> pd.DataFrame:
-        """One cell per metric, made of its value and interval."""
-        import pandas as pd
-
-        parsed = {name: MetricName.parse(name) for name in self.metrics}
-        rows: dict[tuple[str, str], dict[str, Any]] = {}
-        for name, metric in parsed.items():
-            if metric is not None:
-                row = rows.setdefault((metric.group, metric.statistic), {})
-                label = self.labels.get(metric.method, metric.method)
-                interval = self.intervals.get(name, (math.nan, math.nan))
-                row[label] = cell(self.metrics[name], interval)
-                if ends:
-                    row[f"{label} low"], row[f"{label} high"] = interval
-        index = pd.MultiIndex.from_tuples(list(rows), names=["protocol", "statistic"])
-        return pd.DataFrame(list(rows.values()), index=index)
+        return metrics_frame(self.metrics, self.labels, self.intervals if intervals else None)
 
     def __str__(self) -> str:
-        pairs, targets = len(self.pairs), self.targets.numel()
-        kind = "graphs" if self.pairs.num_layers is None else "nodes"
-        changed = ", ".join(f"{self.num_changed(name):,} ({name})" for name in self.reductions)
-        about = f"{targets:,} {kind}, {pairs:,} pairs" + (f"; changed predictions: {changed}" if changed else "")
-        if BYPASS in self.metrics:
-            about += f"; {self.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
-        table = self._table(number_and_interval).to_string(na_rep="undefined")
-        meanings = [f"{name}: {self.meanings[name]}" for name in self.reductions if name in self.meanings]
-        if self.intervals:
-            meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
-        return "\n".join([about, table, *meanings, *(("", str(self.verdict)) if self.verdict else ())])
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        table = self._table(number_and_interval).to_html(na_rep="undefined")
-        said = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.verdict.sentences)
-        return table + (f"<ul>{said}</ul>" if said else "")
+        return as_html(self)
 
     # Imports against the order of the folders, made only when a picture or an explanation is asked for.
 

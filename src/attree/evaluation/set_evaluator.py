@@ -23,12 +23,12 @@ CHOSEN = 0.2
 class SetEvaluator:
     """Takes out the edges that methods score highest, all at once, and measures what predictions do.
 
-    Of a target's edges, those count that carry a flow to it and are no self-loops: PyG's masks never mask the loops
-    that a convolution adds, so that under `weight` the numbers are those of PyG's functions on the same masks. All
-    targets' sets run together, as copies of the targets' subgraphs.
+    A target's edges are those that carry a flow to it, without self-loops. PyG's masks leave out the self-loops that a
+    convolution adds, so under `weight` the numbers equal those of PyG's functions on the same masks. The sets of all
+    targets run together, as copies of the targets' subgraphs.
 
     Args:
-        subject: What is explained, with the weights of now.
+        subject: What is explained, with its current weights.
         pairs: The pairs of the targets.
     """
 

@@ -26,8 +26,8 @@ class FaithfulnessComparison(ColumnMetric):
 
     Args:
         methods: Names of the methods.
-        fixed: Those of them whose scores are the same in every epoch (random ones). Their order is kept, over `reset`
-            too, and made again only for other scores than it was made of: comparing is far quicker than sorting.
+        fixed: Those of them whose scores are the same in every epoch (random ones). Their ranking is kept, also over
+            `reset`, and made again only when the scores change: comparing is far quicker than sorting.
         kwargs: what every `torchmetrics.Metric` accepts.
 
     >>> import torch

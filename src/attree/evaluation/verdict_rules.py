@@ -1,0 +1,242 @@
+"""The rules of a verdict: each asks one question of an evaluation and answers in sentences, or is silent.
+
+Every number in a sentence has the name that it has in tables (`names.METRIC_LABELS`). The thresholds are chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from attree.evaluation.certainty import Difference
+from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName
+from attree.evaluation.verdict_numbers import (
+    RANKS,
+    STATISTIC,
+    WEAK,
+    best_first,
+    cost_of,
+    exact_methods,
+    foretells,
+    joined,
+    label_of,
+    named,
+    value_of,
+)
+from attree.metrics.functional.correlation import pearson
+
+if TYPE_CHECKING:
+    from attree.evaluation.result import Evaluation
+
+SAME = 0.05
+"""Differences of correlations within this are called none."""
+
+LARGE = 0.1
+"""Differences of correlations from here on are called large."""
+
+ALIKE = 0.9
+"""Effects under two protocols are called much the same from this correlation on."""
+
+CONFIDENT = 0.999
+"""A prediction above this probability is called saturated: single edges can hardly move it."""
+
+FEW_TARGETS = 20
+FEW_CHANGES = 10
+WIDE = 0.3
+"""An interval of a correlation that is wider than this leaves open what the correlation is."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One question to an evaluation.
+
+    Attributes:
+        name: What findings are named by.
+        question: The question.
+        answer: Answers it in sentences; none where there is nothing to say.
+    """
+
+    name: str
+    question: str
+    answer: Callable[[Evaluation], Iterator[str]]
+
+
+def _no_effect(evaluation: Evaluation) -> Iterator[str]:
+    still = [name for name, one in evaluation.reductions.items() if len(evaluation.pairs) and not one.delta_pc.any()]
+    if still:
+        names = " and ".join(f"`{name}`" for name in still)
+        yield f"Under {names}, reducing any one edge changes no prediction at all: attention explains nothing here."
+
+
+def _best(evaluation: Evaluation) -> Iterator[str]:
+    for protocol in evaluation.reductions:
+        ranked = best_first(evaluation, protocol)
+        if not ranked:
+            if evaluation.pair_scores and evaluation.reductions[protocol].delta_pc.any():
+                yield f"Under `{protocol}`, no correlation is defined: too few pairs, or all scores are equal."
+            continue
+        best = next(iter(ranked))
+        label, number = label_of(evaluation, best), named(evaluation, best, protocol)
+        exact = exact_methods(evaluation, protocol)
+        left_out = (
+            f" ({label_of(evaluation, exact[0])} does not count here: it is that effect, measured.)" if exact else ""
+        )
+        if not foretells(evaluation, best, protocol):
+            yield (
+                f"Under `{protocol}`, no method foretells well what reducing an edge does to the prediction: the best "
+                f"is {label} ({number}).{left_out}"
+            )
+            continue
+        rivals = [
+            other
+            for other in list(ranked)[1:]
+            if not evaluation.difference(best, other, protocol, STATISTIC).is_certain
+        ]
+        tied = f"; {joined(evaluation, rivals)} may be as good" if rivals else ""
+        yield (
+            f"Under `{protocol}`, {label} foretells best what reducing an edge does to the prediction "
+            f"({number}{cost_of(evaluation, best)}){tied}.{left_out}"
+        )
+
+
+def _ranks(evaluation: Evaluation) -> Iterator[str]:
+    for protocol in evaluation.reductions:
+        ranked = best_first(evaluation, protocol)
+        best = next(iter(ranked), None)
+        if best is None or ranked[best] <= SAME or math.isnan(value_of(evaluation, best, protocol, RANKS)):
+            continue
+        is_opposite = evaluation.interval(best, protocol, RANKS)[1] < 0
+        label, number = label_of(evaluation, best), f"({named(evaluation, best, protocol, RANKS)})"
+        if not foretells(evaluation, best, protocol):
+            if is_opposite:
+                yield f"Under `{protocol}`, {label} even ranks the edges the wrong way round {number}."
+        elif is_opposite or value_of(evaluation, best, protocol, RANKS) < WEAK:
+            ranks = "its ranks run the wrong way" if is_opposite else "its ranks agree less"
+            yield f"Under `{protocol}`, {label} knows the strongest edges, but over all edges {ranks} {number}."
+
+
+def _learned(evaluation: Evaluation) -> Iterator[str]:
+    if not {"gatt", "uniform"} <= set(evaluation.pair_scores):
+        return
+    for protocol in evaluation.reductions:
+        values = [value_of(evaluation, method, protocol) for method in ("gatt", "uniform")]
+        if any(map(math.isnan, values)):
+            continue
+        found = evaluation.difference("gatt", "uniform", protocol, STATISTIC)
+        little = ", but neither foretells much" if max(values) < WEAK and found.is_certain else ""
+        yield (
+            f"Under `{protocol}`, learned attention {_says(found)}{little} "
+            f"({METRIC_LABELS[STATISTIC]}: {_less(evaluation, found)})."
+        )
+
+
+def _says(found: Difference) -> str:
+    if abs(found.low) <= SAME and abs(found.high) <= SAME:
+        more = "hardly more" if found.low > SAME / 10 else "no more"
+        return f"says {more} than uniform attention, so the computation tree alone says as much"
+    if found.low > 0:
+        return "says more than uniform attention"
+    if found.high < 0:
+        return "says less than uniform attention"
+    return "may or may not say more than uniform attention"
+
+
+def _less(evaluation: Evaluation, found: Difference) -> str:
+    """The difference between learned and uniform attention, by the names of the methods."""
+    return f"{label_of(evaluation, 'gatt')} less {label_of(evaluation, 'uniform')} is {found}"
+
+
+def _protocols(evaluation: Evaluation) -> Iterator[str]:
+    names = list(evaluation.reductions)
+    method = "gatt" if "gatt" in evaluation.pair_scores else next(iter(evaluation.pair_scores), "")
+    for first, second in pairwise(names):
+        one, other = MetricName(method, STATISTIC, first), MetricName(method, STATISTIC, second)
+        found = evaluation.certainty.difference(evaluation.metrics, one, other)
+        agreement = _agreement(evaluation, first, second)
+        if math.isnan(found.value) or math.isnan(agreement):
+            continue
+        numbers = " and ".join(f"{value_of(evaluation, method, name):.2f} under `{name}`" for name in (first, second))
+        effects = f"an edge's effects under `{first}` and `{second}` have a correlation of {agreement:.2f}"
+        scores = f"{label_of(evaluation, method)} has {numbers} ({METRIC_LABELS[STATISTIC]})"
+        differs = agreement < ALIKE or (found.is_certain and abs(found.value) >= LARGE)
+        matters, ask = ("matters", " Decide which of the two you mean.") if differs else ("matters little", "")
+        yield f"The protocol {matters}: {effects}, and {scores}.{ask}"
+
+
+def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
+    """Pearson's correlation of the effects under two protocols, over the pairs of this process."""
+    return float(pearson(evaluation.reductions[first].delta_pc, evaluation.reductions[second].delta_pc))
+
+
+def _truth(evaluation: Evaluation) -> Iterator[str]:
+    found = {method: value_of(evaluation, method, None, TRUTH) for method in evaluation.pair_scores}
+    known = {method: value for method, value in found.items() if not math.isnan(value)}
+    if not known:
+        return
+    best = max(known, key=lambda method: known[method])
+    low, high = evaluation.interval(best, "truth")
+    interval = "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
+    number = f"{METRIC_LABELS[TRUTH]}: {known[best]:.3f}{interval}"
+    sentence = f"{label_of(evaluation, best)} finds the true edges best ({number})"
+    if {"gatt", "uniform"} <= set(known):
+        sentence += f"; {_less(evaluation, evaluation.difference('gatt', 'uniform', 'truth'))}"
+    yield sentence + "."
+
+
+def _unseen(evaluation: Evaluation) -> Iterator[str]:
+    share = evaluation.metrics.get(BYPASS, 0.0)
+    if share > 0:
+        yield (
+            f"Attention does not see all: {share:.0%} of the predictions stay the same without the attention of a "
+            "layer, because something goes around it (a skip, jumping knowledge, a readout)."
+        )
+
+
+def _saturated(evaluation: Evaluation) -> Iterator[str]:
+    if evaluation.predictions is None or evaluation.predictions.numel() == 0:
+        return
+    share = float((evaluation.predictions.amax(dim=-1) > CONFIDENT).float().mean())
+    if share >= 0.5:
+        yield (
+            f"The model is saturated: it gives {share:.0%} of the targets a probability above {CONFIDENT:.1%}, which "
+            "single edges hardly move. Rank correlations, and sets of edges, say more here than Pearson's."
+        )
+
+
+def _uncertain(evaluation: Evaluation) -> Iterator[str]:
+    targets = evaluation.num_targets
+    if targets < FEW_TARGETS:
+        few = "1 target is" if targets == 1 else f"{targets} targets are"
+        yield f"{few} too few to say much: explain {FEW_TARGETS} or more."
+    for protocol in evaluation.reductions:
+        changed = evaluation.num_changed(protocol)
+        is_whole = targets == evaluation.targets.numel()
+        if changed < FEW_CHANGES and is_whole and evaluation.predictions is not None:
+            times = "no prediction changes" if changed == 0 else f"only {changed} predictions change"
+            weak = f"`{METRIC_LABELS['p_auroc']}` and `{METRIC_LABELS[FAITHFULNESS]}`"
+            yield f"Under `{protocol}` {times}, so {weak} say little."
+        wide = [
+            method
+            for method in best_first(evaluation, protocol)
+            if (ends := evaluation.interval(method, protocol, STATISTIC))[1] - ends[0] > WIDE
+        ]
+        if wide:
+            number = f"`{METRIC_LABELS[STATISTIC]}` of {joined(evaluation, wide)}"
+            yield f"Under `{protocol}`, {number} is uncertain (interval wider than {WIDE}): explain more targets."
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("no_effect", "Does attention have an effect at all?", _no_effect),
+    Rule("best", "What foretells the model best, and at what cost?", _best),
+    Rule("ranks", "Does that hold for all edges, or for the strongest only?", _ranks),
+    Rule("learned", "Does learned attention say more than uniform attention?", _learned),
+    Rule("protocol", "Does it matter what reducing an edge means?", _protocols),
+    Rule("truth", "What finds the true edges?", _truth),
+    Rule("unseen", "What does attention not see?", _unseen),
+    Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated),
+    Rule("uncertain", "What is too uncertain to say?", _uncertain),
+)
+"""The questions, in the order of the answers."""
