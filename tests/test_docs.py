@@ -26,7 +26,16 @@ from attree.io.config_files import config_names, sweep_names
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
-RUN = ("quick_start", "explain_your_model", "export", "heterogeneous", "numbers", "protocols", "regularization")
+RUN = (
+    "quick_start",
+    "explain_your_model",
+    "export",
+    "from_pyg_and_captum",
+    "heterogeneous",
+    "numbers",
+    "protocols",
+    "regularization",
+)
 """Pages whose blocks are run here; callback.md is run below, extending.md by test_extending.py, how_to.md by
 test_newcomer.py."""
 
