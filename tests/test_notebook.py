@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 from pathlib import Path
@@ -16,19 +18,21 @@ def cells() -> list[dict[str, Any]]:
     return [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
-def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_runs_and_prints_what_is_kept_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="the notebook extra is not installed")
     shell_module = pytest.importorskip("IPython.core.interactiveshell")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
     shell = shell_module.InteractiveShell.instance()
     shell.kernel = object()  # as a notebook's shell has one
-    results = []
+    results, printed = [], []
     try:
         for cell in cells():
-            done = shell.run_cell("".join(cell["source"]))
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                done = shell.run_cell("".join(cell["source"]))
             done.raise_error()
             results.append(done.result)
+            printed.append(out.getvalue())
     finally:
         shell_module.InteractiveShell.clear_instance()
     names = shell.user_ns
@@ -41,6 +45,15 @@ def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert metrics["explain/gatt/removal/pc_pearson"] > metrics["explain/uniform/removal/pc_pearson"]
     assert "explain/gnn_explainer/removal/pc_pearson" in names["slow"].metrics
     assert (tmp_path / "page.html").is_file()
+    for cell, text in zip(cells(), printed, strict=True):
+        kept = ["".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream"]
+        if kept:
+            assert wording(text) == wording(kept[0]), "python docs/_generate/notebook.py keeps what the cells print now"
+
+
+def wording(text: str) -> list[str]:
+    """The words of a text, without numbers: their last digits are a machine's own."""
+    return re.sub(r"[-+±]*\d[\d.,]*", "#", text).split()
 
 
 def test_the_first_cell_installs_only_what_is_missing() -> None:
