@@ -160,6 +160,12 @@ def capture_attention(
 
     Raises:
         UnsupportedModelError: If the model's attention is not that of one computation tree on this graph.
+
+    >>> from torch_geometric.nn import GAT
+    >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    >>> attention = capture_attention(GAT(8, 16, 2, out_channels=3, heads=2), x, edge_index)
+    >>> [tuple(weights.shape) for weights in attention.weights]  # a layer each: 3 edges and 3 self-loops, 2 heads
+    [(6, 2), (6, 2)]
     """
     check_model(model)
     expect_instance(graph, "graph", Graph, optional=True)

@@ -50,6 +50,10 @@ class AttentionGradient(MaskMethod):
         protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
         steps: Points of the Gauss-Legendre quadrature between attention times 0 and times 1; None takes derivatives
             where the model is.
+
+    .. code-block:: python
+
+        attree.evaluate(model, data, methods=["gatt", attree.AttentionGradient("weight", steps=20)])
     """
 
     name = "attention_gradient"

@@ -40,6 +40,10 @@ class Occlusion(AttributionMethod):
 
     Args:
         protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+
+    .. code-block:: python
+
+        attree.evaluate(model, data, methods=["gatt", attree.Occlusion("weight")])
     """
 
     name = "occlusion"

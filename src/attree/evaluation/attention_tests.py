@@ -84,6 +84,12 @@ def attention_tests(
 
     Returns:
         The result: print it, or ask it for its attributes, `to_pandas()` or `sentences`.
+
+    >>> from torch_geometric.nn import GAT
+    >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
+    >>> tests = attention_tests(GAT(8, 16, 2, out_channels=3), graph, num_targets=5, steps=0)
+    >>> 0 <= tests.uniform.changed <= 1  # share of predictions that are others with uniform attention
+    True
     """
     expect_int(permutations, "permutations", at_least=1)
     expect_int(steps, "steps", at_least=0)

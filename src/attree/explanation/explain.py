@@ -74,6 +74,16 @@ def explain(
         label: Of several labels or numbers, the one that is explained.
         seed: Seed of methods that draw.
         **more: What else `Subject.of_data` takes, such as the `node_type` of a heterogeneous graph.
+
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> from torch_geometric.nn import GAT
+    >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
+    >>> explanation = explain(GAT(8, 16, 2, out_channels=3), graph, 7)
+    >>> explanation.sentence.startswith("The network says class")
+    True
+    >>> list(explanation.to_pandas().columns[:4])
+    ['source', 'destination', 'score', 'effect']
     """
     ids, data = _ids(target, data)
     options = {"call": call, "level": level, "readout": readout, **more}

@@ -247,6 +247,16 @@ def reduce_attention(
         with_probability: Also return the class probabilities after each reduction.
         progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
         **kwargs: Further keyword arguments of the model.
+
+    >>> import torch
+    >>> from torch_geometric.nn import GAT
+    >>> from attree.attribution import subgraph_pairs
+    >>> from attree.attention import Graph
+    >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    >>> pairs = subgraph_pairs(Graph(edge_index, num_nodes=3), targets=[0], num_layers=2)
+    >>> effect = reduce_attention(GAT(8, 16, 2, out_channels=3), x, edge_index, pairs, "removal").delta_pc
+    >>> effect.shape  # one number for each edge around node 0, self-loops included
+    torch.Size([6])
     """
     expect_instance(pairs, "pairs", Pairs)
     expect_instance(graph, "graph", Graph, optional=True)

@@ -53,6 +53,11 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     Raises:
         ArgumentError: The config names a class that is not allowed.
         MissingDataError: There is no such run, or its config or checkpoint is gone.
+
+    .. code-block:: python
+
+        run = attree.load_run("logs/infection/version_0")
+        print(attree.evaluate(run.net, run.data.graph, num_targets=20))
     """
     expect(isinstance(path, str | Path), "path", "a run's folder or checkpoint", path)
     listed = isinstance(allow, Sequence) and not isinstance(allow, str)
