@@ -268,7 +268,7 @@ def relabelled(y: Tensor | None, **more: Tensor) -> Data:
 
 LINKS = {"edge_label_index": torch.arange(8).view(2, 4), "edge_label": torch.tensor([0.0, 1.0, 0.0, 1.0])}
 REFUSED: dict[str, tuple[LightningModule, Data, str]] = {
-    "an encoder of links": (LinkPredictor(), relabelled(None, **LINKS), "outputs are those of nodes.*asks for links"),
+    "an encoder of links": (LinkPredictor(), relabelled(None, **LINKS), "outputs are of nodes.*has pairs to predict"),
     "an encoder beside other classes": (LinkPredictor(), relabelled(torch.arange(40) % 3, **LINKS), "64 columns.*3 cl"),
     "real numbers": (Predicts(1), relabelled(torch.randn(40)), "`mode`.*real numbers"),
     "several labels": (Predicts(3), relabelled((torch.rand(40, 3) > 0.5).float()), "`mode`.*3 columns"),
@@ -399,19 +399,19 @@ def test_reasons_are_not_cut_before_the_cure(tmp_path: Path) -> None:
 
 
 def test_pictures_of_a_short_fit_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attree.callbacks import outcome
+    from attree.callbacks import pictures
 
     drawn: list[int] = []
-    draw = outcome.draw_case_studies
+    draw = pictures.draw_case_studies
 
     def count(*args: Any, **kwargs: Any) -> Any:
         drawn.append(1)
         return draw(*args, **kwargs)
 
-    monkeypatch.setattr(outcome, "draw_case_studies", count)
+    monkeypatch.setattr(pictures, "draw_case_studies", count)
     make_trainer(tmp_path, [explain(figures=1, save=True)], max_epochs=10).fit(PlainNodes(), DataLoader([node_graph()]))
     assert len(drawn) == 1
-    monkeypatch.setattr(outcome, "SHARE", 1e9)
+    monkeypatch.setattr(pictures, "SHARE", 1e9)
     long = make_trainer(tmp_path, [explain(figures=1, save=True)], max_epochs=10)
     long.fit(PlainNodes(), DataLoader([node_graph()]))
     assert len(drawn) == 1 + 6  # five times in a run, and of what it ends with

@@ -18,7 +18,7 @@ from torch_geometric.nn import GATConv, HGTConv
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.asked import with_links
+from attree.callbacks.prediction_task import with_links
 from attree.errors import AttreeError
 
 WRITES, CITES, BY = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "by", "author")
@@ -190,7 +190,7 @@ def unlabelled() -> HeteroData:
 
 REFUSED = {
     "several graphs": (lambda: [papers(), papers()], "one heterogeneous graph, but got 2"),
-    "a sampled part": (lambda: [sampled()], "a part that a sampler drew.*`n_id`"),
+    "a sampled part": (lambda: [sampled()], "a sampled subgraph.*`n_id`"),
     "two labelled types": (lambda: [labelled_twice()], "labels of author, paper"),
     "no labels": (lambda: [unlabelled()], "labels of no type"),
 }

@@ -1,4 +1,4 @@
-"""Lightning callbacks: what happens around training."""
+"""Lightning callbacks: explain a network while it trains, show progress, save the last checkpoint."""
 
 from attree.callbacks.checkpoint import LastCheckpoint
 from attree.callbacks.explain import ExplainCallback

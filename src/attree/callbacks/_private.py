@@ -1,4 +1,4 @@
-"""Everything of Lightning and TensorBoard that is used here and not promised by them; tests fail where it changes."""
+"""All uses of private members of Lightning and TensorBoard; tests fail when one changes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 def log_step(trainer: Trainer) -> int:
-    """The step at which Lightning logs the scalars of an epoch: the number of batches after which an optimiser stepped.
+    """Return the step at which Lightning logs the scalars of an epoch: the number of batches with an optimiser step.
 
-    It is not `global_step`, which counts steps of every optimiser.
+    `global_step` differs: it counts the steps of every optimiser.
     """
     stepped = trainer.fit_loop.epoch_loop._batches_that_stepped
     return max(stepped if trainer.validating else stepped - 1, 0)
@@ -23,7 +23,7 @@ def log_step(trainer: Trainer) -> int:
 def validate_again(trainer: Trainer, callback: Callback) -> None:
     """Run the validation of a fit once more with the current weights. Only this callback is told about it.
 
-    Other callbacks have been told that training has ended, and a progress bar or an early stopping has no use for
+    Other callbacks have already been told that training has ended. A progress bar or early stopping must not see
     another validation.
     """
     callbacks, loop = exchange_callbacks(trainer, [callback]), trainer.fit_loop.epoch_loop
@@ -60,18 +60,18 @@ def exchange_callbacks(trainer: Any, callbacks: list[Callback]) -> list[Callback
 
 
 def add_summary(writer: SummaryWriter, summary: Any, step: int | None = None) -> None:
-    """Write a summary as it is to TensorBoard's event file."""
+    """Write a summary to TensorBoard's event file, unchanged."""
     writer._get_file_writer().add_summary(summary, step)
 
 
 def describe_scalars(writer: SummaryWriter, describe: Callable[[str], str]) -> None:
-    """Describe scalars that are written from now on: the first point of each tag has the text that TensorBoard shows.
+    """Add descriptions to scalars that are written from now on. TensorBoard takes them from the first point of a tag.
 
-    Lightning writes a module's scalars itself and knows no descriptions.
+    Lightning writes a module's scalars itself, without descriptions.
 
     Args:
-        writer: What Lightning writes to.
-        describe: What a tag's number means; an empty string describes nothing.
+        writer: The writer of Lightning's logger.
+        describe: Returns the description of a tag; an empty string for none.
     """
     events = writer._get_file_writer()
     add, seen = events.add_summary, set[str]()

@@ -1,4 +1,4 @@
-"""The state of one call of the trainer: what was measured and logged, and whether the weights have changed since."""
+"""The state of ExplainCallback in one call of the trainer: what was evaluated, logged and drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attree.callbacks._private import exchange_callbacks, log_after_training
 from attree.callbacks.module_subject import ExplainedModule
-from attree.callbacks.outcome import Pictures
+from attree.callbacks.pictures import Pictures
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import Evaluation
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
@@ -25,22 +25,22 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class CallState:
-    """What ExplainCallback knows about one call of the trainer (`fit`, `validate`, `test`); `setup` makes a new one.
+    """The state of ExplainCallback in one call of the trainer (`fit`, `validate`, `test`); `setup` makes a new one.
 
     Attributes:
-        pictures: When pictures are drawn, and what they have cost.
-        explained: What is explained, once it is known.
+        pictures: Draws pictures, and knows when they are due.
+        explained: The module that is explained, once it is found.
         latest: The last evaluation.
-        names: For each logged metric, its logged name and the name that reports use.
-        writer: TensorBoard's, in the process that has one.
-        is_final: Whether the last evaluation measured all that is reported at the end.
+        names: Logged names of the metrics, each with the name that reports use.
+        writer: The TensorBoard writer, in the process that has one.
+        is_final: Whether the last evaluation included everything that the final report needs.
         evaluated: The weights of the last evaluation.
         validated: The weights of the last validation.
-        is_logged: Whether an evaluation of the same weights has been logged before.
-        has_layout: Whether TensorBoard's charts are laid out.
+        is_logged: Whether an earlier evaluation of the same weights was logged.
+        has_layout: Whether the layout of TensorBoard's charts is written.
         has_ended: Whether training has ended.
-        has_diverged: Whether the last evaluation found numbers that are not finite.
-        said_diverged: Whether the user was warned about it.
+        has_diverged: Whether the last evaluation found NaN or infinite values.
+        said_diverged: Whether the user was warned about them.
     """
 
     pictures: Pictures
@@ -62,13 +62,13 @@ class CallState:
 
         Args:
             trainer: The trainer.
-            pl_module: Logs them, while it may.
+            pl_module: The module, which logs the metrics until training has ended.
             metrics: The metrics, by names that start with `explain/`.
-            prefix: What replaces `explain` in these names.
+            prefix: Replaces `explain` in these names.
         """
         stage = trainer.state.fn
         in_fit = stage is None or stage == TrainerFn.FITTING
-        # The same weights may have been measured, and logged at this step, without what is measured at the end alone.
+        # If these weights were logged before, only metrics of the final evaluation are new.
         known = set(self.names) if self.is_logged else set()
         named = {prefix + name.removeprefix(PREFIX): name for name in metrics}
         self.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
@@ -82,24 +82,24 @@ class CallState:
             pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
 
     def warn_diverged(self) -> None:
-        """Say once that the network has diverged."""
+        """Warn once that the network has diverged."""
         if not self.said_diverged:
             rank_zero_warn(
-                "The network's weights or attention are not finite (NaN or infinite): it has diverged, and statistics "
-                "of its explanations are NaN. A lower learning rate may help."
+                "The network has diverged: its weights or attention are NaN or infinite, so statistics of its "
+                "explanations are NaN. A lower learning rate may help."
             )
         self.said_diverged = True
 
 
 def headline(metrics: Mapping[str, float]) -> str | None:
-    """The one metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
+    """Return the metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
     wanted = [name for name in metrics if "/gatt/" in name]
     ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
     return ranked[0] if ranked else None
 
 
 def monitors_of(trainer: Any, prefix: str) -> list[str]:
-    """Class names of the callbacks and schedulers that monitor a metric `<prefix>/...`."""
+    """Return the class names of the callbacks and schedulers that monitor a metric `<prefix>/...`."""
     watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
     watching += [(type(one.scheduler).__name__, one.monitor) for one in trainer.lr_scheduler_configs]
     return [who for who, metric in watching if isinstance(metric, str) and metric.startswith(f"{prefix}/")]
@@ -111,8 +111,8 @@ def warn_of_monitors(trainer: Trainer, prefix: str, every_n_epochs: int) -> None
     if monitors and every_n_epochs != 1:
         rank_zero_warn(
             f"{monitors[0]} monitors a metric of ExplainCallback, which is evaluated at the first validation and "
-            f"then as `every_n_epochs={every_n_epochs}` says: in between it sees the last value again. With "
-            "`every_n_epochs=1` each validation has its own."
+            f"then as `every_n_epochs={every_n_epochs}` says: in between, {monitors[0]} sees the last value again. Set "
+            "`every_n_epochs=1` to evaluate at each validation."
         )
 
 
@@ -129,9 +129,9 @@ class AfterTraining(Callback):
 def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
     """Make one callback of a trainer the first and another the last.
 
-    Lightning's `WeightAveraging` validates averaged weights and takes them back in `on_validation_epoch_end`: to
-    measure what was validated, one must come before it. It, and `StochasticWeightAveraging`, leave averaged weights in
-    the network in `on_train_end`: to measure what a run ends with, one must come after them.
+    Lightning's `WeightAveraging` validates averaged weights and removes them in `on_validation_epoch_end`, so the
+    evaluation of validated weights must come before it. It and `StochasticWeightAveraging` put averaged weights into
+    the network in `on_train_end`, so the evaluation of final weights must come after them.
     """
     others = [one for one in exchange_callbacks(trainer, []) if one is not first and one is not last]
     exchange_callbacks(trainer, [first, *others, last])

@@ -1,4 +1,4 @@
-"""Keep the newest state of a run in one file, so that it can be resumed or explained."""
+"""Save the last state of a run to one checkpoint, from which it can be resumed or explained."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from attree.runs.run_folder import flush_logger, run_folder
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes `checkpoints/last.ckpt` in the run's folder every few epochs, at the last one and when training ends.
+    """Writes `checkpoints/last.ckpt` in the run directory every few epochs, after the last epoch and at the end.
 
-    Lightning's `ModelCheckpoint` ranks checkpoints by a metric; use it beside this one for that. This one has a single
-    file under a fixed name, and costs nothing in the epochs between. The file appears only once the loggers have
-    written all that was logged before it, so that a run which is killed and resumed has no gap in its curves. It also
-    holds the state of every process's random generators, so that a run resumed with as many processes draws what the
-    unbroken one would have drawn. (With more or fewer, the first process does, and the others are seeded by rank.) A
-    loader of mini-batches needs a `generator` of its own for that, as those of `attree.data` have: Lightning makes a
-    resumed run's iterator before any callback can restore the global one.
+    To keep the best checkpoint by a metric, add Lightning's `ModelCheckpoint`. This callback keeps a single file with a
+    fixed name. The file is published only after the loggers have written all earlier metrics, so that the curves of a
+    run that is killed and resumed have no gap. It also holds the random states of all processes, so that a run that is
+    resumed with the same number of processes draws the same random numbers as an uninterrupted run. (With another
+    number, the first process does, and the others are seeded by rank.) Loaders of mini-batches need their own
+    `generator` for that, as the loaders of `attree.data` have: Lightning creates the iterator of a resumed run before a
+    callback can restore the global generator.
 
-    The weights in the last file are those that the run ends with, also where a callback such as
-    `StochasticWeightAveraging` exchanges them at the very end.
+    The last file holds the final weights, even if a callback such as `StochasticWeightAveraging` replaces the weights
+    at the end of training.
 
     Args:
-        every_n_epochs: Epochs between two writes.
+        every_n_epochs: Number of epochs between two checkpoints.
     """
 
     def __init__(self, every_n_epochs: int = 10) -> None:
@@ -44,10 +44,10 @@ class LastCheckpoint(Checkpoint):
         self._random_states: list[RandomState] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add this callback's state. `state_dict` cannot do it: the random states of all processes are needed."""
+        """Add the random states of all processes. `state_dict` cannot collect them."""
         states = collect_random_states(trainer.world_size)
         checkpoint["callbacks"][self.state_key] = {"random_states": states}
-        # Lightning puts checkpoint callbacks last: whoever exchanges the weights of a checkpoint has done so.
+        # Lightning calls checkpoint callbacks last, after callbacks that replace weights in the checkpoint.
         self._dumped_weights = copy_weights(checkpoint["state_dict"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class LastCheckpoint(Checkpoint):
 
     @staticmethod
     def path(trainer: Trainer) -> Path | None:
-        """The path of `last.ckpt`; None without a logger. All processes must call this together."""
+        """Return the path of `last.ckpt`; None without a logger. All processes must call this together."""
         folder = run_folder(trainer)
         return None if folder is None else folder / "checkpoints" / "last.ckpt"
 
@@ -77,8 +77,8 @@ class LastCheckpoint(Checkpoint):
         self._publish(trainer)
 
     def _save(self, trainer: Trainer) -> None:
-        # A progress bar may have asked for metrics in the first process alone, which then waits for the others to
-        # reduce them. So all ask, before they meet anywhere else.
+        # A progress bar may have read metrics in the first process only, which then waits for the others to reduce
+        # them. So all processes read them here, before any other synchronisation.
         _ = trainer.callback_metrics
         path = self.path(trainer)
         if path is not None:
@@ -88,7 +88,7 @@ class LastCheckpoint(Checkpoint):
             self._saved_weights = self._dumped_weights
 
     def _publish(self, trainer: Trainer) -> None:
-        """Rename the newest file to `last.ckpt`, once the loggers have written the metrics of its epoch to disk."""
+        """Flush the loggers, then rename the newest checkpoint to `last.ckpt`."""
         if self._pending is not None and trainer.is_global_zero:
             for logger in trainer.loggers:
                 flush_logger(logger)

@@ -1,4 +1,4 @@
-"""ExplainCallback: follow how well a network's attention explains it, epoch by epoch."""
+"""ExplainCallback: log how well a network's attention explains it, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from attree.callbacks.call_state import (
     warn_of_monitors,
 )
 from attree.callbacks.explained_data import Drawn, Subset
+from attree.callbacks.final_report import FinalReport
 from attree.callbacks.find_data import find_data
 from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
-from attree.callbacks.outcome import FinalReport, Pictures, figure_sinks, warn_only
+from attree.callbacks.pictures import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
@@ -47,66 +48,65 @@ from attree.subject.readout import Readout
 
 
 class ExplainCallback(Callback):
-    """Logs explanation quality while a network trains; saves explanations and figures when it has trained.
+    """Logs how well attention explains a network while it trains, and saves explanations and figures at the end.
 
-    After each validation (in a fit, every `every_n_epochs` epochs and at the last one) each method scores the edges
-    around the chosen targets, and these are logged:
+    After each validation (in a fit, every `every_n_epochs` epochs and after the last one), each method scores the edges
+    around the targets. The callback logs:
 
-    - `explain/<method>/<protocol>/pc_pearson` and six more statistics of how well the scores foretell what reducing
-      an edge's attention does to the prediction, and `.../faithfulness`, their mean;
-    - `explain/<method>/truth_auroc`, where the data has ground truth, over all targets that have some;
-    - `explain/seconds`, what all this cost.
+    - `explain/<method>/<protocol>/pc_pearson` and six more statistics: how well the scores predict the effect of
+      reducing an edge's attention on the prediction; and `.../faithfulness`, their mean;
+    - `explain/<method>/truth_auroc` over all targets with ground truth, if the data has any;
+    - `explain/seconds`, the duration of the evaluation.
 
-    When training ends, the last metrics are saved to `metrics.json` in the run's folder (what is undefined is `null`),
-    GAtt of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures to
-    `figures/`, and a page to look at it all in a browser to `page.html`; a table is printed. What cannot be shown is a
-    warning: what is saved does not depend on it. `trainer.validate` and `trainer.test` log the same metrics under
-    `validate/explain/...` and `test/explain/...`, and save to folders `validate` and `test` of the run's folder, so
-    that a fit's curves and files stay as they are.
+    When training ends, it writes to the run directory: the final metrics to `metrics.json` (undefined ones are `null`),
+    GAtt scores of all targets to `explanations/gatt.npz` (format: see `attree.attribution.Attribution.save`), figures
+    to `figures/`, and an HTML page to `page.html`. It prints a table. If a figure or page cannot be made, it warns, and
+    saves the rest. `trainer.validate` and `trainer.test` log the same metrics as `validate/explain/...` and
+    `test/explain/...`, and write to the subfolders `validate` and `test`, so that they do not change a fit's files.
 
-    The network, its gradients and the random stream of training are never touched: each loader is opened once, by
-    the fit itself, and of a dataset only the graphs that are explained are read. In a distributed run the targets are
-    spread over the processes; the metrics are those of one process. Data or a network that cannot be explained is
-    refused before the first epoch. With weight averaging (SWA, EMA), the averaged weights are explained, and what is
-    saved is of the weights that the run ends with: these are validated once more if they were not. (The order of
-    callbacks does not matter: this one puts itself first, and what it does when training has ended last.)
+    The callback does not change the network, its gradients or the random numbers of training. It opens no loader again,
+    and reads only the graphs that are explained. In a distributed run, the processes share the targets; the metrics are
+    those of a single process. Data or a network that cannot be explained is refused before the first epoch. With weight
+    averaging (SWA, EMA), the averaged weights are explained. The final report is of the final weights, which are
+    validated once more if necessary. The order of callbacks does not matter: this one evaluates before all others, and
+    reports after them.
 
-    Other callbacks can monitor these metrics, with `every_n_epochs` at 1, so that each validation has its own; else
-    they see the last value again in between.
-    But to stop a run, monitor what it learns: `EarlyStopping("val/loss", patience=50, min_delta=0.005)`. Faithfulness
-    is often highest before anything is learned, and NaN where it is undefined (no prediction changed, say).
+    Other callbacks can monitor these metrics. With `every_n_epochs=1` each validation has its own value; otherwise they
+    see the last value again in between. To stop a run early, monitor a validation metric instead:
+    `EarlyStopping("val/loss", patience=50, min_delta=0.005)`. Faithfulness is often highest before the network has
+    learned anything, and NaN if it is undefined (for example, if no prediction changed).
 
     Args:
-        methods: Attribution methods to compare, by name or of one's own. None compares `gatt`, `avgatt`, `uniform` and
-            `random`, and `occlusion` where edges are reduced by exact updates, which makes it cheap. (Against ground
-            truth, occlusion is measured at the end alone.)
+        methods: Attribution methods to compare, by name or as objects. None compares `gatt`, `avgatt`, `uniform` and
+            `random`, and also `occlusion` if edges are reduced by exact updates, which makes it cheap. (Occlusion is
+            compared with ground truth only at the end.)
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
-            `coefficient` otherwise (what the paper's tables compare). Empty: no faithfulness, ground truth only.
-        num_targets: Targets (nodes or graphs) whose predictions are measured; chosen at random once a run.
-        every_n_epochs: Epochs between two evaluations; 0 evaluates only at the last epoch.
-        ground_truth: Measure against ground truth where the data has some.
-        figures: How many targets are drawn as case studies, at the end of a run and, within a tenth of its time, about
-            five times before; 0 draws nothing, and writes no page.
-        save: Save GAtt of all targets, figures and the page in the run's folder (the final metrics always are).
-        random_draws: Draws that the statistics of `random` are averaged over; fewer cost less on large graphs.
+            `coefficient` otherwise (as in the paper's tables). Empty: no faithfulness, ground truth only.
+        num_targets: Number of targets (nodes, pairs or graphs) to evaluate, drawn at random once per run.
+        every_n_epochs: Number of epochs between two evaluations; 0 evaluates only after the last epoch.
+        ground_truth: Compare with ground truth if the data has any.
+        figures: Number of targets to draw as case studies, at the end of a run and about five times before (in at most
+            a tenth of its time); 0 draws nothing and writes no page.
+        save: Save GAtt scores of all targets, figures and the page (the final metrics are always saved).
+        random_draws: Number of draws that the statistics of `random` are averaged over.
         seed: Seed of the choice of targets and of the `random` method.
-        subset: Which nodes or graphs targets are chosen from: `all`, `train`, `val` or `test`.
-        data: What is explained: a PyG `Data` or `HeteroData`, or a list or dataset of `Data`; None takes the trainer's
-            data module (attree's, or PyG's `LightningNodeData`, `LightningLinkData` and `LightningDataset`) or the
-            loaders of the running call.
+        subset: The subset of nodes or graphs that targets are drawn from: `all`, `train`, `val` or `test`.
+        data: The data to explain: a PyG `Data` or `HeteroData`, or a list or dataset of `Data`. None takes the
+            trainer's data module (attree's, or PyG's `LightningNodeData`, `LightningLinkData` and `LightningDataset`)
+            or the trainer's loaders.
         truth: True edges of nodes; None takes those of attree's data modules.
-        network: Where the network is inside the module, such as `model.backbone`; None takes the first whose outputs
-            fit the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
-        call: How to call the module instead: `call(module, data)` returns one row of outputs per node or graph.
-        mode: What is predicted, in PyG's words: `multiclass_classification`, `binary_classification` or `regression`;
-            None tells it from the outputs.
-        return_type: What the outputs are: `raw`, `probs` or `log_probs`; None tells it from them.
-        readout: Graph-level modules: how nodes become a graph, `sum`, `mean` or `max`; None takes the module's own
-            `readout`, or else reads it from the model.
-        name: Tells several of these callbacks apart: metrics are logged as `<name>/...` instead of `explain/...`, files
-            go to a folder of that name.
-        tests: When training ends, also ask whether attention is an explanation of this network, see
-            `attree.attention_tests`; saved to `attention_tests.json` in the run's folder.
+        network: Path of the network inside the module, such as `model.backbone`. None takes the first whose outputs fit
+            the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
+        call: A function instead of `network`: `call(module, data)` returns one row of outputs per node or graph.
+        mode: PyG's mode of the model: `multiclass_classification`, `binary_classification` or `regression`; None infers
+            it from the outputs.
+        return_type: PyG's return type of the model: `raw`, `probs` or `log_probs`; None infers it from the outputs.
+        readout: For graph-level modules, how nodes become a graph: `sum`, `mean` or `max`; None takes the module's
+            `readout`, or infers it from the model.
+        name: Name of the callback, if there are several: metrics are logged as `<name>/...` instead of `explain/...`,
+            and files are written to a subfolder of that name.
+        tests: When training ends, also test whether attention is an explanation of this network, see
+            `attree.attention_tests`; written to `attention_tests.json`.
     """
 
     def __init__(
@@ -168,13 +168,12 @@ class ExplainCallback(Callback):
         """The chosen targets: node ids, or positions of graphs in their dataset; None before they are chosen."""
         return None if self._drawn is None else self._drawn.targets
 
-    # Which targets were chosen is part of a run: one that is resumed on the same data keeps them, whatever the
-    # arguments say now. On other data they mean nothing.
-
     @property
     def latest(self) -> Evaluation | None:
         """The last evaluation of the last call of the trainer; None if there was none."""
         return self._state.latest
+
+    # A resumed run keeps its targets, whatever the arguments say now, unless its data has changed.
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._drawn is None else {"targets": self._drawn.targets.tolist(), "data": self._drawn.data}
@@ -186,15 +185,15 @@ class ExplainCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._state = self._new_state()
-        if stage == "fit":  # a checkpoint that is resumed from is read after this
+        if stage == "fit":  # the checkpoint of a resumed run is read after this
             self._drawn = None
         order_callbacks(trainer, self, self._after_training)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Not before: now the fit has opened its loaders, and none needs to be asked for again.
+        # Not earlier: only now has the fit opened its loaders, so that they need not be opened again.
         explained = self._explained(trainer, pl_module)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be said is said by the first evaluation
+            warnings.simplefilter("ignore")  # the first evaluation repeats these warnings
             explained.try_out(self.settings)
         self._state.writer = TensorBoardWriter.of(trainer, self.name)
         warn_of_monitors(trainer, self.name, self.every_n_epochs)
@@ -212,7 +211,7 @@ class ExplainCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
-            # As a progress bar may have done in the first process alone: see LastCheckpoint.
+            # All processes must read the metrics if one has: see `LastCheckpoint._save`.
             _ = trainer.callback_metrics
             self._evaluate(trainer, pl_module)
 
@@ -246,8 +245,8 @@ class ExplainCallback(Callback):
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
-        # `validate` and `test` run in inference mode, whose tensors no gradient can pass: how a model weighs its nodes,
-        # and methods that follow gradients, could not be told there.
+        # `validate` and `test` run in inference mode, whose tensors have no gradients. Readouts and some methods need
+        # them.
         with torch.inference_mode(False), torch.no_grad():
             explained = self._explained(trainer, pl_module)
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
@@ -272,7 +271,7 @@ class ExplainCallback(Callback):
                 state.writer.write_methods(metrics, log_step(trainer))
 
     def _is_shown(self, trainer: Trainer) -> bool:
-        """Whether this process has a logger that takes pictures."""
+        """Whether this process has a logger that accepts pictures."""
         return self._state.writer is not None or bool(figure_sinks(trainer))
 
     def _write_layout(self, trainer: Trainer) -> None:
@@ -281,13 +280,13 @@ class ExplainCallback(Callback):
         if state.latest is None or state.explained is None or state.has_layout:
             return
         state.has_layout = True
-        metrics = self._reported(trainer)  # asks all processes
+        metrics = self._reported(trainer)  # all processes must call this
         if state.writer is not None:
             with warn_only("TensorBoard's page of custom scalars"):
                 state.writer.write_layout(state.explained.evaluator, metrics)
 
     def _reported(self, trainer: Any) -> dict[str, float]:
-        """All metrics of the run under their usual names, without those of other ExplainCallbacks."""
+        """Return all metrics of the run under the names that reports use, without those of other ExplainCallbacks."""
         kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
         others = {name for one in kin for name in one._state.names}
         own = self._state.names
@@ -305,7 +304,7 @@ class ExplainCallback(Callback):
 
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the results of this call of the trainer, then show them."""
-        folder, state = stage_folder(trainer), self._state  # this and the next two ask all processes
+        folder, state = stage_folder(trainer), self._state  # all processes must call this and the next two
         metrics = self._reported(trainer)
         if state.latest is not None and state.explained is not None:
             state.latest = state.explained.evaluator.with_certainty(state.latest)

@@ -1,4 +1,4 @@
-"""The graphs that are explained, each read once, and the targets that are drawn from them."""
+"""The graphs to explain, each read once, and the targets that are drawn from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
-from attree.callbacks.asked import asked_pairs
+from attree.callbacks.prediction_task import pairs_to_predict
 from attree.callbacks.random_state import seeded_apart
 from attree.data import GroundTruth
 from attree.errors import expect
@@ -20,18 +20,18 @@ from attree.evaluation.targets import choose_targets
 from attree.subject.labels import count_classes
 
 Subset = Literal["all", "train", "val", "test"]
-"""Which nodes or graphs are explained."""
+"""The subset of nodes or graphs that targets are chosen from."""
 
 
 class Graphs(Sequence[Data]):
-    """The graphs of several datasets as one sequence. Each graph is read when it is first needed, and only once.
+    """The graphs of several datasets as one sequence. Each graph is read once, when it is first needed.
 
-    A dataset may draw random numbers as it is read (augmentation) or read from a disk. So training's random stream is
-    left as it is, every process reads the same graphs, and graphs that nobody explains are not read.
+    To read a graph may draw random numbers (augmentation). Each graph is read with its own seed, so that training's
+    random numbers do not change and all processes read the same graphs.
 
     Args:
         datasets: Lists or datasets of graphs.
-        seed: Seed of what datasets draw.
+        seed: Seed for datasets that draw random numbers.
     """
 
     def __init__(self, datasets: Sequence[Any], seed: int = 0) -> None:
@@ -56,7 +56,7 @@ class Graphs(Sequence[Data]):
         return self._read[position]
 
     def _place(self, position: int) -> tuple[Any, int]:
-        """The dataset that holds a position, and the index within it."""
+        """Return the dataset of a position, and the index within it."""
         if position >= 0:
             for dataset, size in zip(self._datasets, self._sizes, strict=True):
                 if position < size:
@@ -65,7 +65,7 @@ class Graphs(Sequence[Data]):
         raise IndexError(position)
 
     def count_classes(self) -> int | None:
-        """Number of classes; None if every graph would have to be read to find out."""
+        """Return the number of classes; None if every graph would have to be read to count them."""
         counts = [_count_classes(dataset) for dataset in self._datasets]
         return None if not counts or None in counts else max(count for count in counts if count is not None)
 
@@ -76,7 +76,7 @@ class Drawn:
 
     Attributes:
         targets: Node ids of the one graph, or positions of graphs, ascending.
-        data: What tells the data from other data.
+        data: Fingerprint of the data.
     """
 
     targets: Tensor
@@ -85,19 +85,19 @@ class Drawn:
 
 @dataclass(frozen=True)
 class ExplainedData:
-    """What is explained: the nodes or pairs of one graph, or many graphs.
+    """The data to explain a model on: nodes or pairs of one graph, or many graphs.
 
     Attributes:
-        graphs: The graph, alone; or the graphs.
-        choice: Ids of what may be explained: nodes of the one graph, or positions in `graphs`; None allows all.
+        graphs: One graph, or many.
+        choice: Ids that targets are chosen from: nodes of the one graph, or positions in `graphs`; None for all.
         truth: True edges of the nodes that have some.
-        num_classes: Number of classes, where it is known.
-        class_names: What classes are called, where the data module says so.
-        node_types: What the columns of one-hot node features mean, where the data module says so.
-        has_links: Whether the data asks for links (`edge_label_index`).
-        only_links: Whether it asks for nothing else.
-        name: What the data module calls the dataset.
-        node_type: Of a heterogeneous graph: whose nodes are explained.
+        num_classes: Number of classes, if known.
+        class_names: Names of the classes, if the data module has them.
+        node_types: Meanings of the columns of one-hot node features, if the data module has them.
+        has_links: Whether the data has pairs to predict (`edge_label_index`).
+        only_links: Whether it has only pairs to predict, and no labels of nodes.
+        name: Name of the dataset, if the data module has one.
+        node_type: For a heterogeneous graph, the type of the nodes to explain.
     """
 
     graphs: Sequence[Data]
@@ -113,20 +113,20 @@ class ExplainedData:
 
     @property
     def num_targets(self) -> int:
-        """How many nodes, pairs or graphs there are to choose from."""
+        """Number of nodes, pairs or graphs in the data."""
         if not self.is_one_graph:
             return len(self.graphs)
         graph = self.graphs[0]
         if self.node_type is not None:
             return int(graph[self.node_type].num_nodes or 0)
-        pairs = asked_pairs(graph) if self.has_links else None
+        pairs = pairs_to_predict(graph) if self.has_links else None
         if pairs is not None and pairs.numel():
             return int(pairs.shape[1])
         return int(graph.num_nodes or 0)
 
     @property
     def has_plain_nodes(self) -> bool:
-        """Whether nodes of a graph of one type are explained."""
+        """Whether the targets are nodes of a homogeneous graph."""
         return self.node_type is None and not self.has_links and not isinstance(self.graphs[0], HeteroData)
 
     @property
@@ -135,7 +135,7 @@ class ExplainedData:
         return len(self.graphs) == 1
 
     def count_classes(self) -> int | None:
-        """Number of classes: as known, or one more than the highest label; None if unknown or labels are no classes."""
+        """Return the number of classes, given or counted; None if unknown or if labels are no classes."""
         if self.num_classes is not None:
             return self.num_classes
         if self.is_one_graph:
@@ -144,7 +144,7 @@ class ExplainedData:
         return self.graphs.count_classes() if isinstance(self.graphs, Graphs) else _count_classes(self.graphs)
 
     def on(self, positions: Sequence[int], device: torch.device) -> Data:
-        """A copy on a device: of the one graph, or of some of the graphs as a batch."""
+        """Return a copy on a device: of the one graph, or of some of the graphs as a batch."""
         if self.is_one_graph:
             return copy.copy(self.graphs[0]).to(device)
         return Batch.from_data_list([self.graphs[position] for position in positions]).to(device)
@@ -159,7 +159,7 @@ class ExplainedData:
         return Drawn(targets, self._fingerprint(targets))
 
     def _fingerprint(self, targets: Tensor) -> str:
-        """A hash of the one graph's edges, or of the number of graphs and the edges of those at these positions."""
+        """Return a hash of the one graph's edges, or of the number of graphs and the edges of the targets."""
         positions = [0] if self.is_one_graph else [one for one in targets.tolist() if one < len(self.graphs)]
         digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
         for graph in (self.graphs[position] for position in positions):
@@ -172,7 +172,7 @@ class ExplainedData:
 
 
 def _count_classes(dataset: Any) -> int | None:
-    """Number of classes of a dataset; None if its graphs are not in memory."""
+    """Return the number of classes of a dataset; None if its graphs are not in memory."""
     if isinstance(dataset, InMemoryDataset):
         return int(dataset.num_classes) if count_classes(getattr(dataset[0], "y", None)) is not None else None
     if not isinstance(dataset, list | tuple) or not all(isinstance(graph, Data) for graph in dataset):

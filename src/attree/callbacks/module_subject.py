@@ -1,4 +1,4 @@
-"""What is explained of a LightningModule: the network in it that predicts, its targets, and how they are evaluated."""
+"""Find the network of a LightningModule that predicts, and set up the evaluation of its targets."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
-"""Attributes of a module that are tried after the module itself."""
+"""Attributes of a module that may be its network; tried after the module itself."""
 
 TRIED_EDGES = 8
-"""Edges that a target should have around it to be tried out."""
+"""Number of edges around a target that are enough to try out the evaluation."""
 
 
 @dataclass(frozen=True)
 class ExplainSettings:
-    """What a callback evaluates.
+    """The settings of ExplainCallback.
 
     Attributes:
-        config: What is measured.
-        subset: Which nodes or graphs are chosen from.
-        data: What is explained, if not the trainer's own data.
-        truth: True edges of nodes, if not the data module's own.
-        network: Where the network is inside the module; None looks for it.
-        call: How the module is called instead.
-        head: What the outputs mean.
-        readout: Graph-level: how nodes become a graph; None takes the module's own.
+        config: Methods, protocols, targets and draws of the evaluation.
+        subset: The subset of nodes or graphs that targets are chosen from.
+        data: The data to explain; None takes the trainer's.
+        truth: True edges of nodes; None takes the data module's.
+        network: Path of the network inside the module; None looks for it.
+        call: A function that calls the module, instead of `network`.
+        head: The meaning of the outputs.
+        readout: For graph-level modules, how nodes become a graph; None takes the module's own.
     """
 
     config: EvaluationConfig
@@ -59,23 +59,23 @@ class ExplainSettings:
 
 @dataclass(frozen=True)
 class ExplainedModule:
-    """What a callback explains in one call of a trainer.
+    """A module that is explained in one call of a trainer.
 
     Attributes:
-        evaluator: Evaluates the targets.
-        drawn: The targets as the data calls them: node ids, or positions of graphs.
+        evaluator: The evaluator of its targets.
+        drawn: The targets: node ids, or positions of graphs in the data.
     """
 
     evaluator: Evaluator
     drawn: Drawn
 
     def try_out(self, settings: ExplainSettings) -> None:
-        """Evaluate one target, so that a network which cannot be explained is refused now, not many epochs later."""
+        """Evaluate one target, so that a network that cannot be explained is refused before training."""
         config = replace(settings.config, random_draws=1)
         Evaluator(self.evaluator.subject, self._cheap_target(), config, warn=False).evaluate()
 
     def _cheap_target(self) -> Tensor:
-        """A target with few edges around it, but enough of them to show whether they can be reduced."""
+        """Return a target with few edges around it, but enough to show whether they can be reduced."""
         pairs = self.evaluator.pairs
         if pairs.targets.numel() == 0:  # this process has no share of the targets
             return self.evaluator.targets[:1]
@@ -95,9 +95,9 @@ def explain_module(
 
     Args:
         module: The module, on its device.
-        data: What it is explained on.
-        settings: What to evaluate.
-        before: Targets that were drawn before, which are kept if they were drawn from the same data.
+        data: The data to explain it on.
+        settings: The settings of the callback.
+        before: Targets that were drawn before; they are kept if they were drawn from the same data.
         shard: This process's share of the targets.
     """
     config = settings.config
@@ -118,7 +118,7 @@ def explain_module(
     if data.is_one_graph and data.has_links:
         if subject.level == "edge":
             expect(data.choice is None, "subset", "'all' where the pairs of a graph are explained", settings.subset)
-        else:  # the graph has pairs, which this module does not predict
+        else:  # the module does not predict the graph's pairs
             data = replace(data, has_links=False)
             drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
     chosen = drawn.targets
@@ -135,7 +135,7 @@ def explain_module(
 
 
 def known_head(module: nn.Module) -> Head:
-    """What the outputs of attree's own modules mean, so that those of an untrained network need not tell."""
+    """Return the meaning of the outputs of attree's modules, which the outputs of an untrained network do not show."""
     if isinstance(module, Classifier):
         return Head("multiclass_classification", "raw")
     return Head("binary_classification", "raw") if isinstance(module, LinkPredictor) else Head()
@@ -153,26 +153,26 @@ def find_subject(
     only_links: bool = False,
     node_type: str | None = None,
 ) -> Subject:
-    """The subject of the first network in a module whose outputs fit the data.
+    """Return the subject of the first network in a module whose outputs fit the data.
 
-    What is explained is what predicts: the outputs have one row per node or graph, and as many columns as the labels
-    need. A network that was named, or a call that was given, is taken at the user's word; but labels that are no
-    classes are refused there too, by the rule of `attree.evaluate`.
+    Outputs fit if they have one row per node, pair or graph, and one column per class. With `network` or `call`, the
+    user's choice is taken without this check. Labels that are no classes are refused in any case, as in
+    `attree.evaluate`.
 
     Args:
         module: The LightningModule.
-        data: The graph or batch that it is explained on.
-        network: Where the network is, such as `model.backbone`; None looks for it.
-        call: How the module is called instead.
-        head: What the outputs mean; None leaves it to them.
-        readout: Graph-level: how nodes become a graph; None takes the module's own `readout` if it has one, or reads
-            it from the model.
-        num_classes: Number of classes; None where it is not known.
-        only_links: Whether the data asks for links alone, so that outputs of nodes do not fit.
-        node_type: Of a heterogeneous graph: whose outputs are explained.
+        data: The graph or batch to explain it on.
+        network: Path of the network, such as `model.backbone`; None looks for it.
+        call: A function that calls the module, instead of `network`.
+        head: The meaning of the outputs; None infers it from them.
+        readout: For graph-level modules, how nodes become a graph; None takes the module's `readout` if it has one, or
+            infers it from the model.
+        num_classes: Number of classes; None if unknown.
+        only_links: Whether the data has only pairs to predict, so that outputs per node do not fit.
+        node_type: For a heterogeneous graph, the type of the nodes to explain.
 
     Raises:
-        ArgumentError: Nothing fits; the message says what was tried.
+        ArgumentError: No network fits; the message lists those that were tried.
     """
     head = Head() if head is None else head
     own = getattr(module, "readout", None)
@@ -207,7 +207,7 @@ def _checked(subject: Subject, data: Data, head: Head) -> Subject:
 
 
 def _expect_labels(module: nn.Module, data: Data | HeteroData, head: Head, num_classes: int | None) -> None:
-    """Refuse outputs without labels: they may be anything, for example an encoder's embeddings."""
+    """Refuse data without labels: the outputs may be anything, such as an encoder's embeddings."""
     labels = (store.get(key) for store in data.stores for key in ("y", "edge_label"))
     if head.mode is not None or num_classes is not None or any(isinstance(label, Tensor) for label in labels):
         return
@@ -218,7 +218,7 @@ def _expect_labels(module: nn.Module, data: Data | HeteroData, head: Head, num_c
 
 
 def _candidates(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    # By name: `pytorch_lightning` has a LightningModule of its own.
+    # Compared by name: `pytorch_lightning` has another LightningModule.
     if getattr(type(module).forward, "__qualname__", "") not in ("LightningModule.forward", "_forward_unimplemented"):
         yield "the module itself", module
     for name in NAMES:
@@ -239,10 +239,10 @@ def _named(module: nn.Module, path: str) -> nn.Module:
 
 
 def _misfit(subject: Subject, labels: Any, num_classes: int | None, only_links: bool) -> str | None:
-    """Why a network's outputs are no predictions of the data's labels; None if they may be."""
+    """Return why a network's outputs cannot be predictions of the data's labels; None if they can."""
     output, head = subject.output, subject.head
     if only_links and subject.level != "edge":
-        return f"its outputs are those of {subject.level}s, and the data asks for links (`edge_label_index`)"
+        return f"its outputs are of {subject.level}s, but the data has pairs to predict (`edge_label_index`)"
     rows, columns = output.shape[0], 1 if output.dim() == 1 else output.shape[1]
     if subject.level == "node" and subject.node_type is None and rows != subject.graph.num_nodes:
         raise UnsupportedModelError(f"{rows} rows of outputs for {subject.graph.num_nodes} nodes")

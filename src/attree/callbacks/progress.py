@@ -1,4 +1,4 @@
-"""A progress bar for training whose epochs may be a single step."""
+"""A progress bar for training with epochs of one or few steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from attree.io.console import plain_console
 
 
 class EpochProgress(ProgressBar):
-    """One rich bar over the epochs with the latest metrics, and one over the batches where an epoch has several.
+    """A bar over epochs with the latest metrics, and a bar over batches if an epoch has several.
 
-    Lightning's own bars redraw on every batch, which costs more than a whole full-batch epoch on a small graph. This
-    one redraws a few times a second. It shows whatever is logged with `prog_bar=True`.
+    Lightning's bars redraw on every batch, which costs more than a full-batch epoch on a small graph. This one redraws
+    a few times per second. It shows all metrics that are logged with `prog_bar=True`.
 
     Args:
-        refresh_per_second: How often the bar is redrawn.
+        refresh_per_second: Redraws per second.
     """
 
     def __init__(self, refresh_per_second: float = 4.0) -> None:
@@ -46,7 +46,7 @@ class EpochProgress(ProgressBar):
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[metrics]}", markup=False),
-            console=plain_console(),  # made here and not before: it cannot go to a spawned process
+            console=plain_console(),  # made here because it cannot be sent to a spawned process
             refresh_per_second=self.refresh_per_second,
         )
         total = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None
@@ -69,7 +69,7 @@ class EpochProgress(ProgressBar):
             self._progress.update(self._batches, completed=batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        shown = trainer.progress_bar_metrics  # reduces over all processes, so all must ask
+        shown = trainer.progress_bar_metrics  # reduces over processes, so all must read it
         if self._progress is None or self._epochs is None:
             return
         metrics = "  ".join(f"{_label(name)} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
@@ -91,7 +91,7 @@ class EpochProgress(ProgressBar):
 
 
 def _label(name: str) -> str:
-    """A short name for the bar: `explain/gatt/truth_auroc` is shown as GAtt AUROC."""
+    """Return a short name for the bar: `explain/gatt/truth_auroc` is shown as GAtt AUROC."""
     metric = MetricName.parse(name)
     if metric is None:
         return name

@@ -1,4 +1,4 @@
-"""The state of all random generators that training draws from: kept in checkpoints, left alone by what reads data."""
+"""Save and restore the state of all random generators, for checkpoints and for reading data without side effects."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RandomState = dict[str, Any]
 
 
 def collect_random_states(world_size: int) -> list[RandomState]:
-    """The present state of torch's, CUDA's, NumPy's and Python's generators in every process, by rank.
+    """Return the states of torch's, CUDA's, NumPy's and Python's generators in every process, by rank.
 
-    To be called in all processes at once: what each draws depends on what it has done, so each has a state of its own.
+    All processes must call this together, because each has its own state.
     """
     own = _collect()
     if world_size == 1 or not (dist.is_available() and dist.is_initialized()):
@@ -29,10 +29,10 @@ def collect_random_states(world_size: int) -> list[RandomState]:
 
 
 def restore_random_states(states: Sequence[RandomState], rank: int, world_size: int) -> None:
-    """Continue all generators of this process from collected states.
+    """Restore all generators of this process from collected states.
 
-    With as many processes as were collected from, each continues its own. With more or fewer there is nothing to
-    continue exactly: the first continues the first one's, and each other is seeded by a draw from that and its rank.
+    With the same number of processes, each restores its own state. With another number, no exact continuation exists:
+    the first process restores the first state, and each other seeds itself from that state and its rank.
     """
     if len(states) == world_size:
         _restore(states[rank])
@@ -50,7 +50,7 @@ def _collect() -> RandomState:
     version, internal, gauss_next = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        # Of this process's own device alone: to ask for the others' would claim memory on each.
+        # Only this process's device: to read the state of others would allocate memory on each.
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(internal), gauss_next],
@@ -70,7 +70,7 @@ def _restore(state: RandomState) -> None:
 def seeded_apart(seed: int, read: Callable[[], T]) -> T:
     """Call a function with its own random seed, and leave all random generators as they were before."""
     before = _collect()
-    torch.default_generator.manual_seed(seed)  # the CPU's alone: devices are not woken for this
+    torch.default_generator.manual_seed(seed)  # only the CPU's: this must not initialise devices
     np.random.seed(seed % 2**32)
     random.seed(seed)
     try:

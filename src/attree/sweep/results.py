@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from attree.attribution import METHODS
-from attree.callbacks.tensorboard import accuracy_names
+from attree.callbacks.metric_texts import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
 from attree.report.sweep_figure import SETTING, method_of
 from attree.sweep.plan import RUN, SEED, SWEEP, Plan, Point, Run, Settings, short_names, value_text

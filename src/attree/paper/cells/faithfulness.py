@@ -13,9 +13,9 @@ from torch_geometric.data import Data
 
 from attree.attribution import GAtt
 from attree.data import GraphDataModule, NodeDataModule
+from attree.defaults import AUTHORS
 from attree.evaluation import Evaluation, MetricName, evaluate
 from attree.faithfulness import reduce_attention, resolve_protocol
-from attree.faithfulness.protocol import AUTHORS
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.metrics.functional.bootstrap import Interval, percentile_interval, resampled_faithfulness
 from attree.paper.authors import AuthorsSuperGAT, reported_attention

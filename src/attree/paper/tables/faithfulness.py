@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from attree.faithfulness.protocol import AUTHORS, PROTOCOLS
+from attree.defaults import AUTHORS
+from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE

@@ -1,4 +1,4 @@
-"""What is predicted on a graph that attree's data modules do not provide: nodes of which type, or which pairs."""
+"""The prediction task of a user's graph: which type of nodes, or which pairs of nodes, a model predicts."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect
 PARTS = ("train", "val", "test")
 
 SAMPLED = ("n_id", "e_id", "input_id", "batch_size")
-"""What PyG's samplers leave in the stores of a graph that they drew."""
+"""Keys that PyG's samplers add to the stores of a sampled subgraph."""
 
 
 def is_heterogeneous(graph: Any) -> bool:
-    """Whether a graph has types of nodes and edges."""
+    """Whether a graph is heterogeneous."""
     return isinstance(graph, HeteroData)
 
 
 def explained_type(graph: HeteroData, given: Any = None) -> str | None:
-    """The type of nodes whose outputs are explained; None if the model predicts pairs of nodes.
+    """Return the type of nodes whose outputs are explained; None if the model predicts pairs of nodes.
 
     Args:
         graph: A heterogeneous graph.
-        given: What the data says of it: a type, or a pair of a type and its nodes, as PyG's `input_train_nodes`.
+        given: The type, or a pair of the type and its nodes, as PyG's `input_train_nodes`; None looks for labels.
 
     Raises:
-        ArgumentError: It cannot be told.
-        UnsupportedModelError: The graph is a part that a sampler drew.
+        ArgumentError: The labels do not tell the type.
+        UnsupportedModelError: The graph is a sampled subgraph.
     """
     sampled = [key for key in SAMPLED for store in graph.stores if key in store]
     if sampled:
         raise UnsupportedModelError(
-            f"Expected a whole heterogeneous graph, but got a part that a sampler drew (it has `{sampled[0]}`): "
-            "argument `data` of ExplainCallback can be the whole one."
+            f"Expected a whole heterogeneous graph, but got a sampled subgraph (it has `{sampled[0]}`): argument "
+            "`data` of ExplainCallback can be the whole graph."
         )
     given = given[0] if isinstance(given, tuple) else given
     if isinstance(given, str):
@@ -50,37 +50,35 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
     for kinds in (labelled, split):
         if len(kinds) == 1:
             return kinds[0]
-    if not labelled and asked_pairs(graph) is not None:
+    if not labelled and pairs_to_predict(graph) is not None:
         return None
     raise ArgumentError(
-        "Expected one type of nodes of the heterogeneous graph to have labels `y` (of several, one to have masks), or "
-        "one type of edges to have `edge_label_index`, so that it is plain whose outputs are explained, but got labels "
-        f"of {', '.join(labelled) or 'no type'}."
+        "Expected exactly one type of nodes of the heterogeneous graph to have labels `y` (or labels and masks), or "
+        f"one type of edges to have `edge_label_index`, but got labels of {', '.join(labelled) or 'no type'}."
     )
 
 
-def asked_pairs(graph: Data | HeteroData) -> Tensor | None:
-    """The pairs of nodes to predict, `edge_label_index` [2, P]; None without any, or if several types have some."""
+def pairs_to_predict(graph: Data | HeteroData) -> Tensor | None:
+    """Return the pairs of nodes to predict, `edge_label_index` [2, P]; None if no type of edges has it, or several."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
     found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
     return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None
 
 
 def with_links(module: Any, subset: str) -> Data | HeteroData:
-    """The graph of PyG's `LightningLinkData` with the pairs of one part as `edge_label_index`; `all` joins the parts.
+    """Return the graph of PyG's `LightningLinkData` with the pairs of a split (or `all`) as `edge_label_index`.
 
-    Labels are those that were given for these pairs, as PyG's loader hands them on: with binary negative sampling, 0
-    means a sampled pair, and given labels that begin at 0 are counted from 1. Pairs of parts without labels are edges,
-    whose label is 1.
+    Labels are those that PyG's loader returns for the pairs: with binary negative sampling, 0 means a sampled pair, so
+    labels that begin at 0 are shifted by 1. Without labels, the pairs are edges, and their label is 1.
 
     Raises:
-        ArgumentError: The module has no pairs of that part.
-        UnsupportedModelError: The parts ask for pairs of different types of edges.
+        ArgumentError: The module has no pairs of that split.
+        UnsupportedModelError: The splits have pairs of different types of edges.
     """
     graph = module.data
     asked = {part: getattr(module, f"input_{part}_edges", None) for part in PARTS}
     parts = [part for part in PARTS if asked[part] is not None and subset in ("all", part)]
-    if not parts and subset == "all" and asked_pairs(graph) is not None:
+    if not parts and subset == "all" and pairs_to_predict(graph) is not None:
         return graph
     expect(bool(parts), "subset", "one that the LightningLinkData has `input_..._edges` of", subset)
     found = [get_edge_label_index(graph, asked[part]) for part in parts]
@@ -104,7 +102,7 @@ def with_links(module: Any, subset: str) -> Data | HeteroData:
 
 
 def _loaded(module: Any, part: str, labels: Tensor) -> Tensor:
-    """The labels of a part's pairs as PyG's loader hands them on."""
+    """Return the labels of a split's pairs as PyG's loader returns them."""
     options = getattr(module, "loader_kwargs" if part == "train" else "eval_loader_kwargs", None) or {}
     sampling = NegativeSampling.cast(options.get("neg_sampling"))
     is_binary = options.get("neg_sampling_ratio") or (sampling is not None and sampling.is_binary())
