@@ -37,7 +37,7 @@ def test_the_demo_prints_the_same_everywhere() -> None:
 
 
 def test_linked_files_and_named_configs_exist() -> None:
-    links = re.findall(r"\]\(([\w./]+)\)", README) + re.findall(r'src="([^"]+)"', README)
+    links = re.findall(r"\]\(([\w./]+)(?:#[\w-]+)?\)", README) + re.findall(r'src="([^"]+)"', README)
     for link in links + re.findall(r"(configs/[\w/]+\.yaml)", README):
         assert (REPO / link).exists(), link
 
