@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from sklearn.metrics import roc_auc_score
 from attree.data import HeteroInfection, Infection
 from attree.errors import ArgumentError
 from attree.models import GAT, HGT, HeteroClassifier, HeteroGAT, LinkPredictor, NodeClassifier
+from attree.models import hetero_net as hetero_net_module
+from attree.models.hetero_net import InputLinear
 from attree.models.link_predictor import LinkAUROC, random_non_edges
 from helpers.links import Blocks
 
@@ -54,6 +57,33 @@ def test_a_heterogeneous_network_learns_and_is_loaded_again(net: type, tmp_path:
     shares = graph["person"].y[graph["person"].train_mask].bincount() / graph["person"].train_mask.sum()
     blind = -float((shares * shares.log()).sum())  # the best loss without looking at the graph
     assert final_loss < 0.85 * blind
+
+
+def test_a_map_of_bags_of_words_is_that_of_all_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hetero_net_module, "SPARSE_FROM", 1)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 300, generator=generator) * (torch.rand(40, 300, generator=generator) < 0.02)
+    layer, plain = InputLinear(300, 5), torch.nn.Linear(300, 5)
+    plain.load_state_dict(layer.state_dict())
+    layer.train()
+    products: list[bool] = []
+    sparse = torch.sparse.mm
+    monkeypatch.setattr(torch.sparse, "mm", lambda *given: (products.append(True), sparse(*given))[1])
+    for _ in range(2):  # the second time from what was kept of the first
+        for one in (layer, plain):
+            one.zero_grad()
+            one(x).square().sum().backward()
+        torch.testing.assert_close(layer(x), plain(x))
+        torch.testing.assert_close(layer.weight.grad, plain.weight.grad)
+        torch.testing.assert_close(layer.bias.grad, plain.bias.grad)
+    assert products
+    with torch.no_grad():
+        x[0] += 1  # changed in place: what was kept does not hold any more
+    torch.testing.assert_close(layer(x), plain(x))
+    products.clear()
+    torch.testing.assert_close(layer.eval()(x), plain(x))
+    assert not products
+    assert pickle.loads(pickle.dumps(layer)).weight.shape == (5, 300)
 
 
 def test_networks_say_what_does_not_fit() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, RGATConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import plain
@@ -29,6 +29,7 @@ class EdgeHook:
         self._apart: set[MessagePassing] = set()
         self._seen: dict[MessagePassing, Tensor] = {}
         self._assumed: dict[MessagePassing, Tensor] = {}
+        self._relations: dict[MessagePassing, tuple[Tensor, int]] = {}
 
     def given(self, conv: MessagePassing) -> Any:
         """The edges that a convolution was called with: a tensor, or a dict by edge type; None if there were none."""
@@ -48,6 +49,17 @@ class EdgeHook:
                 self._assumed[conv] = edges
                 return edges
         return None
+
+    def next_relation(self, conv: MessagePassing) -> Tensor | None:
+        """Which of its edges a convolution with a softmax for each relation scores now, as a mask; None for others.
+
+        RGATConv's softmaxes come in the order of relations, so this is asked once for each of them.
+        """
+        if conv not in self._relations:
+            return None
+        edge_type, number = self._relations[conv]
+        self._relations[conv] = edge_type, number + 1
+        return edge_type == number
 
     def _possible(self, conv: MessagePassing) -> Iterator[Tensor]:
         edges, num_nodes = self._given.get(conv, (None, None))
@@ -75,6 +87,13 @@ class EdgeHook:
                 "along the edges that it was given, with or without self-loops, but it passes them along others."
             )
         self._seen[conv] = edges
+        if within_relations(conv):
+            self._relations[conv] = inputs[-1]["edge_type"], 0
+
+
+def within_relations(conv: MessagePassing) -> bool:
+    """Whether a convolution has one softmax for each relation, over the edges of that relation alone."""
+    return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
 
 
 @contextmanager

@@ -47,11 +47,14 @@ class ReducedRun:
 
     def reduce(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         """Called in place of the softmax."""
+        relation = self.edges.next_relation(conv)
         if scores.shape[0] == 0:
             return softmax(scores)
         assert self._graph is not None
-        edges = self.edges.scored(conv, scores.shape[0])
+        edges = self.edges.scored(conv, scores.shape[0] if relation is None else relation.numel())
         ids = None if edges is None else edge_ids(self._graph, self.edges.given(conv), edges)
+        if ids is not None and relation is not None:
+            ids = ids[relation]
         if ids is None:
             got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
             raise UnsupportedModelError(

@@ -91,7 +91,7 @@ class Subject:
         level: Level | None = None,
         readout: Readout | None = None,
         head: Head | None = None,
-        node_type: str | None = None,
+        node_type: str | Tensor | None = None,
         **kwargs: Any,
     ) -> Subject:
         """The subject of the call `model(x, edge_index, *args, **kwargs)`; for a heterogeneous graph, both are dicts.
@@ -105,9 +105,12 @@ class Subject:
             level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
             readout: Graph level: how nodes become a graph.
             head: What the outputs mean.
-            node_type: The node type to explain, if the model returns outputs of several.
+            node_type: The node type to explain, if the model returns outputs of several; a tensor is passed on to the
+                model.
             **kwargs: Further arguments of the model by name.
         """
+        if isinstance(node_type, Tensor):  # an argument of the model, as HEATConv has it
+            node_type, kwargs = None, {**kwargs, "node_type": node_type}
         call = ModelCall.of(model, x, edge_index, *args, **kwargs).with_node_type(node_type)
         return cls(call, graph=graph, level=level, readout=readout, head=head)
 
