@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing, RGATConv
+from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import plain
-from attree.attention.layer_records import edges_of, features_of
+from attree.attention.layer_records import edges_of, features_of, within_relations
 from attree.errors import UnsupportedModelError
 
 
@@ -89,11 +89,6 @@ class EdgeHook:
         self._seen[conv] = edges
         if within_relations(conv):
             self._relations[conv] = inputs[-1]["edge_type"], 0
-
-
-def within_relations(conv: MessagePassing) -> bool:
-    """Whether a convolution has one softmax for each relation, over the edges of that relation alone."""
-    return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
 
 
 @contextmanager

@@ -154,7 +154,7 @@ class _Recorder:
     def see_sums(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
         record = self._now(conv)
         record.sums.append(output)
-        if isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation" and is_known(conv):
+        if isinstance(conv, RGATConv) and within_relations(conv) and is_known(conv):
             # One softmax for each relation: the convolution has put them together.
             record.weights, record.relation = [conv._alpha], inputs[-1]["edge_type"]
 
@@ -179,6 +179,11 @@ class _Recorder:
             self.provenance.mark(output, number)
             if not self._open:
                 self.provenance.resume()
+
+
+def within_relations(conv: MessagePassing) -> bool:
+    """Whether a convolution has one softmax for each relation, over the edges of that relation alone."""
+    return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
 
 
 def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
