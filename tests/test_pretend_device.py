@@ -31,7 +31,7 @@ from attree.attribution.explainer import GAttExplainer
 from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth
 from attree.faithfulness import reduce_attention
-from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,6 @@ from torch import nn
 from torch.utils import _python_dispatch
 from torch.utils.tensorboard import SummaryWriter
 from torch_geometric.data import Batch, Data
-from torch_geometric.explain import ExplainerAlgorithm
 from torch_geometric.nn import RGATConv
 
 import attree
@@ -74,7 +72,6 @@ USED: dict[str, Callable[[], bool]] = {
     # PyTorch Geometric
     "_alpha": lambda: "_alpha" in vars(RGATConv(1, 1, num_relations=1)),
     "_num_graphs": lambda: batch()._num_graphs == 1,
-    "_model_config": lambda: "self._model_config = " in inspect.getsource(ExplainerAlgorithm.connect),
     # Lightning
     "_batches_that_stepped": lambda: trainer().fit_loop.epoch_loop._batches_that_stepped == 0,
     "_accelerator_connector": lambda: hasattr(trainer()._accelerator_connector, "cluster_environment"),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attree.attention import Graph
 from attree.faithfulness import CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.choose import RecordedPass
-from attree.faithfulness.copies.reducer import CopiesPass
+from attree.faithfulness.copies import CopiesPass
 from attree.faithfulness.exact.reducer import ExactPass
 from attree.faithfulness.whole import WholePass
 from attree.subject import Head, Subject

@@ -65,7 +65,7 @@ def test_a_look_depends_on_the_name_alone() -> None:
 
 def test_no_two_of_many_own_methods_look_alike() -> None:
     names = [f"method {number}" for number in range(len(OWN_MARKERS) * len(OWN_COLORS))]
-    looks = method_looks([*METHODS, *names])
+    looks = method_looks([*LOOKS, *names])
     assert len(set(looks.values())) == len(looks)
     few = method_looks(names[: len(OWN_MARKERS)])
     assert len({look.marker for look in few.values()}) == len(few)

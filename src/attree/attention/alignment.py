@@ -12,11 +12,12 @@ from torch import Tensor
 from torch_geometric.nn import HANConv
 
 from attree.attention.edge_ids import edge_ids, find_type
+from attree.attention.find_calls import describe
 from attree.attention.graph import Graph, plain
 from attree.attention.layer_records import LayerRecord
 from attree.attention.message_weights import say_once
 from attree.attention.provenance import tensors_in
-from attree.attention.wiring import Wiring, describe
+from attree.attention.wiring import Wiring
 from attree.errors import UnsupportedModelError
 
 
@@ -29,8 +30,8 @@ class Aligned:
         present: Which edges are used, [num_edges]; None if all are.
         even: What the weights would be if every softmax weighed its edges alike, [num_edges]; None where that is 1 by
             the number of used edges that enter the same node.
-        softmax: The number of the softmax that weighs each edge, [num_edges]: edges of one number share one; None where
-            one softmax weighs all edges that enter a node, or where several weigh the same edge.
+        softmax: The number of the softmax that weighs each edge, [num_edges]. None where one softmax weighs all edges
+            that enter a node, or where several weigh the same edge.
     """
 
     weights: Tensor

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
 from attree.attention.eager import eval_mode
+from attree.attention.find_calls import check_calls, find_calls, reaching
 from attree.attention.graph import Graph
 from attree.attention.inplace_messages import inplace_messages
 from attree.attention.layer_records import LayerRecord, LayerRecords, record_layers
 from attree.attention.softmax_hook import message_passing
-from attree.attention.wiring import CallGraph, Wiring, check_calls, find_calls, reaching
+from attree.attention.wiring import CallGraph, Wiring
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 
 __all__ = [
@@ -48,8 +49,8 @@ class Attention:
             `log_sigmoid`), where this was seen.
         even: Per layer, what the weights would be if every softmax weighed its edges alike, [num_edges]; None where
             that is 1 by the number of used edges that enter the same node.
-        softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]: edges of one number share one;
-            None where one softmax weighs all edges that enter a node, or where several weigh the same edge.
+        softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]. None where one softmax weighs
+            all edges that enter a node, or where several weigh the same edge.
     """
 
     graph: Graph

@@ -9,8 +9,7 @@ their branches (a maximum, an LSTM, a product of two branches) are noted by name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
@@ -18,10 +17,20 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from attree.attention.mix import (
+    Factors,
+    Mix,
+    Operation,
+    dims_reduced_by,
+    marks_of,
+    mix_of_product,
+    mix_of_stack,
+    mix_of_sum,
+    order_of,
+    times_of,
+    total_of,
+)
 from attree.attention.provenance import Provenance, storage_of, tensors_in
-
-Factors = Mapping[int, float]
-"""The factor of each mark."""
 
 View = tuple[StorageWeakRef, int, tuple[int, ...], tuple[int, ...]]
 """A part of memory as a tensor sees it."""
@@ -46,47 +55,6 @@ NAMES = {
     "div": "quotient",
 }
 """What people call operations that are not linear in their branches."""
-
-
-@dataclass(frozen=True)
-class Mix:
-    """What a tensor is made of.
-
-    Attributes:
-        factors: The factor of each mark.
-        slices: Of stacked branches, the factors in each; empty otherwise.
-        dim: The dimension that they are stacked along.
-        is_fixed: Whether no factor was read from a tensor, whose values may change as a model learns.
-    """
-
-    factors: Factors
-    slices: tuple[Factors, ...] = ()
-    dim: int = 0
-    is_fixed: bool = True
-
-    @classmethod
-    def stacked(cls, slices: Sequence[Factors], dim: int, is_fixed: bool) -> Mix:
-        return cls(_total(slices), tuple(slices), dim, is_fixed)
-
-
-@dataclass
-class Operation:
-    """One torch operation: its name, arguments and result, and what its marked arguments are made of."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Tensor
-    is_pointwise: bool
-    read: list[tuple[Tensor, Mix]] = field(default_factory=list)
-
-    @property
-    def is_fixed(self) -> bool:
-        return all(mix.is_fixed for _, mix in self.read)
-
-    def mix_of(self, value: Any) -> Mix | None:
-        """What an argument is made of; None if nothing marked."""
-        return next((mix for tensor, mix in self.read if tensor is value), None)
 
 
 class Combination(Provenance):
@@ -165,24 +133,24 @@ class Combination(Provenance):
         """What the result of an operation is made of."""
         name, read = operation.name, operation.read
         if name in ADDED:
-            return _added(operation)
-        if name in ("stack", "cat") and (stacked := _stacked(operation)) is not None:
+            return mix_of_sum(operation)
+        if name in ("stack", "cat") and (stacked := mix_of_stack(operation)) is not None:
             return stacked
         if name in SCALED and len(read) == 1:
-            return _scaled(operation)
+            return mix_of_product(operation)
         if len(read) == 1:
             return self._of_one(operation)
         if name in PLACED:
-            return Mix(_total([mix.factors for _, mix in read]), is_fixed=operation.is_fixed)
+            return Mix(total_of([mix.factors for _, mix in read]), is_fixed=operation.is_fixed)
         if name == "lerp" and isinstance(operation.args[2], int | float) and len(read) == 2:
             weight = float(operation.args[2])
             start, end = operation.mix_of(operation.args[0]), operation.mix_of(operation.args[1])
             assert start is not None
             assert end is not None
-            return Mix(_total([_times(start.factors, 1 - weight), _times(end.factors, weight)]))
+            return Mix(total_of([times_of(start.factors, 1 - weight), times_of(end.factors, weight)]))
         self._note(name, [mix.factors for _, mix in read])
         # What several read of one mark is that mark: x * sigmoid(x).
-        return Mix({mark: max(mix.factors.get(mark, 0.0) for _, mix in read) for mark in _marks(read)})
+        return Mix({mark: max(mix.factors.get(mark, 0.0) for _, mix in read) for mark in marks_of(read)})
 
     def _of_one(self, operation: Operation) -> Mix:
         """What an operation with one marked argument returns: stacked branches stay apart, or are merged."""
@@ -196,21 +164,21 @@ class Combination(Provenance):
             dim = int(operation.args[1]) % (tensor.dim() + 1)
             return Mix(mix.factors, mix.slices, mix.dim + (dim <= mix.dim), mix.is_fixed)
         if name in ("transpose", "permute", "t"):
-            order = _order(operation, tensor.dim())
+            order = order_of(operation, tensor.dim())
             return Mix(mix.factors, mix.slices, order.index(mix.dim), mix.is_fixed)
-        dims = _reduced_dims(operation, tensor.dim())
+        dims = dims_reduced_by(operation, tensor.dim())
         if dims is not None and mix.dim not in dims:
             kept = operation.result.dim() == tensor.dim()
             dim = mix.dim if kept else mix.dim - sum(one < mix.dim for one in dims)
             return Mix(mix.factors, mix.slices, dim, mix.is_fixed)
         if dims is not None and name in ("sum", "mean"):
             share = 1.0 if name == "sum" else 1 / len(mix.slices)
-            return Mix(_times(_total(mix.slices), share), is_fixed=mix.is_fixed)
+            return Mix(times_of(total_of(mix.slices), share), is_fixed=mix.is_fixed)
         self._note(name, mix.slices)
         return Mix(mix.factors, is_fixed=mix.is_fixed)
 
     def _note(self, name: str, parts: Iterable[Factors]) -> None:
-        """Note that these branches are combined by an operation that is not linear in them.
+        """Note the name of a nonlinear operation that combines these branches.
 
         Marks that both have were combined before: x * sigmoid(x) is a function of x, whatever x is a sum of.
         """
@@ -225,97 +193,3 @@ def _view(tensor: Tensor) -> View:
     if tensor.layout != torch.strided:
         return storage_of(tensor), 0, (), ()
     return storage_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride())
-
-
-def _total(parts: Iterable[Factors]) -> dict[int, float]:
-    """Factors of a sum."""
-    total: dict[int, float] = {}
-    for part in parts:
-        for mark, factor in part.items():
-            total[mark] = total.get(mark, 0.0) + factor
-    return total
-
-
-def _times(factors: Factors, scale: float) -> dict[int, float]:
-    return {mark: factor * scale for mark, factor in factors.items()}
-
-
-def _marks(read: list[tuple[Tensor, Mix]]) -> list[int]:
-    return sorted({mark for _, mix in read for mark in mix.factors})
-
-
-def _added(operation: Operation) -> Mix:
-    """A sum or difference; stacked branches of one shape stay apart."""
-    scale = float(operation.kwargs.get("alpha", 1)) * (-1 if "sub" in operation.name else 1)
-    scales = (scale, 1.0) if operation.name == "rsub" else (1.0, scale)
-    parts = [
-        (mix, own)
-        for value, own in zip(operation.args[:2], scales, strict=False)
-        if (mix := operation.mix_of(value)) is not None
-    ]
-    stacked = [mix for mix, _ in parts if mix.slices]
-    if len(stacked) == 1 and len(parts) == 1 and operation.result.shape == operation.read[0][0].shape:
-        return stacked[0]
-    return Mix(_total([_times(mix.factors, own) for mix, own in parts]), is_fixed=operation.is_fixed)
-
-
-def _scaled(operation: Operation) -> Mix:
-    """A product with an unmarked factor: a single number, or one number per stacked branch."""
-    tensor, mix = operation.read[0]
-    other = next((value for value in operation.args[:2] if value is not tensor), 1.0)
-    is_division = operation.name.startswith("div")
-    if is_division and operation.args[0] is not tensor:
-        return Mix(mix.factors, is_fixed=mix.is_fixed)  # something over a branch
-    if not isinstance(other, Tensor):
-        scale = 1 / float(other) if is_division else float(other)
-        return Mix(_times(mix.factors, scale), tuple(_times(one, scale) for one in mix.slices), mix.dim, mix.is_fixed)
-    fits = tensor.shape == operation.result.shape
-    if other.numel() == 1:
-        scales = [float(other)] * max(len(mix.slices), 1)
-    elif mix.slices and fits and _is_one_each(other, tensor, mix):
-        scales = other.reshape(-1).tolist()
-    else:
-        return mix if fits else Mix(mix.factors, is_fixed=mix.is_fixed)
-    scales = [1 / scale if is_division else scale for scale in scales]
-    if not mix.slices:
-        return Mix(_times(mix.factors, scales[0]), is_fixed=False)
-    return Mix.stacked([_times(one, scale) for one, scale in zip(mix.slices, scales, strict=True)], mix.dim, False)
-
-
-def _is_one_each(other: Tensor, tensor: Tensor, mix: Mix) -> bool:
-    """Whether a tensor holds one number for each stacked branch, along their dimension."""
-    place = mix.dim - (tensor.dim() - other.dim())
-    return other.numel() == len(mix.slices) and 0 <= place < other.dim() and other.shape[place] == len(mix.slices)
-
-
-def _stacked(operation: Operation) -> Mix | None:
-    """Branches stacked along a new dimension, or concatenated along one that has size 1 in each; None otherwise."""
-    tensors = list(operation.args[0])
-    if any(not isinstance(one, Tensor) for one in tensors):
-        return None
-    dim = int(operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim", 0))
-    dim %= operation.result.dim()
-    if operation.name == "cat" and any(one.dim() <= dim or one.shape[dim] != 1 for one in tensors):
-        return None
-    slices = [mix.factors if (mix := operation.mix_of(one)) is not None else {} for one in tensors]
-    return Mix.stacked(slices, dim, operation.is_fixed)
-
-
-def _order(operation: Operation, dims: int) -> list[int]:
-    """Which dimension of the argument each dimension of the result is."""
-    if operation.name == "permute":
-        return [int(one) % dims for one in operation.args[1]]
-    order = list(range(dims))
-    first, second = (0, dims - 1) if operation.name == "t" else (int(one) % dims for one in operation.args[1:3])
-    order[first], order[second] = order[second], order[first]
-    return order
-
-
-def _reduced_dims(operation: Operation, dims: int) -> list[int] | None:
-    """The dimensions that an operation reduces; None if it is no reduction."""
-    if operation.name not in ("sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp", "norm"):
-        return None
-    given = operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim")
-    if isinstance(given, int):
-        return [given % dims]
-    return [int(one) % dims for one in given] if given else list(range(dims))

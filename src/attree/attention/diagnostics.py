@@ -92,7 +92,8 @@ def measure_bypass(
 
     With the weights of layer l zero, a plain stack returns the same whatever comes before layer l. So something goes
     around layer l if the outputs then change with what layers 1 to l - 1 return (layer 1: with the features). This
-    takes one run per layer and one for all, and up to as many again until it is known which layers are passed by.
+    takes one run per layer. Where something goes around the last layer it takes one for all layers too, and up to as
+    many again until it is known which layers are passed by.
 
     Args:
         model: The model.
@@ -113,22 +114,24 @@ def measure_bypass(
     every = range(len(layers))
     with eval_mode(model), inplace_messages(model):
         usual = score_tensor(run(x)) if usual is None else usual
-        bare = cut(every)
-        rows, rows_bare = usual, bare
-        if usual.shape[0] == 1:
+        size, has_rows = _spread(usual), usual.shape[0] > 1
+        last = cut(every[-1:]) if has_rows and len(layers) > 1 else None
+        # Where nothing goes around the last layer, what comes before it changes nothing.
+        bare = last if last is not None and _spread(last) <= NEGLIGIBLE * size else cut(every)
+        size_bare = _spread(bare)
+        if not has_rows:
             # There is no other row to compare with, so the graph without features is taken.
             nothing = _of_all_types(torch.zeros_like, x)
-            rows = torch.cat([usual, score_tensor(run(nothing))])
-            rows_bare = torch.cat([bare, cut(every, nothing)])
-        size, size_bare = _spread(rows), _spread(rows_bare)
+            size = _spread(torch.cat([usual, score_tensor(run(nothing))]))
+            size_bare = _spread(torch.cat([bare, cut(every, nothing)]))
         if math.isnan(size) or math.isnan(size_bare):
             return Bypass(math.nan, spread=math.nan)
         spread = size_bare / size if size > 0 else (0.0 if size_bare == 0 else math.inf)
         kept: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
         around = set()
         for layer in every if len(layers) > 1 else ():
-            without = cut([layer])
-            if usual.shape[0] > 1 and not _spread(without) > NEGLIGIBLE * size:
+            without = last if last is not None and layer == every[-1] else cut([layer])
+            if has_rows and not _spread(without) > NEGLIGIBLE * size:
                 continue
             if layer not in known:
                 if layer == 0:
@@ -146,9 +149,20 @@ def measure_bypass(
     return Bypass(shares[worst], worst, spread, frozenset(around))
 
 
+def odd_outputs(usual: Tensor) -> str | None:
+    """A sentence that says how many rows of an output are NaN or infinite; None if all are finite."""
+    bad = int((~usual.isfinite()).reshape(usual.shape[0], -1).any(dim=1).sum())
+    if not bad:
+        return None
+    return (
+        f"The model's outputs are NaN or infinite in {bad} of {usual.shape[0]} rows: what is measured of these is "
+        "undefined."
+    )
+
+
 @torch.no_grad()
-def odd_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) -> str | None:
-    """What makes outputs unfit to be explained, in one sentence: NaN, or randomness; None if nothing does.
+def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) -> str | None:
+    """Run a model again on the same inputs; a sentence that says how far the outputs differ, None if they do not.
 
     Args:
         model: The model.
@@ -156,12 +170,6 @@ def odd_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) -> 
         x: Its features of nodes.
         usual: What it returned for `x` before.
     """
-    bad = int((~usual.isfinite()).reshape(usual.shape[0], -1).any(dim=1).sum())
-    if bad:
-        return (
-            f"The model's outputs are NaN or infinite in {bad} of {usual.shape[0]} rows: what is measured of these is "
-            "undefined."
-        )
     with eval_mode(model), inplace_messages(model):
         again = score_tensor(run(x))
     largest = float(usual.abs().max()) if usual.numel() else 0.0

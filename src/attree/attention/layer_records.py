@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing, RGATConv
 
-from attree.attention.combination import Combination, Mix
+from attree.attention.combination import Combination
 from attree.attention.message_weights import WeightReader, is_known, read_weights
+from attree.attention.mix import Mix
 from attree.attention.provenance import NONE, Marks
 from attree.attention.softmax_hook import SoftmaxHook, hook_softmax
 from attree.errors import UnsupportedModelError
@@ -23,7 +24,7 @@ NOTHING = Mix({})
 
 @dataclass
 class LayerRecord:
-    """What one call of one attention convolution used.
+    """One recorded call of an attention convolution: its inputs, weights and output.
 
     Attributes:
         conv: The convolution.
@@ -205,7 +206,7 @@ def _are_edges(value: Any) -> bool:
 
 
 def sides_of(features: Any) -> tuple[Any, Any]:
-    """Features of the nodes that messages come from, and of those that they go to."""
+    """The features of sources and the features of destinations."""
     if isinstance(features, tuple | list):
         return features[:1], features[1:]
     return features, ()

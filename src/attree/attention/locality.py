@@ -35,10 +35,12 @@ class Locality:
     Attributes:
         change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
         tolerance: Up to this, the change is that of rounding.
+        compared: How many outputs were compared; 0 if nothing lies out of reach of any.
     """
 
     change: float
     tolerance: float
+    compared: int = 0
 
     @property
     def local(self) -> bool:
@@ -101,7 +103,7 @@ def measure_locality(
     )
     size = float(before[compared].abs().max())
     change = float((after[compared] - before[compared]).abs().max())
-    return Locality(change / size if size > 0 else change, tolerance)
+    return Locality(change / size if size > 0 else change, tolerance, compared.numel())
 
 
 def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:

@@ -125,7 +125,7 @@ class WeightReader:
 
 @contextmanager
 def read_weights(conv: MessagePassing) -> Iterator[WeightReader]:
-    """While open, the returned reader sees the messages of a convolution; on exit its methods are what they were."""
+    """While open, the returned reader sees the messages of a convolution; on exit the convolution is restored."""
     own = {name: vars(conv)[name] for name in ("message", "aggregate") if name in vars(conv)}
     reader = WeightReader(conv)
     vars(conv).update(message=reader.see_message, aggregate=reader.see_aggregate)

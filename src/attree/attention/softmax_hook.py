@@ -110,7 +110,7 @@ def _unchanged(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor],
 
 
 _ORIGINAL = "__attree_original__"
-"""Where a function that stands in for another one keeps that."""
+"""The attribute in which a replacement keeps the function that it replaces."""
 
 Names = frozenset[str]
 

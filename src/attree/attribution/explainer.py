@@ -124,7 +124,11 @@ class TreeExplainer(ExplainerAlgorithm):
     def _subject(self, model: nn.Module, x: Features, edge_index: Edges, kwargs: dict[str, Any]) -> Subject:
         level: Level | None = None
         head: Head | None = None
-        if (config := getattr(self, "_model_config", None)) is not None:
+        try:
+            config = self.model_config
+        except ValueError:  # no `torch_geometric.explain.Explainer` around it
+            pass
+        else:
             level = config.task_level.value
             head = Head(config.mode.value, config.return_type.value)
         return Subject.of(

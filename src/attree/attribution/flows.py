@@ -92,7 +92,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Walk:
-    """Which entries a walk passes: all of it that does not depend on weights, so that it can be walked again.
+    """The entries that a walk passes. They do not depend on weights, so the same walk serves other weights too.
 
     Attributes:
         roots: r_L.

@@ -13,21 +13,21 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect
 from attree.subject import Subject
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 
 
 class AttributionMethod(ABC):
     """Scores edges of a subject for its targets.
 
     A subclass implements `attribute`; a method that can score pairs without listing all edges overrides `score_pairs`
-    too. What others need to know of a method it says itself.
+    too. The attributes below tell the rest of the package what a method needs.
 
     Attributes:
-        name: What users type, and results are named by.
-        label: What tables and figures call it.
-        is_random: Whether its scores come from a seed alone: its statistics are averaged over several draws.
-        needs_training: Whether it fits something of its own to the model first; it does so once per subject.
-        reads_effects: Whether it reads what reducing edges does; an evaluation shares its measurements with it.
+        name: The name that users type and results have.
+        label: Its name in tables and figures.
+        is_random: Whether its scores depend on the seed alone; its statistics are averaged over several draws.
+        needs_training: Whether it trains a model of its own first, once per subject.
+        reads_effects: Whether it reads the effects of reducing edges; an evaluation passes its measured effects on.
     """
 
     name: str

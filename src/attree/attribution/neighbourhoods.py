@@ -60,7 +60,7 @@ def _inner_nodes(
 
 
 def _for_targets(subject: Subject, part: Part, targets: Tensor) -> Part:
-    """A part that knows where its targets are, which pairs to ask for, and which graphs its nodes come from."""
+    """Give a part the places of its targets, the pairs to ask for and the graph of each node."""
     own, ends = torch.arange(part.count, device=part.node.device), subject.outputs.ends
     batch = subject.call.batch
     return replace(

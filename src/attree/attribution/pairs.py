@@ -70,7 +70,7 @@ class PairWalk:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of several targets, target by target; within one, first those that carry a flow.
+    """Pairs (target, edge), target by target. Of each target, pairs that carry a flow come first.
 
     Pairs belong to the graph and the depth that they were made for, and are refused elsewhere.
 
@@ -81,7 +81,7 @@ class Pairs:
         flow: Whether the edge carries a flow to the target, [P]; the listed order of these is an `Attribution`'s own.
         graph: The looped graph.
         num_layers: Depth of the networks that the pairs are for; None where the targets are whole graphs.
-        rows: For each target its row of the model's output, [T]; None if that is its id.
+        rows: For each target its row of the model's output, [T]; None if row and id are the same.
         level: What the targets are.
     """
 

@@ -143,7 +143,7 @@ class Attribution:
         return scores
 
     def to(self, device: torch.device | str) -> Attribution:
-        """The same result on another device; its graph stays where it is unless it must move along."""
+        """The same result on another device; the graph is copied there too if it is elsewhere."""
         graph = self.graph
         if graph.device != torch.device(device):
             graph = Graph(graph.original_edge_index.to(device), graph.num_nodes, graph.types)

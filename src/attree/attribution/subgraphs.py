@@ -31,7 +31,7 @@ from attree.io.progress import track
 from attree.subject import ModelCall, Part
 from attree.subject.locality import NotLocalError, check_local
 from attree.subject.roots import Roots
-from attree.subject.subject import Targets, as_targets
+from attree.subject.target_ids import Targets, as_targets
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 
 TRIED = 8

@@ -18,7 +18,7 @@ from attree.effects.measured import Effects
 from attree.errors import expect_memory
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 
 BYTES_PER_PAIR = 128

@@ -32,7 +32,7 @@ from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 from attree.tensors.precision import exact_dtype
 
 

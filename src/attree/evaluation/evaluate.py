@@ -28,7 +28,7 @@ from attree.subject.head import Mode, ReturnType
 from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 
 REDUCING = "Reducing edges"
 """What stands before the bar that counts pairs of a target and an edge."""

@@ -27,7 +27,7 @@ from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 from attree.tensors.precision import exact_dtype
 
 

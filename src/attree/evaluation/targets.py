@@ -10,7 +10,7 @@ from torch import Tensor
 from attree.defaults import NUM_TARGETS
 from attree.errors import expect, expect_int, expect_seed
 from attree.subject import Subject
-from attree.subject.subject import Targets
+from attree.subject.target_ids import Targets
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.choose import Reducer, reduce_attention
-from attree.faithfulness.copies.reducer import CopiesReducer
+from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer

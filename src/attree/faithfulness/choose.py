@@ -16,7 +16,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.faithfulness.copies.reducer import CopiesPass, CopiesReducer
+from attree.faithfulness.copies import CopiesPass, CopiesReducer
 from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
@@ -27,7 +27,7 @@ from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows
 
 TRIED = 8
-"""Targets that copies are tried out on before it is said that they serve a model."""
+"""How many targets copies are tried on before this engine is chosen."""
 
 SECONDS = 2.0
 """One pass a reduced edge is announced with its time from here on."""
@@ -63,7 +63,7 @@ ENGINES: tuple[type[Any], ...] = (ExactReducer, CopiesReducer, WholeReducer)
 """The engines, fastest first; the last serves whatever can be called."""
 
 SET_ENGINES: tuple[type[Any], ...] = (CopiesReducer, WholeReducer)
-"""Those that reduce several edges at once."""
+"""The engines that can reduce several edges at once."""
 
 
 class Reducer:

@@ -16,7 +16,8 @@ from attree.attention.capture import check_model
 from attree.attention.graph import EdgeType, Types
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import COUNT_NAMES
-from attree.subject.model_call import ModelCall, parameters, unwrapped
+from attree.subject.model_call import ModelCall
+from attree.subject.wrapped import parameters, unwrapped
 
 Call = Callable[[Any, Any], Tensor]
 """How a user says that a model predicts: `call(model, data)` returns one row of outputs per node, pair or graph."""

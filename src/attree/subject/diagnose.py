@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class
-from attree.attention.locality import measure_locality
+from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
+from attree.attention.locality import Locality, measure_locality
 from attree.errors import AttreeError
 from attree.subject.subject import Subject
 
@@ -41,25 +41,37 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     """Warnings about a model whose predictions attention explains only in part; an empty list for most models."""
-    run, call, output = _run(subject), subject.call, subject.attention.output
+    call, output = subject.call, subject.attention.output
     if call.features is None:
         return []
-    if (odd := odd_outputs(subject.model, run, call.features, output)) is not None:
+    if (odd := odd_outputs(output)) is not None:
         return [odd]
+    locality = _locality_of(subject)
+    # Outputs that stay as they are with noise far away are not random either: that takes no run of its own.
+    if locality is None or not locality.compared or not locality.local:
+        chance = random_outputs(subject.model, _run(subject), call.features, output)
+        if chance is not None:
+            return [chance]
     said = [str(bypass)] if bypass.exists else []
-    if call.has_features and call.x.is_floating_point() and subject.level != "edge" and subject.outputs.nodes is None:
-        locality = measure_locality(
-            subject.model,
-            run,
-            call.x,
-            num_layers=subject.num_layers,
-            graph=subject.graph,
-            graph_of=subject.batch,
-            usual=output,
-        )
-        if not locality.local:
-            said.append(str(locality))
-    return said
+    return said if locality is None or locality.local else [*said, str(locality)]
+
+
+def _locality_of(subject: Subject) -> Locality | None:
+    """How far outputs change with features out of reach; None where it cannot be told by changing features."""
+    call = subject.call
+    if not call.has_features or not call.x.is_floating_point():
+        return None
+    if subject.level == "edge" or subject.outputs.nodes is not None:
+        return None
+    return measure_locality(
+        subject.model,
+        _run(subject),
+        call.x,
+        num_layers=subject.num_layers,
+        graph=subject.graph,
+        graph_of=subject.batch,
+        usual=subject.attention.output,
+    )
 
 
 def _run(subject: Subject) -> Callable[[Any], Any]:

@@ -80,12 +80,12 @@ class Head:
     def resolve(self, output: Any) -> Head:
         """Decide what is open by the model's outputs, [rows] or [rows, columns].
 
-        Outputs that could be two things are taken for one of them, and that is said: whether a model is accepted does
-        not depend on the numbers that it happens to return.
+        Outputs that fit two meanings (such as logits that lie in [0, 1]) are read in one of them, with a warning: the
+        values that a model happens to return never decide whether it is accepted.
 
         Raises:
             UnsupportedModelError: The outputs are no such tensor.
-            ArgumentError: They do not fit what was said of them.
+            ArgumentError: The outputs do not fit `mode`, `return_type` or `label`.
         """
         check_output(output)
         columns = 1 if output.dim() == 1 else output.shape[1]

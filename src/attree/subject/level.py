@@ -1,35 +1,22 @@
 """Find out whether a model returns one row per node, per pair of nodes or per graph.
 
-Where the number of rows leaves it open, the model is asked which nodes a row is read from: what every convolution
-returns is replaced by numbers that depend on nothing but one number t_i for each node i, and the gradient of a row
-with respect to t is not 0 at the nodes that the row reads.
+Where the number of rows leaves it open, the model is asked which nodes a row is read from (`nodes_read`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch import Tensor
 
-from attree.attention.eager import eval_mode
-from attree.attention.edge_ids import find_type
 from attree.attention.graph import Types, plain
-from attree.attention.layer_records import edges_of
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
+from attree.subject.nodes_read import DRAWS, nodes_read
 from attree.subject.roots import Level
-
-DRAWS = 4
-"""How often rows are read, with other numbers each time: a maximum then reads other nodes, a chosen row does not."""
-
-DIFFERENTIABLE = ("cpu", "cuda", "xpu")
-"""Types of devices on which rows are read; on others, gradients in the midst of a model may not be had."""
 
 SAMPLED_ROWS = 6
 """How many rows are asked where not all must be known."""
@@ -63,7 +50,7 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     Args:
         call: The model's call.
         output: What it returned.
-        level: What the caller says they are; None finds out.
+        level: The level that the caller names; None finds it.
 
     Raises:
         ArgumentError: The output can be several things, or is not what the caller says.
@@ -96,7 +83,7 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
     """What the rows belong to in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
     pairs = _typed_pairs(call, types, rows)
     if level == "edge" or (level is None and pairs and call.node_type is None):
-        reads = _nodes_read(call, _sampled(rows).tolist())
+        reads = nodes_read(call, _sampled(rows).tolist())
         fitting = pairs
         if reads is not None and bool(reads.any(dim=2).any()):
             union, sample = reads.any(dim=0), _sampled(rows)
@@ -114,7 +101,7 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
     own = [kind for kind in types.node_types if len(types.nodes(kind)) == rows]
     chosen = own[0] if call.node_type is None and len(own) == 1 else call.node_type
     if chosen is None:
-        reads = _nodes_read(call, _sampled(rows).tolist(), 1)
+        reads = nodes_read(call, _sampled(rows).tolist(), 1)
         if reads is not None:
             read = types.type_of_nodes(reads.any(dim=0).any(dim=0).nonzero().view(-1)).unique().tolist()
             chosen = types.node_types[read[0]] if len(read) == 1 else None
@@ -163,7 +150,7 @@ def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
     if getattr(call.model, "is_plain_stack", False):
         return OutputLevel("node")
     rows = _sampled(call.num_nodes)
-    reads = _nodes_read(call, rows.tolist(), DRAWS if edges else 1)
+    reads = nodes_read(call, rows.tolist(), DRAWS if edges else 1)
     if reads is None or not bool(reads.any(dim=2).all()):
         return OutputLevel("node")
     union = reads.any(dim=0)
@@ -185,7 +172,7 @@ def _ends_of(pairs: Tensor, rows: Tensor, like: Tensor) -> Tensor:
 
 def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
     sample = _sampled(rows)
-    reads = _nodes_read(call, sample.tolist())
+    reads = nodes_read(call, sample.tolist())
     if reads is None or not bool(reads.any(dim=2).all()):  # nothing flows back, as through an argmax
         if rows == 1 and not pairs and not call.of_kind(Kind.IDS):
             return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
@@ -218,7 +205,7 @@ def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
     """The node of each row, if a model returns only some of its nodes."""
     if rows > CHOSEN_ROWS:
         raise _ask(call, rows)
-    reads = _nodes_read(call, list(range(rows)))
+    reads = nodes_read(call, list(range(rows)))
     if reads is None or not bool((reads.any(dim=0).sum(dim=1) == 1).all()):
         raise _ask(call, rows)
     nodes = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
@@ -248,89 +235,3 @@ def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
     if value.dim() != 1 or value.dtype != torch.int64 or value.numel() == 0:
         return False
     return int(value[0]) == 0 and int(value[-1]) == num_graphs - 1 and bool((value.diff() >= 0).all())
-
-
-def _nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor | None:
-    """Which nodes some rows of the output read, in each of several draws: [draws, rows, nodes]; None if unknown."""
-    if call.edge_index.device.type not in DIFFERENTIABLE:
-        return None
-    try:
-        found = [_read_once(call, rows, draw) for draw in range(draws)]
-    except Exception:  # a model without gradients tells nothing
-        return None
-    known = [reads for reads in found if reads is not None]
-    return torch.stack(known) if len(known) == draws else None
-
-
-def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
-    with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, seed) as marks:
-        output = call.changed(lambda _, value: _differentiable(value)).run()
-        if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
-            return None
-        columns = output.reshape(output.shape[0], -1)
-        mixed = columns @ marks.noise(columns.shape[1]).to(columns)
-        reads = []
-        for row in rows:
-            (gradient,) = torch.autograd.grad(mixed[row], marks.value, retain_graph=True, allow_unused=True)
-            reads.append(torch.zeros(call.num_nodes) if gradient is None else gradient.detach().cpu())
-        return torch.stack(reads) != 0
-
-
-class _Marks:
-    """One number per node; every convolution adds it to its output, along a direction of its own."""
-
-    def __init__(self, call: ModelCall, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
-        device = call.edge_index.device
-        self.value = torch.randn(call.num_nodes, generator=self._generator).to(device).requires_grad_()
-        self._graph = call.graph
-        self.used = False
-        self._depth = 0
-
-    def noise(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, generator=self._generator)
-
-    def begin(self, conv: nn.Module, inputs: Any) -> None:
-        self._depth += 1
-
-    def end(self, conv: nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
-        self._depth -= 1
-        if self._depth:
-            return returned
-        types = self._graph.types
-        if types is None:
-            return self._marked(returned, self.value)
-        if isinstance(returned, dict):
-            return {kind: self._marked(rows, self._of_type(types, kind)) for kind, rows in returned.items()}
-        kind = find_type(self._graph, edges_of(args, kwargs))
-        return returned if kind is None else self._marked(returned, self._of_type(types, kind[2]))
-
-    def _of_type(self, types: Types, node_type: str) -> Tensor:
-        nodes = types.nodes(node_type)
-        return self.value[nodes.start : nodes.stop]
-
-    def _marked(self, returned: Any, value: Tensor) -> Any:
-        first = returned[0] if isinstance(returned, tuple) else returned
-        if not isinstance(first, Tensor) or first.shape[:1] != value.shape or not first.is_floating_point():
-            return returned
-        self.used = True
-        marked = first.detach() + torch.tensordot(value.to(first.dtype), self.noise(*first.shape[1:]).to(first), 0)
-        return (marked, *returned[1:]) if isinstance(returned, tuple) else marked
-
-
-@contextmanager
-def _marked(call: ModelCall, seed: int) -> Iterator[_Marks]:
-    marks = _Marks(call, seed)
-    with ExitStack() as stack:
-        for conv in call.model.modules():
-            if isinstance(conv, MessagePassing):
-                stack.callback(conv.register_forward_pre_hook(marks.begin).remove)
-                stack.callback(conv.register_forward_hook(marks.end, with_kwargs=True).remove)
-        yield marks
-
-
-def _differentiable(value: Any) -> Any:
-    """An argument that gradients can pass, also where it was made in inference mode."""
-    if isinstance(value, dict):
-        return {kind: _differentiable(one) for kind, one in value.items()}
-    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from inspect import Parameter, signature
 from typing import Any, Protocol
 
 import torch
@@ -21,10 +20,11 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds
 from attree.subject.part import Part
 from attree.subject.typed_arguments import Take, TypedCut, typed_kind
+from attree.subject.wrapped import parameters, unwrapped
 
 
 class Convention(Protocol):
-    """How to call a model that does not take its arguments one by one."""
+    """How to call a model that takes a whole graph instead of separate arguments."""
 
     def without(self, name: str) -> Convention:
         """The same without an argument."""
@@ -290,37 +290,6 @@ class ModelCall:
         call = replace(self, values=values, num_nodes=num_nodes)
         call.__dict__["kinds"] = self.kinds  # kinds were found by the lengths of the whole graph
         return call
-
-
-def parameters(model: nn.Module) -> list[Parameter]:
-    """The named parameters of a model's forward, also behind wrappers that pass on whatever they are given."""
-    own = list(signature(unwrapped(model).forward).parameters.values())
-    return [one for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside compiled models, DataParallel, averaged models and others that pass their arguments on.
-
-    >>> layer = nn.Linear(1, 1)
-    >>> unwrapped(nn.DataParallel(layer)) is layer, unwrapped(layer) is layer
-    (True, True)
-    """
-    while True:
-        kinds = {one.kind for one in signature(model.forward).parameters.values()}
-        if kinds - {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
-            return model
-        inner = next((getattr(model, name, None) for name in WRAPPED if _holds(model, name)), None)
-        if inner is None:
-            return model
-        model = inner
-
-
-WRAPPED = ("_orig_mod", "module", "encoder", "model", "net")
-"""Where wrappers keep the module that they pass their arguments on to."""
-
-
-def _holds(model: nn.Module, name: str) -> bool:
-    return isinstance(getattr(model, name, None), nn.Module)
 
 
 def _bounds(graph: Tensor, num_graphs: int) -> Tensor:

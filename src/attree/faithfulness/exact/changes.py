@@ -230,7 +230,8 @@ class LaterPlan:
         light: The changed entries of rows that are updated.
         own: Rows that are recomputed: their own features changed, or the reduced edge enters them.
         own_sender: For each of these, the position of its node among the senders that messages go to.
-        unchanged: Which of these have unchanged features, so that `own_sender` means nothing; None if none has.
+        unchanged: Mask of the recomputed rows whose own features did not change; their `own_sender` is not read. None
+            if all changed.
         groups: These rows in groups, to be recomputed; None if the groups are formed when they are needed.
     """
 

@@ -98,15 +98,15 @@ class LayerGraph:
         return number
 
     def edges(self, ids: Tensor) -> Tensor:
-        """The call's numbers of some of the graph's edges; -1 for those that it does not have."""
+        """Edge numbers within the call of some edges of the graph; -1 for edges that the call does not have."""
         return ids if self._number is None else self._number[ids]
 
     def nodes(self, ids: Tensor) -> Tensor:
-        """The call's numbers of some of the graph's nodes, as destinations."""
+        """Destination numbers within the call of some nodes of the graph."""
         return ids - self._first if self._first else ids
 
     def enters(self, edges: Tensor, nodes: Tensor) -> Tensor:
-        """Whether the call has edges, given by its numbers or -1, that enter the destinations beside them."""
+        """For each pair of an edge (a number within the call, or -1) and a destination, whether the edge enters it."""
         if self.edge is None:
             return self.destination[edges] == nodes
         if self.num_edges == 0:

@@ -105,7 +105,7 @@ METADATA = frozenset(
 
 
 class Store:
-    """What maps of whole tensors gave, so that they are made once in a recorded pass.
+    """Results of maps of whole tensors, so that each is computed once in a recorded pass.
 
     Args:
         fixed: Tensors that stay as they are as long as the store is used: the model's parameters. Results are kept

@@ -22,94 +22,17 @@ from attree.faithfulness.exact.changes import (
     ChunkPlan,
     LaterPlan,
     LayerShape,
-    OutputRows,
     RowGroup,
     RowKeys,
     row_groups,
 )
+from attree.faithfulness.exact.families import Families
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.stages import Stages
+from attree.faithfulness.exact.ways import Ways
 from attree.subject.level import OutputLevel
 from attree.tensors.memory import chunk_bounds
-from attree.tensors.ragged import Rows, expand, group, pointers, row_of, take_rows
-
-
-class Ways:
-    """The paths from changed nodes to targets: which nodes matter in each call, and which edges lead there.
-
-    Paths follow the looped graph, whatever edges a layer leaves out: a skip may carry a node to itself. Calls on
-    several types have no such loops; there a node's own features are followed apart.
-
-    Args:
-        graph: The graph.
-        layers: The edges of each call.
-        stages: Which call feeds which.
-        nodes: The nodes that outputs are read from.
-
-    Attributes:
-        needed: For each call, the nodes at which its output matters, as a mask [num_nodes].
-        onward: For each call on what earlier calls returned, the edges that enter these nodes, grouped by the node that
-            they leave, block by block.
-    """
-
-    def __init__(self, graph: Graph, layers: Sequence[LayerGraph], stages: Stages, nodes: Tensor) -> None:
-        self._graph = graph
-        self._layers = layers
-        self._stages = stages
-        feeds = stages.feeds
-        none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-        read = none.index_fill(0, nodes, True)
-        self.needed = [(read if call in stages.outputs else none).clone() for call in range(1, len(feeds) + 1)]
-        self.onward: list[tuple[Rows, ...]] = [()] * len(feeds)
-        for call in reversed(range(len(feeds))):
-            if feeds[call]:
-                layer, needed = layers[call], self.needed[call]
-                own = layer.nodes(needed.nonzero().view(-1))
-                if layer.blocks is not None:
-                    own = own[(own >= 0) & (own < layer.num_nodes)]
-                _, place = expand(layer.entering.ptr, own)
-                edges = layer.entering.items[place]
-                source = layer.source_node[edges]
-                self.onward[call] = tuple(_by_source(edges, source, layer, graph.num_nodes))
-                for before in feeds[call]:
-                    self.needed[before - 1][source] = True
-                    if layer.blocks is not None:
-                        self.needed[before - 1] |= needed
-
-    def entries(self, edges: Tensor) -> Tensor:
-        """Upper bound on the entries that reducing each of some edges changes, over all calls."""
-        graph, feeds = self._graph, self._stages.feeds
-        counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
-        for call in reversed(range(len(feeds))):
-            if feeds[call]:
-                layer = self._layers[call]
-                onward = torch.zeros_like(counts[call])
-                source, destination = layer.source_node, layer.destination_node
-                for rows in self.onward[call]:
-                    onward.index_add_(0, source[rows.items], counts[call][destination[rows.items]])
-                if layer.blocks is not None:
-                    onward += counts[call]
-                for before in feeds[call]:
-                    counts[before - 1] = (counts[before - 1] + onward).clamp_(max=float(graph.num_edges))
-        total = torch.zeros(edges.numel(), device=graph.device)
-        for call, count in enumerate(counts):
-            if not feeds[call] or self._layers[call].blocks is not None:
-                total += count[graph.destination[edges]]
-        return total
-
-
-def _by_source(edges: Tensor, source: Tensor, layer: LayerGraph, num_nodes: int) -> Iterator[Rows]:
-    """Edges of a call grouped by the node that they leave, block by block."""
-    if layer.blocks is None or layer.block is None:
-        by_source = group(source, num_nodes)
-        yield Rows(by_source.ptr, edges[by_source.items])
-        return
-    block = layer.block[edges]
-    for number in range(len(layer.blocks.relations)):
-        own = (block == number).nonzero().view(-1)
-        by_source = group(source[own], num_nodes)
-        yield Rows(by_source.ptr, edges[own[by_source.items]])
-
+from attree.tensors.ragged import expand, pointers, row_of, take_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""
@@ -144,10 +67,7 @@ class ReductionPlan:
         self.shapes = shapes
         self.stages = stages
         self.memory = memory
-        self._batch = batch = outputs.batch
-        self._ends = outputs.ends
-        self._node_type = outputs.node_type
-        self._members = None if batch is None else group(batch, int(batch.max()) + 1)
+        self._families = Families(graph, layers, stages, outputs)
         flow = pairs.flow.nonzero().view(-1)
         self.num_pairs = flow.numel()
         target, edge = take_rows(pairs.targets, take_rows(pairs.owner, flow)), take_rows(pairs.edges, flow)
@@ -157,12 +77,7 @@ class ReductionPlan:
         self._flow, self._target = take_rows(flow, order), take_rows(target, order)
         self._places, self._first = _runs(take_rows(place, order))
         self._edges = graph.entering.items[self._places]
-        nodes = self._nodes_of(pairs.targets)
-        if self._ends is not None:
-            nodes = self._ends[:, pairs.targets].reshape(-1)
-        if self._members is not None:
-            nodes = self._members.items[expand(self._members.ptr, nodes)[1]]
-        self._ways = Ways(graph, layers, stages, nodes)
+        self._ways = Ways(graph, layers, stages, self._families.nodes_read(pairs.targets))
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
         if stages.reads == "one graph":
@@ -199,9 +114,10 @@ class ReductionPlan:
         rows = torch.zeros_like(entries)
         if self.stages.stages_meet:
             rows = entries.clamp(max=float(self.graph.num_nodes))
-        if self._batch is not None and self._members is not None:
-            rows = self._members.sizes[self._batch[self.graph.destination[self._edges]]].to(rows.dtype)
-        if self._ends is not None:
+        in_graph = self._families.graph_sizes(self.graph.destination[self._edges])
+        if in_graph is not None:
+            rows = in_graph.to(rows.dtype)
+        if self._families.ends is not None:
             rows = rows + 4.0 * self._first.diff()  # two rows and two queries for each target
         width = max(shape.width for shape in self.shapes)
         return entries * float(width * 8 * 6 + 128), rows * float(self.stages.width * 8 * 3)
@@ -227,7 +143,7 @@ class ReductionPlan:
         part = slice(int(self._first[begin]), int(self._first[end]))
         target = self._target[part]
         owner = row_of(self._first[begin : end + 1].diff())
-        families = self._families(records, edges, owner, target)
+        families = self._families.rows(records, edges, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
             layer, own = self.layers[call], records[call]
@@ -235,10 +151,10 @@ class ReductionPlan:
             later = None
             if through_entries is not None:
                 later = self._later(call, own, local, through_entries, senders[call], families, edges, keep)
-            outputs = self._outputs(call, families[stages.family[call + 1]], own)
+            outputs = self._families.outputs(call, families[stages.family[call + 1]], own)
             calls.append(CallPlan(local, outputs, later))
-        row, is_found = self._rows_of(families, owner, target, reduced)
-        queries = self._queries(families, owner, target)
+        row, is_found = self._families.pair_rows(families, owner, target, reduced)
+        queries = self._families.queries(families, owner, target)
         changing = self._flow[part], target, row
         if not bool(is_found.all()):
             chosen = is_found.nonzero().view(-1)
@@ -260,91 +176,7 @@ class ReductionPlan:
             none = torch.zeros(0, dtype=torch.int64, device=self.graph.device)
             return RowKeys(none, none)
         found = RowKeys.union(parts, self.graph.num_nodes)
-        return found if blocks is None else self._of_type(found, blocks.inputs[number])
-
-    def _of_type(self, records: RowKeys, node_type: str) -> RowKeys:
-        """The rows of one type of nodes, in their order: those that tensors of this type have."""
-        return records.at(self._is_of_type(records, node_type))
-
-    def _is_of_type(self, records: RowKeys, node_type: str) -> Tensor:
-        assert self.graph.types is not None
-        own = self.graph.types.nodes(node_type)
-        return ((records.node >= own.start) & (records.node < own.stop)).nonzero().view(-1)
-
-    def _nodes_of(self, targets: Tensor) -> Tensor:
-        """The graph's ids of targets that are nodes; in the union of types, they are numbered within theirs."""
-        types, kind = self.graph.types, self._node_type
-        return targets if types is None or kind is None else types.union(kind, targets)
-
-    def _outputs(self, call: int, rows: RowKeys, records: RowKeys) -> tuple[OutputRows, ...]:
-        """The rows of the tensors that a call returns.
-
-        Args:
-            call: The number of the call.
-            rows: The rows of its family.
-            records: Those that change.
-        """
-        layer = self.layers[call]
-        if layer.blocks is None:
-            return (OutputRows(rows.node, None, self._place_in(rows, records)),)
-        outputs = []
-        for number in layer.blocks.targets:
-            kind = layer.blocks.inputs[number]
-            own, chosen = self._of_type(rows, kind), self._is_of_type(records, kind)
-            outputs.append(OutputRows(layer.nodes(own.node), chosen, self._place_in(own, records.at(chosen))))
-        return tuple(outputs)
-
-    def _queries(self, families: Sequence[RowKeys], owner: Tensor, target: Tensor) -> Tensor | None:
-        """The two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
-        if self._ends is None or self.stages.readout is None:
-            return None
-        rows, types, found = families[self.stages.readout], self.graph.types, []
-        for end in self._ends:
-            own = rows if types is None else self._of_type(rows, types.node_type(int(end[0])))
-            found.append(own.find(owner, end[target], self.graph.num_nodes)[0])
-        return torch.stack(found)
-
-    def _rows_of(
-        self, families: Sequence[RowKeys], owner: Tensor, target: Tensor, reduced: RowKeys
-    ) -> tuple[Tensor, Tensor]:
-        """For each pair of a reduced edge and a target, its row in the output, and whether there is one."""
-        if self._batch is not None:
-            return owner, self._batch[reduced.node[owner]] == target
-        if self._ends is not None:
-            return torch.arange(owner.numel(), device=owner.device), torch.ones_like(owner, dtype=torch.bool)
-        if not self.stages.outputs:
-            return owner, torch.zeros_like(owner, dtype=torch.bool)
-        rows = families[self.stages.family[self.stages.outputs[0]]]
-        rows = rows if self._node_type is None else self._of_type(rows, self._node_type)
-        return rows.find(owner, self._nodes_of(target), self.graph.num_nodes)
-
-    def _families(self, records: Sequence[RowKeys], edges: Tensor, owner: Tensor, target: Tensor) -> list[RowKeys]:
-        """The rows of each family of stages.
-
-        These are all that change in one of its calls. Where outputs are those of graphs, the family that they read has
-        all nodes of the edge's graph; where they are those of links, the ends of the targets too.
-        """
-        stages, destination = self.stages, self.graph.destination[edges]
-        families = []
-        for family in range(stages.num_families):
-            members = [one for one, own in zip(records, stages.family[1:], strict=True) if own == family]
-            if family == stages.readout and self._batch is not None and self._members is not None:
-                edge, place = expand(self._members.ptr, self._batch[destination])
-                families.append(RowKeys(edge, self._members.items[place]))
-            elif family == stages.readout and self._ends is not None:
-                ends = [RowKeys(owner, end[target]) for end in self._ends]
-                families.append(RowKeys.union([*members, *ends], self.graph.num_nodes))
-            elif members:
-                families.append(RowKeys.union(members, self.graph.num_nodes))
-            else:
-                # No reduction reaches these stages: any rows will do.
-                some = torch.zeros(2, dtype=torch.int64, device=edges.device)
-                families.append(RowKeys(some, destination[some]))
-        return families
-
-    def _place_in(self, rows: RowKeys, records: RowKeys) -> Tensor | None:
-        """Where some of the rows stand among them; None if they are all."""
-        return None if rows is records else rows.find(records.edge, records.node, self.graph.num_nodes)[0]
+        return found if blocks is None else self._families.of_type(found, blocks.inputs[number])
 
     def _follow(self, call: int, senders: Sequence[RowKeys], reached: RowKeys) -> tuple[RowKeys, Changes]:
         """The rows that receive a message from a changed row, and the entries that carry these messages.
@@ -399,8 +231,8 @@ class ReductionPlan:
                 places.append(senders[number].edge)  # none of its rows changes
                 continue
             rows = families[self.stages.family[feeds[0]]]
-            rows = rows if layer.blocks is None else self._of_type(rows, layer.blocks.inputs[number])
-            places.append(self._place_in(rows, senders[number]))
+            rows = rows if layer.blocks is None else self._families.of_type(rows, layer.blocks.inputs[number])
+            places.append(self._families.place_in(rows, senders[number]))
         unchanged = None
         if layer.blocks is None:
             # A changed node sends itself a message, by its self-loop: so its row is one whose own features changed.

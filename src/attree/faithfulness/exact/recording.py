@@ -20,9 +20,10 @@ from attree.attention.capture import Attention
 from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
-from attree.faithfulness.exact.trace import ConvArguments, LayerEdges, LayerTrace, project, trace_layer
+from attree.faithfulness.exact.trace import LayerTrace, project, trace_layer
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
@@ -256,7 +257,7 @@ class Recorder:
 
 
 def by_type(out: Tensor, layer: LayerTrace) -> list[Tensor]:
-    """What a layer returned for all its destinations, as the tensors that it returns: one, or one a type."""
+    """A layer's output for all its destinations, split into the tensors that it returns: one, or one per type."""
     blocks, types = layer.graph.blocks, layer.graph.graph.types
     if blocks is None or types is None or len(blocks.targets) == 1:
         return [out]

@@ -14,10 +14,10 @@ from attree.attribution.pairs import Pairs
 from attree.errors import expect_memory
 from attree.faithfulness.exact.changes import ChunkPlan, LayerShape
 from attree.faithfulness.exact.check import Checker
+from attree.faithfulness.exact.conv_arguments import ConvArguments
 from attree.faithfulness.exact.plan import ReductionPlan
 from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.stages import INPUT, Stages
-from attree.faithfulness.exact.trace import ConvArguments
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter

@@ -94,7 +94,7 @@ class Sample:
 
     @classmethod
     def of_links(cls, ends: Tensor, count: int, seed: int = 0) -> Sample:
-        """Some links in a random order; each has two rows of its own, which stand anywhere."""
+        """Some links in a random order; the two rows of each link stand at random places."""
         link = _shuffled(ends.shape[1], count, seed).to(ends.device)
         order = torch.randperm(2 * link.numel(), generator=torch.Generator().manual_seed(seed)).to(ends.device)
         decoy = torch.zeros(2, link.numel(), dtype=torch.bool, device=ends.device)
@@ -103,7 +103,7 @@ class Sample:
         return cls(ends[:, link].reshape(-1)[order], decoy.view(-1)[order], link=link, queries=queries)
 
     def beside(self, others: Sample) -> Sample:
-        """These rows and, behind them, others."""
+        """These rows, followed by others."""
         node, decoy = torch.cat([self.node, others.node]), torch.cat([self.decoy, others.decoy])
         return replace(self, node=node, decoy=decoy)
 
@@ -125,7 +125,7 @@ class Sample:
 
     @classmethod
     def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool) -> Sample:
-        """A few rows that fit what the outputs are those of.
+        """A few rows to check: of nodes, links or graphs, as the outputs are.
 
         Args:
             outputs: What they are.

@@ -5,8 +5,8 @@ A layer computes, for node j with entering edges (i -> j) and every head,
     out_j = finish(sum_i softmax_i(score(source_i, target_j, edge_ij)) * value(value_i, edge_ij), root_j),
 
 where source, target, value and root are projections of one node each and edge is a projection of an edge's features.
-Which projections, which score and which finish is all that differs between convolutions: each says so in a class of
-its own, and `register_algebra` makes it known.
+Convolutions differ only in their projections, their score and their finish. Each has a subclass of `LayerAlgebra`,
+which `register_algebra` makes known.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LayerAlgebra(ABC):
 
         Args:
             source: Features of the nodes that messages come from.
-            target: Features of those that they go to.
+            target: Features of the nodes that messages go to.
         """
         raise NotRowwiseError(f"the arithmetic of {type(self.conv).__name__} between two types is not known")
 

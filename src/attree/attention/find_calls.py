@@ -1,0 +1,212 @@
+"""Finds which calls of convolutions an output was computed from, in one forward pass, and checks it by altered ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attree.attention.edge_ids import find_type
+from attree.attention.graph import Graph
+from attree.attention.layer_records import LayerRecord, LayerRecords, features_of
+from attree.attention.provenance import Marks, tensors_in
+from attree.attention.softmax_hook import attention_convs
+from attree.attention.wiring import OUTPUT, CallGraph, Feeds
+from attree.errors import UnsupportedModelError
+
+
+def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -> CallGraph:
+    """The calls that the output was computed from, and what feeds what.
+
+    Args:
+        records: What one forward pass recorded, with its calls followed.
+        output: What it returned; of several tensors, all count.
+        graph: The graph that it ran on. Calls whose messages go to different types of nodes are no branches of one
+            node: a decoder of pairs may combine them as it likes.
+
+    Raises:
+        UnsupportedModelError: If the output depends on a call in a way that no computation tree shows.
+    """
+    provenance = records.provenance
+    assert provenance is not None
+    if not records:
+        raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
+    ends = provenance.marks(output)
+    if not ends:
+        empty = next(tensors_in(output), None) is None
+        got = "it returned no tensor" if empty else "what it returned depends on none of those it called"
+        raise UnsupportedModelError(f"Expected the model's output to come from attention convolutions, but {got}.")
+    full, is_fixed = {OUTPUT: dict(provenance.mix(output).factors)}, provenance.mix(output).is_fixed
+    waiting = sorted(ends)
+    while waiting:
+        call = waiting.pop()
+        if call not in full:
+            mix = records[call].mix
+            full[call], is_fixed = dict(mix.factors), is_fixed and mix.is_fixed
+            waiting.extend(mix.factors)
+    calls = sorted(set(full) - {OUTPUT})
+    _check_other_ways(records, calls, output)
+    kinds = [None if graph is None else find_type(graph, record.given) for record in records]
+    ends_in = tuple(None if kind is None else kind[2] for kind in kinds)
+    readable = not any(_nonlinear(records, list(own), ends_in) for own in full.values())
+    return CallGraph(calls, _reduced(records, full, ends_in), full if readable else None, is_fixed)
+
+
+def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
+    """Feeds without skips: leave out a call that also feeds the same call through others."""
+    before: dict[int, set[int]] = {}
+    for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
+        before[call] = set(full[call]).union(*(before[own] for own in full[call]))
+    reduced: Feeds = {}
+    for call, own in full.items():
+        kept = {one: factor for one, factor in own.items() if not any(one in before[other] for other in own)}
+        found = _nonlinear(records, list(kept), ends_in)
+        if found is not None:
+            one, other, name = found
+            raise UnsupportedModelError(
+                "Expected branches that are added, averaged, weighted by one number each or concatenated, but what "
+                f"{describe(records, one)} and {describe(records, other)} return is combined by `{name}`."
+            )
+        reduced[call] = dict.fromkeys(kept, 1.0) if len(kept) == 1 else kept
+    return reduced
+
+
+def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
+    """Two of these calls that are combined by an operation that is not linear in both, and its name.
+
+    Args:
+        records: What was recorded.
+        calls: The calls.
+        ends_in: The type of nodes that the messages of each recorded call go to, where it is known.
+    """
+    assert records.provenance is not None
+    for position, one in enumerate(calls):
+        for other in calls[position + 1 :]:
+            name = records.provenance.nonlinear.get(frozenset((one, other)))
+            apart = ends_in[one] is not None and ends_in[other] is not None and ends_in[one] != ends_in[other]
+            if name is not None and not apart:
+                return min(one, other), max(one, other), name
+    return None
+
+
+def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> None:
+    """Raise if a call affects the output through other arguments than features, or from inside another call.
+
+    What comes in as features of destinations alone changes attention, but sends no message.
+    """
+    for call in sorted(reaching(records, output) - set(calls)):
+        users = [number for number, record in enumerate(records) if call in record.uses]
+        if not any(call in records[user].beside for user in users):
+            raise UnsupportedModelError(
+                "Expected attention layers that work on what others returned as features of nodes, but "
+                f"{describe(records, users[-1])} does not work on what {describe(records, call)} returned in this way, "
+                "and the output depends on both."
+            )
+
+
+def describe(records: Sequence[LayerRecord], call: int) -> str:
+    """A call's convolution by name and class, and which call it is if the convolution is called more than once."""
+    record = records[call]
+    name = f"`{record.name}` ({type(record.conv).__name__})" if record.name else type(record.conv).__name__
+    same = [number for number, other in enumerate(records) if other.conv is record.conv]
+    return name if len(same) == 1 else f"call {same.index(call) + 1} of {name}"
+
+
+def check_calls(
+    model: nn.Module, run: Callable[[], Any], records: LayerRecords, found: CallGraph, output: Any
+) -> CallGraph:
+    """Check what feeds what by altering the results of calls; raise if the output contradicts it.
+
+    Two things hide from torch operations: values that leave torch on their way, and the parts of a buffer that hold
+    different things. The model runs again only where one of these may matter.
+
+    Args:
+        model: The model.
+        run: Runs it on the inputs of the recorded pass.
+        records: What was recorded.
+        found: What feeds what by torch operations.
+        output: What the model returned.
+    """
+    provenance = records.provenance
+    assert provenance is not None
+    left_out = set(range(len(records))) - reaching(records, output)
+    if left_out and _differ(output, _run_altered(model, run, left_out)[0]):
+        raise UnsupportedModelError(
+            "Expected the output to depend on the attention layers that torch operations lead back to, but it also "
+            "depends on others: some step between them is computed outside torch."
+        )
+    if not provenance.blurred or len(found.calls) < 2:
+        return found
+    usual = _run_altered(model, run, ())[1]
+    reached: dict[int, set[int]] = {call: set() for call in found.calls}
+    for call in found.calls:
+        altered = _run_altered(model, run, {call})[1]
+        for later in found.calls:
+            if later > call and _differ(usual[later], altered[later]):
+                reached[later].add(call)
+    expected = {call: _reaching(records, records[call].uses) & set(found.calls) for call in found.calls}
+    if reached == expected:
+        return found
+    for before, after in zip(found.calls, found.calls[1:], strict=False):
+        if before not in reached[after]:
+            raise UnsupportedModelError(
+                "Expected branches that are kept in tensors of their own, but what "
+                f"{describe(records, before)} and {describe(records, after)} return is kept in one, and "
+                f"{describe(records, after)} does not work on what {describe(records, before)} returned."
+            )
+    chain: Feeds = {after: {before: 1.0} for before, after in zip(found.calls, found.calls[1:], strict=False)}
+    return CallGraph(found.calls, {found.calls[0]: {}, **chain, OUTPUT: {found.calls[-1]: 1.0}})
+
+
+def reaching(records: LayerRecords, output: Any) -> set[int]:
+    """All calls that the output depends on, through any argument."""
+    return set() if records.provenance is None else _reaching(records, records.provenance.marks(output))
+
+
+def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
+    """All calls that these calls depend on, themselves included."""
+    reached: set[int] = set()
+    waiting = list(ends)
+    while waiting:
+        call = waiting.pop()
+        if call not in reached:
+            reached.add(call)
+            waiting.extend(records[call].uses)
+    return reached
+
+
+def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[int]) -> tuple[Any, list[Any]]:
+    """Run a model with altered results of some calls; return its output and the features that each call was given."""
+    features: list[list[Tensor]] = []
+    opened: list[int] = []
+
+    def begin(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        opened.append(len(features))
+        features.append([tensor.clone() for tensor in tensors_in(features_of(conv, args, kwargs))])
+
+    def end(conv: nn.Module, inputs: Any, returned: Any) -> Any:
+        return _other(returned) if opened.pop() in altered else returned
+
+    with ExitStack() as stack:
+        for conv in attention_convs(model):
+            stack.callback(conv.register_forward_pre_hook(begin, with_kwargs=True).remove)
+            stack.callback(conv.register_forward_hook(end).remove)
+        return run(), features
+
+
+def _other(returned: Any) -> Any:
+    """Other numbers of the same shape."""
+    if isinstance(returned, tuple):
+        return tuple(_other(item) for item in returned)
+    if isinstance(returned, dict):
+        return {key: _other(item) for key, item in returned.items()}
+    return returned.flip(0) * 2 + 1 if isinstance(returned, Tensor) and returned.is_floating_point() else returned
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether tensors differ by more than rounding."""
+    pairs = zip(tensors_in(one), tensors_in(other), strict=True)
+    return not all(torch.allclose(left, right, rtol=1e-4, atol=1e-6, equal_nan=True) for left, right in pairs)

@@ -1,1 +1,0 @@
-"""Attention reduction by forward passes over copies of subgraphs."""

@@ -1,0 +1,198 @@
+"""What a convolution was called with, and the edges that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+from attree.attention.edge_ids import edge_ids, find_type
+from attree.attention.graph import Graph
+from attree.faithfulness.exact.algebra import LayerAlgebra
+from attree.faithfulness.exact.layer_graph import LayerGraph, all_relations, one_relation
+from attree.subject.locality import NotRowwiseError
+
+_signature = cache(signature)
+
+
+@dataclass(frozen=True)
+class ConvArguments:
+    """What a convolution was called with.
+
+    Attributes:
+        inputs: Features of nodes: one tensor; of a heterogeneous graph, those of sources and of destinations, or those
+            of each type.
+        edge_index: Edges; of several relations at once, a dict.
+        features: Edge features, if it takes any.
+        wants_weights: Whether it is asked to return its attention too.
+        types: The type of each of the inputs, where it is given a dict.
+        returned: The types whose rows it returns, where it is given a dict.
+    """
+
+    inputs: tuple[Tensor, ...]
+    edge_index: Any
+    features: Tensor | None = None
+    wants_weights: bool = False
+    types: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+
+    @property
+    def x(self) -> Tensor:
+        """Node features, where they are one tensor."""
+        return self.inputs[0]
+
+    @classmethod
+    def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
+        """Name the arguments of a call; those that an algebra knows nothing of are refused."""
+        name = type(algebra.conv).__name__
+        given = _signature(type(algebra.conv).forward).bind(algebra.conv, *args, **kwargs).arguments
+        given.pop("self", None)
+        if "x_dict" in given and "edge_index_dict" in given:
+            rows, edges = given["x_dict"], given["edge_index_dict"]
+            if not all(isinstance(one, Tensor) for one in rows.values()):
+                raise NotRowwiseError(f"{name} is called with a type that has no features")
+            returned = tuple(kind for kind in rows if kind in algebra.conv.dst_node_types)
+            return cls(tuple(rows.values()), edges, types=tuple(rows), returned=returned)
+        x, edge_index = given.pop("x", None), given.pop("edge_index", None)
+        features = None if algebra.edge_argument is None else given.pop(algebra.edge_argument, None)
+        wants_weights = isinstance(given.pop("return_attention_weights", None), bool)
+        others = [key for key, value in given.items() if value is not None and key not in algebra.ignored_arguments]
+        if others:
+            raise NotRowwiseError(f"{name} is called with `{others[0]}`")
+        inputs = tuple(x) if isinstance(x, list | tuple) else (x,)
+        if len(inputs) == 2 and inputs[0] is inputs[1]:
+            inputs = inputs[:1]
+        fit = all(isinstance(one, Tensor) for one in inputs) and len(inputs) in (1, 2)
+        if not fit or not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+            raise NotRowwiseError(f"{name} is not called with features and edges that are tensors")
+        if isinstance(edge_index, EdgeIndex):
+            edge_index = edge_index.as_tensor()
+        return cls(inputs, edge_index, features, wants_weights)
+
+    def answer(self, outputs: Sequence[Tensor], weights: Tensor, graph: Graph) -> Any:
+        """What the convolution returns: its output, and its edges and attention if it is asked for them.
+
+        Args:
+            outputs: The output, or that of each type that messages go to.
+            weights: The attention, [num_edges, heads].
+            graph: The looped graph.
+        """
+        if self.types:
+            return {kind: out for kind, out in zip(self.types, outputs, strict=True) if kind in self.returned}
+        if not self.wants_weights:
+            return outputs[0]
+        return outputs[0], (graph.edge_index, weights.clone())
+
+
+@dataclass(frozen=True)
+class LayerEdges:
+    """The edges that one layer runs on.
+
+    Attributes:
+        graph: The edges, numbered for the layer.
+        shift: What is added to each edge's score, [num_edges, 1]: the log of how often the layer has the edge, -inf if
+            never; None if it has each once. Only self-loops can be there never or several times.
+        features: Edge features, [num_edges, channels]; None if the layer sees none.
+    """
+
+    graph: LayerGraph
+    shift: Tensor | None = None
+    features: Tensor | None = None
+
+    @property
+    def present(self) -> Tensor | None:
+        """Which edges of the looped graph the layer has, [num_edges]; None if all."""
+        if self.graph.edge is not None:
+            return self.graph.present
+        if self.shift is None or not bool(self.shift.isneginf().any()):
+            return None
+        return ~self.shift.isneginf().view(-1)
+
+    @classmethod
+    def of(cls, algebra: LayerAlgebra, call: ConvArguments, whole: LayerGraph) -> LayerEdges:
+        """Bring the edges that a convolution uses onto those of the graph.
+
+        Args:
+            algebra: The convolution's arithmetic.
+            call: What it is called with.
+            whole: All edges of the graph.
+        """
+        graph, name = whole.graph, type(algebra.conv).__name__
+        if algebra.conv.flow != "source_to_target":
+            raise NotRowwiseError(f"{name} has flow {algebra.conv.flow!r}")
+        if graph.types is not None:
+            return cls._of_types(algebra, call, graph)
+        if len(call.inputs) != 1 or call.x.shape[0] != graph.num_nodes or call.x.dim() != 2:
+            raise NotRowwiseError(f"{name} runs on other nodes than the model is given")
+        adds_loops = getattr(algebra.conv, "add_self_loops", False)
+        if adds_loops and call.features is None and call.edge_index is graph.original_edge_index:
+            return cls(whole)
+        edge_index, features = algebra.edges_used(call.edge_index, _columns(call, algebra), graph.num_nodes)
+        proper = edge_index[0] != edge_index[1]
+        if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
+            raise NotRowwiseError(f"{name} runs on other edges than the model is given")
+        if torch.equal(edge_index, graph.edge_index):
+            return cls(whole, None, features)
+        loops = graph.num_proper_edges + edge_index[0, ~proper]
+        count = torch.zeros(graph.num_edges, dtype=algebra.dtype, device=graph.device)
+        count[: graph.num_proper_edges] = 1
+        count.index_add_(0, loops, torch.ones_like(loops, dtype=algebra.dtype))
+        shift = None if bool((count == 1).all()) else count.log().unsqueeze(-1)
+        return cls(whole, shift, None if features is None else _on_graph(features, proper, loops, graph, algebra))
+
+    @classmethod
+    def _of_types(cls, algebra: LayerAlgebra, call: ConvArguments, graph: Graph) -> LayerEdges:
+        """The edges of one relation, or of several in one call."""
+        types, name = graph.types, type(algebra.conv).__name__
+        assert types is not None
+        if call.wants_weights:
+            raise NotRowwiseError(f"{name} is asked for its attention")
+        if call.types:
+            kinds = {kind: find_type(graph, edges) for kind, edges in call.edge_index.items()}
+            known = call.types == types.node_types and all(kind == found for kind, found in kinds.items())
+            if not known or any(
+                x.dim() != 2 or x.shape[0] != len(types.nodes(kind))
+                for kind, x in zip(call.types, call.inputs, strict=True)
+            ):
+                raise NotRowwiseError(f"{name} runs on other nodes or edges than the model is given")
+            return cls(all_relations(graph, tuple(kinds), call.types))
+        kind = find_type(graph, call.edge_index)
+        if kind is None:
+            raise NotRowwiseError(f"{name} runs on other edges than those of one relation")
+        ends = (kind[0], kind[2])[-len(call.inputs) :]
+        sizes = [len(types.nodes(end)) for end in ends]
+        if len(call.inputs) == 1 and kind[0] != kind[2]:
+            raise NotRowwiseError(f"{name} is given features of one type for a relation of two")
+        if any(x.dim() != 2 or x.shape[0] != size for x, size in zip(call.inputs, sizes, strict=True)):
+            raise NotRowwiseError(f"{name} runs on other nodes than the model is given")
+        used, features = algebra.edges_used(call.edge_index, _columns(call, algebra), min(sizes))
+        ids = edge_ids(graph, call.edge_index, used)
+        if ids is None or ids.unique().numel() != ids.numel():
+            raise NotRowwiseError(f"{name} runs on other edges than those of one relation, each once")
+        return cls(one_relation(graph, kind, ids, ends), None, features)
+
+
+def _columns(call: ConvArguments, algebra: LayerAlgebra) -> Tensor | None:
+    """Edge features with one row an edge."""
+    features = call.features
+    if features is None:
+        return None
+    return (features.unsqueeze(-1) if features.dim() == 1 else features).to(algebra.dtype)
+
+
+def _on_graph(features: Tensor, proper: Tensor, loops: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:
+    """Edge features in the graph's order; a node's self-loops must agree, as they are one edge of the graph."""
+    out = features.new_zeros(graph.num_edges, features.shape[1])
+    out[: graph.num_proper_edges] = features[proper]
+    out[loops] = features[~proper]
+    if not torch.equal(out[loops], features[~proper]):
+        raise NotRowwiseError(
+            f"{type(algebra.conv).__name__} has several self-loops at one node, of different edge features"
+        )
+    return out

@@ -1,0 +1,182 @@
+"""Runs a model's forward on rows with nothing reduced, and compares it with the recorded pass."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from attree.attention.graph import Graph
+from attree.attention.locality import loud_noise, same
+from attree.faithfulness.exact.conv_arguments import ConvArguments
+from attree.faithfulness.exact.conv_check import rows_of
+from attree.faithfulness.exact.recording import Recording
+from attree.faithfulness.exact.sample import Sample
+from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageMode, Stages
+from attree.faithfulness.exact.trace import LayerTrace
+from attree.subject import ModelCall
+from attree.subject.arguments import Kind
+from attree.subject.locality import NotRowwiseError
+
+Traces = list[tuple[list[Tensor], list[Tensor]]]
+"""For each call, the inputs and outputs that were recorded, of all nodes."""
+
+
+def _node_rows(sample: Sample, layer: LayerTrace, number: int) -> tuple[Tensor, Tensor]:
+    """The rows of a sample that one of a call's inputs has, and the numbers of their nodes in that input."""
+    blocks, types = layer.graph.blocks, layer.graph.graph.types
+    if blocks is None or types is None:
+        return torch.arange(sample.node.numel(), device=sample.node.device), sample.node
+    own = types.nodes(blocks.inputs[number])
+    rows = sample.rows_of(own)
+    return rows, sample.node[rows] - own.start
+
+
+def rows_at(
+    sample: Sample, layer: LayerTrace, trace: tuple[list[Tensor], list[Tensor]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What was recorded of a call, at the rows of a sample."""
+    before, after = trace
+    targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
+    return (
+        [rows_of(x, _node_rows(sample, layer, number)[1]) for number, x in enumerate(before)],
+        [out[_node_rows(sample, layer, number)[1]] for number, out in zip(targets, after, strict=True)],
+    )
+
+
+_MIXES: dict[Reads | None, str] = {
+    None: "what follows them is not computed node by node",
+    "links": "what follows them does not treat each link alone",
+    "graphs": "its readout does not treat each graph alone",
+    "one graph": "its readout does not treat each graph alone",
+}
+"""Why outputs differ on rows."""
+
+
+class RowCheck:
+    """One run on rows with nothing reduced, compared with the recorded pass.
+
+    Args:
+        recording: The recorded pass.
+        sample: The rows.
+        rows: What was recorded for them.
+        stages: Which call feeds which, if known.
+    """
+
+    def __init__(self, recording: Recording, sample: Sample, rows: Traces, stages: Stages | None) -> None:
+        self.recording = recording
+        self.sample = sample
+        self.rows = rows
+        self.stages = stages
+        self._mode = StageMode(_counts(sample, recording.graph)) if stages is None else None
+        self._calls = 0
+
+    def run(self) -> Stages:
+        """Compare inputs of convolutions and outputs; find which call feeds which if that is not known."""
+        recording, sample, mode = self.recording, self.sample, self._mode
+        given = recording.call_on(sample.part(recording.graph), lazy=False)
+        given = self._with_noise(given)
+        if mode is not None:
+            self._mark(mode, given)
+        with nullcontext() if mode is None else mode:
+            output = recording.model(given, self._answer)
+        if self._calls != len(recording.layers):
+            raise NotRowwiseError("its forward calls other layers on rows")
+        expected, kept = recording.output[sample.outputs], sample.kept
+        if not isinstance(output, Tensor) or output.shape != expected.shape:
+            raise NotRowwiseError("its forward returns something else on rows")
+        if not same(output[kept], expected[kept], expected.dtype):
+            raise NotRowwiseError(_MIXES[sample.reads])
+        if self.stages is not None:
+            return self.stages
+        assert mode is not None
+        if EDGES in mode.marks(output):
+            raise NotRowwiseError("its output depends on edges outside its attention layers")
+        return mode.result(output, sample.reads)
+
+    def _with_noise(self, given: ModelCall) -> ModelCall:
+        """A call with noise in the features of decoys."""
+        types = self.recording.graph.types
+        if types is None:
+            fits = given.has_features and given.x.is_floating_point()
+            return given.with_features(self._noisy(given.x, self.sample.decoy, 0)) if fits else given
+        if given.features is None:
+            return given
+        decoys = {kind: self.sample.decoy[self.sample.rows_of(types.nodes(kind))] for kind in given.features}
+        return given.with_features(
+            {
+                kind: self._noisy(x, decoys[kind], 0) if x.is_floating_point() else x
+                for kind, x in given.features.items()
+            }
+        )
+
+    def _noisy(self, rows: Tensor, decoy: Tensor, seed: int) -> Tensor:
+        """The rows with noise in those of decoys."""
+        out = rows.clone()
+        out[decoy] = loud_noise(rows[decoy], rows, seed)
+        return out
+
+    def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a convolution returned for the rows in the recorded pass, if its input is the recorded one."""
+        self._calls += 1
+        layers = self.recording.layers
+        layer = layers[self._calls - 1] if self._calls <= len(layers) else None
+        if layer is None or layer.algebra.conv is not conv:
+            raise NotRowwiseError("its forward calls other layers on rows")
+        given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
+        if len(given.inputs) != len(before):
+            raise NotRowwiseError("its forward calls other layers on rows")
+        # What no call feeds is as it was recorded, whatever is reduced.
+        for number, (feeds, x, own) in enumerate(zip(self._feeds(given), given.inputs, before, strict=True)):
+            kept = ~self.sample.decoy[_node_rows(self.sample, layer, number)[0]]
+            if feeds and (x.shape != own.shape or not same(x[kept], own[kept], own.dtype)):
+                raise NotRowwiseError("what stands between its attention layers is not computed node by node")
+        targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
+        outputs = [
+            self._noisy(rows, self.sample.decoy[_node_rows(self.sample, layer, number)[0]], self._calls)
+            for number, rows in zip(targets, after, strict=True)
+        ]
+        answer = given.answer(outputs, layer.weights, self.recording.graph)
+        if self._mode is not None:
+            self._mode.mark(answer, EDGES)  # attention that is returned is of edges, and of all of them
+            self._mode.mark(outputs, self._calls)
+        return answer
+
+    def _feeds(self, given: ConvArguments) -> InputCalls:
+        if self.stages is not None:
+            return self.stages.inputs[self._calls - 1]
+        mode = self._mode
+        assert mode is not None
+        found = []
+        for x in given.inputs:
+            stages = mode.marks(x)
+            feeds = tuple(sorted(stage for stage in stages if stage > 0))
+            if feeds and EDGES in stages:
+                raise NotRowwiseError("the features of its nodes depend on edges outside its attention layers")
+            if feeds and READOUT in stages:
+                what = "the links that are asked for" if self.sample.reads == "links" else "whole graphs"
+                raise NotRowwiseError(f"something between its attention layers sees {what}")
+            found.append(feeds)
+        if mode.marks(given.features) - {EDGES}:
+            raise NotRowwiseError("its edge features depend on its nodes")
+        mode.inputs.append(tuple(found))
+        return mode.inputs[-1]
+
+    def _mark(self, mode: StageMode, given: ModelCall) -> None:
+        """Say which arguments are about nodes, graphs and edges."""
+        of_graphs = READOUT if self.sample.graph_of is not None else INPUT
+        stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
+        stage[Kind.IDS] = READOUT
+        for kind, value in zip(given.kinds, given.values, strict=True):
+            if kind in stage:
+                mode.mark(value, stage[kind])
+
+
+def _counts(sample: Sample, graph: Graph) -> list[int]:
+    """How many rows there are, of each type if there are several."""
+    if graph.types is None:
+        return [sample.node.numel()]
+    return [sample.rows_of(graph.types.nodes(kind)).numel() for kind in graph.types.node_types]
