@@ -4,9 +4,10 @@
 
 Counted is the second of two calls, so that imports and what is found out once for a class do not count. A function
 counts if it was entered, a class if one of its methods was, a pass if the model's forward got all nodes. One method
-(`gatt`), one protocol (`weight`), 20 targets. The model is a network of attree or PyG's GAT with two heads, which takes
-more passes: they measure what goes around its attention, where attree's networks are known to be plain stacks. The
-script uses nothing but `attree.evaluate` and `attree.models`, so that it also traces older versions.
+(`gatt`), one protocol (`weight`), 20 targets. The model is a network of attree, PyG's GAT with two heads, or the same
+with jumping knowledge. The last takes more passes, which find out what its outputs belong to and what goes around its
+attention; of plain stacks that is known. The script uses nothing but `attree.evaluate` and `attree.models`, so that it
+also traces older versions.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ NETS: dict[str, Callable[[int], torch.nn.Module]] = {
     "GATv2": lambda layers: GATv2(8, 3, num_layers=layers),
     "SuperGAT": lambda layers: SuperGAT(8, 3, num_layers=layers),
     "pyg": lambda layers: PyGGAT(8, 16, layers, out_channels=3, heads=2),
+    "pyg_jk": lambda layers: PyGGAT(8, 16, layers, out_channels=3, heads=2, jk="cat"),
 }
 
 

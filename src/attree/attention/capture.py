@@ -41,7 +41,7 @@ class Attention:
         graph: The edge list that the weights are aligned with.
         weights: Per layer [num_edges, heads]; 0 on edges that the layer does not use.
         present: Per layer, which edges the layer uses [num_edges]; None if it uses all, as GAT-like layers do.
-        output: What the model returned in the pass that was captured.
+        output: The model's output in the captured pass.
         embedding: What the last of the layers returned, [num_nodes, channels], if that is one tensor.
         wiring: Which calls of convolutions, in their order in the pass, the layers are, and what feeds what; None if
             the layers are all calls, and each feeds the next.

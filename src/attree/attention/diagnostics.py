@@ -101,7 +101,7 @@ def measure_bypass(
         x: Its features of nodes, by type of node if there are several.
         layers: For each layer, which calls of convolutions it is, see `Wiring.layers`; all calls as one layer where
             layers are no chain.
-        usual: What it returns for `x`, if at hand.
+        usual: Its output for `x`, if at hand.
         targets: Rows of the output to count, as ids; None for all.
         predict: Gives the predicted class of each row; None if outputs have no classes.
         known: `Bypass.around` of an earlier measurement, which need not be found again.
@@ -168,7 +168,7 @@ def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) 
         model: The model.
         run: Calls it with other features.
         x: Its features of nodes.
-        usual: What it returned for `x` before.
+        usual: Its earlier output for `x`.
     """
     with eval_mode(model), inplace_messages(model):
         again = score_tensor(run(x))

@@ -19,10 +19,10 @@ from attree.errors import UnsupportedModelError
 
 
 def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -> CallGraph:
-    """The calls that the output was computed from, and what feeds what.
+    """The calls that the output was computed from, and which call feeds which.
 
     Args:
-        records: What one forward pass recorded, with its calls followed.
+        records: The records of one forward pass, made with `follow=True`.
         output: What it returned; of several tensors, all count.
         graph: The graph that it ran on. Calls whose messages go to different types of nodes are no branches of one
             node: a decoder of pairs may combine them as it likes.
@@ -75,7 +75,7 @@ def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) 
 
 
 def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
-    """Two of these calls that are combined by an operation that is not linear in both, and its name.
+    """Two of these calls that a nonlinear operation combines, and its name; None if there are none.
 
     Args:
         records: What was recorded.
@@ -118,7 +118,7 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
 def check_calls(
     model: nn.Module, run: Callable[[], Any], records: LayerRecords, found: CallGraph, output: Any
 ) -> CallGraph:
-    """Check what feeds what by altering the results of calls; raise if the output contradicts it.
+    """Check which call feeds which by altering the results of calls; raise if the output contradicts it.
 
     Two things hide from torch operations: values that leave torch on their way, and the parts of a buffer that hold
     different things. The model runs again only where one of these may matter.
@@ -127,7 +127,7 @@ def check_calls(
         model: The model.
         run: Runs it on the inputs of the recorded pass.
         records: What was recorded.
-        found: What feeds what by torch operations.
+        found: Which call feeds which, by torch operations.
         output: What the model returned.
     """
     provenance = records.provenance

@@ -1,4 +1,4 @@
-"""Record what every attention convolution of a model uses in one forward pass, and what fed it."""
+"""Record every call of an attention convolution in one forward pass: inputs, weights, output, and what fed it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class LayerRecord:
         weights: What the softmax returned, call by call.
         factors: The weights that reached the messages, [edges, heads]; None if they are `weights`, or `unclear`.
         unclear: Why the weights that reached the messages could not be read, if so.
-        edges: The edges it passed messages along, as often as it did.
-        sums: What it made of the messages each time.
+        edges: The edges of each propagation.
+        sums: The aggregated messages of each propagation.
         relation: The relation of each edge, where a softmax is one over the edges of one relation alone.
-        output: What it returned for the nodes.
+        output: The node embeddings that it returned.
         mix: The calls that directly produced the features of its sources, and how these were combined.
         beside: Indices of the calls that directly produced the features of its destinations.
         uses: Indices of the calls that directly produced any of its arguments, and of the calls inside it.

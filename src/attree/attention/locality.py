@@ -79,7 +79,7 @@ def measure_locality(
         num_layers: Number of attention layers, as `Attention.num_layers` has it.
         graph: The looped graph of the model's edges.
         graph_of: The graph of each node, if the model returns one row per graph.
-        usual: What it returns for `x`, if at hand.
+        usual: Its output for `x`, if at hand.
         seed: Seed of the nodes that are compared and of the features that are put elsewhere.
     """
     expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)

@@ -1,4 +1,4 @@
-"""Read the weights that a convolution gives to its messages, where they may differ from its softmax.
+"""Read the weights of a convolution's messages, where they may differ from what its softmax returned.
 
 A flow passes an edge with the factor that the layer gives to the source's features: c in `message = c * x_j + ...`,
 times k where the aggregation of messages is k times their sum (1 for a sum, 1 / n for a mean of n). In GATConv and its

@@ -1,7 +1,7 @@
 """What feeds what: which calls of attention convolutions are the layers of a network.
 
-A computation tree goes from the output to the calls that it was computed from, from these to the calls that their
-features were computed from, and so on. In most networks that is a chain, one call a layer. Calls side by side (two
+A computation tree leads from the output to the calls that produced it, from these to the calls that produced their
+features, and so on. In most networks that is a chain, one call a layer. Calls side by side (two
 stacks, several heads, one call for each relation) are branches: each has the factor with which it was combined with the
 others. Calls that the output does not depend on (an auxiliary head, a second pass for another loss) are no layers.
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 OUTPUT = -1
-"""What the output is called among the calls that others feed."""
+"""The number of the model's output among the numbers of calls."""
 
 Feeds = dict[int, dict[int, float]]
 """For each call, or the output, the calls that feed it and their factors."""
@@ -103,7 +103,7 @@ class CallGraph:
 
     @staticmethod
     def consumers(feeds: Feeds, call: int) -> dict[int, float]:
-        """What a call feeds, and with which factor."""
+        """The calls that read a call's output, each with its factor."""
         return {later: own[call] for later, own in feeds.items() if call in own}
 
     def wiring(self, ends: Sequence[tuple[set[str], set[str]]] | None = None) -> Wiring:

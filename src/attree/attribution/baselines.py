@@ -49,7 +49,7 @@ class Uniform(GAtt):
     self-loop included where the layer uses it.
 
     Args:
-        heads: Unused by this method; accepted so that all methods are made alike.
+        heads: Unused by this method; accepted so that all methods have the same arguments.
     """
 
     name = "uniform"
@@ -70,7 +70,7 @@ class Random(FlowMethod):
 
     Args:
         seed: Another seed, another draw.
-        heads: Unused by this method; accepted so that all methods are made alike.
+        heads: Unused by this method; accepted so that all methods have the same arguments.
     """
 
     name = "random"

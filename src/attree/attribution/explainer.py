@@ -33,7 +33,7 @@ Edges = Tensor | dict[tuple[str, str, str], Tensor]
 
 
 class TreeExplainer(ExplainerAlgorithm):
-    """Explains a model by what its attention convolutions attended to.
+    """Explains a model by the attention weights of its convolutions.
 
     The model is any PyG model whose layers are attention convolutions (see `attree.attention.capture_attention`), on a
     graph of one type or of several, with outputs of nodes, of pairs of nodes (`task_level="edge"`) or of graphs.

@@ -166,7 +166,7 @@ class Walk:
                 moved[layer] = value.new_zeros(size).index_add_(0, step.reached, flows)
 
     def _at_level(self, value: Tensor, level: int, wanted: int) -> Tensor:
-        """Values of one level's entries as those of a later level, whose entries include them."""
+        """Values of one level's entries, placed among the entries of a later level, which include them."""
         if level == wanted:
             return value
         everywhere = value.new_zeros(self.node.numel()).index_copy_(0, self.places[level], value)

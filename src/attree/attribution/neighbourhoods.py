@@ -26,8 +26,8 @@ def neighbourhoods(
     Args:
         subject: What is explained.
         targets: Ids of nodes, of pairs of nodes, or of graphs.
-        bytes_per_edge: What one edge takes in a pass of the model.
-        memory: Bytes that a part can take in a pass; what one target depends on is never divided.
+        bytes_per_edge: Bytes that one edge takes in a pass of the model.
+        memory: Bytes that a part can take in a pass; the nodes that one target depends on always stay together.
         induced: Take all edges between the nodes within L hops instead.
     """
     sizes, done = subject.graph.given_entering.sizes + 1, 0

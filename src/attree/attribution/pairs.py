@@ -29,7 +29,7 @@ class PairWalk:
         entry: For each listed edge, the entry of the walk whose node it enters.
         place: For each listed edge, its position in `graph.entering.items`.
         edges: For each listed edge, its id in `graph.edge_index`.
-        pair: For each listed edge, the pair that it is.
+        pair: For each listed edge, the number of its pair.
     """
 
     walk: Walk

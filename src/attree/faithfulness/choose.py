@@ -1,6 +1,6 @@
 """Reduce attention by the fastest engine that serves a model: rows, then copies of parts, then the whole graph.
 
-A faster engine that cannot serve a model, or that fails on it, hands over to the next, which is said once.
+A faster engine that cannot serve a model, or that fails on it, hands over to the next, with one warning.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Call = Callable[[Any, Any], Tensor]
 """How a user says that a model predicts: `call(model, data)` returns one row of outputs per node, pair or graph."""
 
 WHOLE = ("batch", "data")
-"""What a `forward` calls its only argument where that is a whole graph or batch, whatever else has that name."""
+"""Names of a single argument of `forward` that is a whole graph or batch, also if the graph has such an attribute."""
 
 EDGE_NAMES = ("edge_index", "adj", "adj_t", "edges", "edge_list")
 """Names of parameters that are taken for the edge list where the data has nothing of that name."""
@@ -42,7 +42,7 @@ class DataConvention:
     call: Call | None = None
 
     def without(self, name: str) -> DataConvention:
-        """The same graph without one of its attributes."""
+        """The same convention on a graph without one of its attributes."""
         data = copy.copy(self.data)
         del data[name]
         return DataConvention(data, self.call)
@@ -72,7 +72,7 @@ class HeteroConvention:
     call: Call | None = None
 
     def without(self, name: str) -> HeteroConvention:
-        """The same graph without one of its attributes."""
+        """The same convention on a graph without one of its attributes."""
         data = copy.copy(self.data)
         for store in data.stores:
             if name in store:

@@ -10,6 +10,7 @@ from torch import Tensor
 from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
 from attree.attention.locality import Locality, measure_locality
 from attree.errors import AttreeError
+from attree.subject.plain_stack import is_plain_stack
 from attree.subject.subject import Subject
 
 
@@ -21,7 +22,7 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
         targets: Ids of nodes or graphs; None for all.
         known: `Bypass.around` of an earlier measurement of the same model.
     """
-    if getattr(subject.model, "is_plain_stack", False):
+    if is_plain_stack(subject.model):
         return Bypass(0.0)
     attention, call = subject.attention, subject.call
     if call.features is None:  # what goes around can only be seen by changing features

@@ -35,7 +35,7 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
     Args:
         labels: The labels of a graph or batch, see `labels_of`, or None.
         output: The outputs of the model, [rows] or [rows, columns].
-        head: What the caller said that the outputs mean.
+        head: The meaning of the outputs that the caller gave.
     """
     if not isinstance(labels, Tensor) or labels.numel() == 0:
         return

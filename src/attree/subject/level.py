@@ -16,6 +16,7 @@ from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
 from attree.subject.nodes_read import DRAWS, nodes_read
+from attree.subject.plain_stack import is_plain_stack
 from attree.subject.roots import Level
 
 SAMPLED_ROWS = 6
@@ -147,7 +148,7 @@ def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
         call: The model's call.
         edges: The edge list, if there could be a row per edge.
     """
-    if getattr(call.model, "is_plain_stack", False):
+    if is_plain_stack(call.model):
         return OutputLevel("node")
     rows = _sampled(call.num_nodes)
     reads = nodes_read(call, rows.tolist(), DRAWS if edges else 1)

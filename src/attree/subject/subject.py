@@ -171,7 +171,7 @@ class Subject:
     def seen(self, attention: Attention) -> Subject:
         """This subject with attention that was captured in another pass of the same call.
 
-        If it lists all calls of convolutions, those are taken that are layers. Where their factors change with the
+        If it lists all calls of convolutions, only the layers among them are kept. Where their factors change with the
         model's weights, the model is asked again when its attention is first needed.
         """
         if attention.wiring is None and self._wiring is not None:
@@ -181,7 +181,7 @@ class Subject:
         return self._again(attention)
 
     def fresh(self) -> Subject:
-        """This subject without captured attention; it will use the weights that the model has when it is asked."""
+        """This subject without captured attention: it is captured anew, with the weights of then, when asked for."""
         return self._again(None)
 
     def _again(self, attention: Attention | None) -> Subject:
@@ -202,7 +202,7 @@ class Subject:
 
     @property
     def output(self) -> Tensor:
-        """What the model returned, even if its attention cannot be captured."""
+        """The model's output, also where its attention cannot be captured."""
         output = self._returned
         check_output(output)
         return output
@@ -248,7 +248,7 @@ class Subject:
             position += 1
 
     def _returns_the_same(self, call: ModelCall) -> bool:
-        """Whether another call returns what this one does."""
+        """Whether another call returns the same output as this one."""
         try:
             with eval_mode(call.model), torch.no_grad():
                 again = call.run()

@@ -1,4 +1,4 @@
-"""What an `edge_index` must be, wherever one comes in."""
+"""Checks of an `edge_index`, wherever users give one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_edge_index(edge_index: object, num_nodes: int, name: str = "edge_index
     Args:
         edge_index: What should be an edge index.
         num_nodes: Number of nodes.
-        name: What to call it in a message.
+        name: Its name in messages.
     """
     dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
     expect(dense, name, "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)

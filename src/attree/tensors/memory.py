@@ -1,4 +1,4 @@
-"""How much memory work may take, and how it is cut into chunks that keep to it."""
+"""Memory budgets, and how work is cut into chunks that keep to them."""
 
 from __future__ import annotations
 

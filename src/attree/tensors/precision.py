@@ -14,8 +14,8 @@ WITHOUT_FLOAT64 = frozenset({"mps"})
 def exact_dtype(device: torch.device) -> torch.dtype:
     """The floating-point type of exact updates and of sums: float64 wherever the device has it.
 
-    Reductions often change probabilities by less than float32 can tell; rank statistics would then rank noise. So
-    where there is no float64, that is said, once in a process.
+    Reductions often change probabilities by less than float32 can tell; rank statistics would then rank noise. A
+    device without float64 causes one warning in a process.
 
     >>> exact_dtype(torch.device("cpu"))
     torch.float64

@@ -81,7 +81,7 @@ DENSE_ENTRIES = 4096
 """From this many entries on, the rows of one node are computed as dense blocks: a block has a fixed cost."""
 
 DENSE_DEGREE = 8
-"""A dense row has at least this many sources, so that never all of them have left it."""
+"""A dense row has at least this many sources, so that a reduction never removes all of them."""
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of the scores of one dense block: what stays in a processor's cache is several times faster."""

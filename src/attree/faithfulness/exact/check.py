@@ -39,7 +39,7 @@ class Checker:
     Args:
         recorder: Records the model.
         graph: The looped graph.
-        outputs: What the rows of the output are those of.
+        outputs: What the rows of the output belong to.
 
     Raises:
         NotRowwiseError: If there is nothing to look at.

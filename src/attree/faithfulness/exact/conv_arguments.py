@@ -1,4 +1,4 @@
-"""What a convolution was called with, and the edges that it runs on."""
+"""The arguments of a convolution's call, and the edges that it runs on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _signature = cache(signature)
 
 @dataclass(frozen=True)
 class ConvArguments:
-    """What a convolution was called with.
+    """The arguments of one call of a convolution.
 
     Attributes:
         inputs: Features of nodes: one tensor; of a heterogeneous graph, those of sources and of destinations, or those
             of each type.
         edge_index: Edges; of several relations at once, a dict.
         features: Edge features, if it takes any.
-        wants_weights: Whether it is asked to return its attention too.
+        wants_weights: Whether the caller wants the attention weights too.
         types: The type of each of the inputs, where it is given a dict.
         returned: The types whose rows it returns, where it is given a dict.
     """

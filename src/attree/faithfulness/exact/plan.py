@@ -35,7 +35,7 @@ from attree.tensors.memory import chunk_bounds
 from attree.tensors.ragged import expand, pointers, row_of, take_rows
 
 CHUNK_BYTES = 64 * 2**20
-"""Bytes that following the edges of one chunk takes, at most: memory that is used again and again stays mapped."""
+"""Most bytes that planning one chunk takes: memory that is used again and again stays mapped."""
 
 
 class ReductionPlan:
@@ -48,7 +48,7 @@ class ReductionPlan:
         shapes: The shape of each call.
         stages: Which call feeds which.
         outputs: What targets are.
-        memory: Bytes of working memory; what one reduced edge changes is never cut.
+        memory: Bytes of working memory; the rows of one reduced edge always stay in one chunk.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class ReductionPlan:
         return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
 
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
-        """For each row, the position of its node among the senders that messages go to, and whether it is there."""
+        """For each row, the position of its node among the senders that are destinations, and whether it is there."""
         assert layer.blocks is not None
         own_sender = torch.zeros_like(records.edge)
         is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0

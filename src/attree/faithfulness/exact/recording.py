@@ -136,11 +136,11 @@ class Recording:
     """A whole forward pass.
 
     Attributes:
-        model: The model with the weights that it had.
+        model: The model with the weights of the recorded pass.
         graph: The looped graph.
         layers: Every call of a convolution, in order.
         call: The call that was recorded.
-        output: What it returned, in the most exact type of the device.
+        output: Its output, in the most exact type of the device.
         attention: The attention in the usual form.
     """
 
@@ -195,7 +195,7 @@ class Recorder:
         self._dtype = exact_dtype(graph.device)
 
     def weights(self) -> RowModel:
-        """The model with the weights that it has now.
+        """The model with its current weights.
 
         Raises:
             NotRowwiseError: If one of its convolutions has no known algebra.

@@ -33,7 +33,7 @@ class ExactReducer:
 
     Args:
         subject: What is explained.
-        memory: Bytes of working memory; what one reduced edge changes is never cut.
+        memory: Bytes of working memory; the rows of one reduced edge always stay in one chunk.
 
     Raises:
         NotRowwiseError: If the model cannot be run on rows; the message says why.

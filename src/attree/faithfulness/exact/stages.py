@@ -36,7 +36,7 @@ InputCalls = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Stages:
-    """Which call of a convolution feeds which.
+    """Which call of a convolution feeds which, and which stages share their rows.
 
     Attributes:
         inputs: For each call and each tensor of features that it is given, the calls that directly produced it, as
@@ -80,7 +80,7 @@ class Stages:
 
 
 class StageError(Exception):
-    """Stages meet that must not; no TypeError, which torch would take for an operator that is not there."""
+    """Stages meet that must not meet. It is no TypeError, because torch reads one as a missing operator."""
 
 
 class StageMode(Provenance):
@@ -120,7 +120,7 @@ class StageMode(Provenance):
         return tensor.numel() // max(length if length in self.rows and length is not None else min(self.rows), 1)
 
     def result(self, output: Any, reads: Reads | None) -> Stages:
-        """The stages that one pass showed.
+        """The stages that were seen in one pass.
 
         Args:
             output: What the pass returned.

@@ -165,7 +165,7 @@ class CallUpdate:
         return [self._among_rows(out, rows) for rows in call.outputs]
 
     def _among_rows(self, out: Tensor, rows: OutputRows) -> Tensor:
-        """The outputs of changed rows among those of the others, which are as they were recorded."""
+        """The outputs of all rows: new ones for changed rows, recorded ones for the others."""
         out = out if rows.chosen is None else take_rows(out, rows.chosen)
         if rows.place is None:
             return out
