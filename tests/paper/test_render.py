@@ -36,8 +36,8 @@ def test_markdown_has_ours_the_papers_and_the_difference() -> None:
 def test_the_page_is_coloured_by_the_difference_and_escaped(tmp_path: Path) -> None:
     picture = Picture("drawn", "A picture", new_figure(2, 1))
     page = write_report(Report("r", "Title", [table(), picture]), tmp_path).read_text()
-    assert '<td style="background:#cdebc8">0.900' in page
-    assert '<td style="background:#f8cfc4" title="the sign is wrong">0.500' in page
+    assert '<td class="close">0.900' in page
+    assert '<td class="beyond" title="the sign is wrong">0.500' in page
     assert "<td>undefined" in page
     assert "A title &lt;b&gt;" in page
     assert (tmp_path / "r" / "drawn.png").stat().st_size > 0

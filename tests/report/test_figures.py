@@ -62,7 +62,7 @@ def test_sweep_draws_the_mean_over_runs_at_equal_distances() -> None:
     metrics = ["val/acc", "explain/gatt/weight/faithfulness"]
     figure = sweep_figure({"weight_decay": sweep_table(), "dropout": sweep_table()}, metrics)
     accuracy, _, faithfulness, _ = figure.axes
-    assert [axes.get_ylabel() for axes in (accuracy, faithfulness)] == ["accuracy", "faithfulness (weight)"]
+    assert [axes.get_ylabel() for axes in (accuracy, faithfulness)] == ["accuracy", "faithfulness (mean), weight"]
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "weight decay", "dropout"]
     np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[0, 0.85], [1, 0.6]])
     np.testing.assert_allclose(faithfulness.lines[0].get_xydata(), [[0, 0.6], [1, 0.4]])

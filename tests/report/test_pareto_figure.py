@@ -77,6 +77,6 @@ def test_each_statistic_and_protocol_has_its_row() -> None:
     runs["explain/gatt/truth_auroc"] = [0.7, 0.8]
     figure = pareto_figure({"a": runs, "b": runs}, "val/acc", [GATT, RANDOM, "explain/gatt/truth_auroc"])
     labels = [axes.get_ylabel() for axes in figure.axes[:4]]
-    assert labels == ["faithfulness (weight)", "", "ground truth, AUROC", ""]
+    assert labels == ["faithfulness (mean), weight", "", "ground truth, AUROC", ""]
     with pytest.raises(ArgumentError, match="qualities"):
         pareto_figure({"a": runs}, "val/acc", [])

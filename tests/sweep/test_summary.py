@@ -158,6 +158,7 @@ def test_the_page_is_one_file_without_scripts_and_escapes_what_users_wrote() -> 
     page = sweep_page(odd, results, ["val/acc", QUALITY], frontier, importance, [Path("own/front.png")], Path("own"))
     assert "<script" not in page
     assert "<b>" not in page
+    assert ">GAtt faithfulness (mean), weight</th>" in page
     assert page.count("&lt;script&gt;") >= 5
     assert 'href="r2/explain/page.html"' in page  # the other run is elsewhere
     assert "http" not in page

@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 import { number, whole } from "./format.js";
 import { standingOut } from "./palette.js";
 
-const LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground truth, AUROC", loss: "loss" };
+const LABELS = { acc: "accuracy", faithfulness: "faithfulness (mean)", truth_auroc: "ground truth, AUROC", loss: "loss" };
 // Told apart without colour: the first is drawn through.
 const DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 // Panels of one statistic stand in this order, then others by name.
@@ -49,7 +49,7 @@ function describe(content, name) {
   const protocol = isMethod && words.length > 3 ? words[2] : "";
   const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, protocol, panel: protocol ? `${title} (${protocol})` : title, label, method, hue: content.methods[method]?.color };
+  return { name, kind, protocol, panel: protocol ? `${title}, ${protocol}` : title, label, method, hue: content.methods[method]?.color };
 }
 
 /** How protocols are sorted: by the strength of what they do, then by name. */

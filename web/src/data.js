@@ -80,10 +80,20 @@ export class Content {
       edges: raw.edges ? unpack(raw.edges) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : []),
     };
+    target.labels = this.#labels(target);
     const relation = raw.relation ? unpack(raw.relation) : null;
     target.relationName = (edge) => (relation ? this.relations[relation[edge]] : "");
     target.size = target.source.length;
     return target;
+  }
+
+  /** What stands on nodes in pictures: of "paper 18" the number, where shape and colour say that it is a paper. */
+  #labels(target) {
+    if (!this.groups?.shapes) return target.names;
+    return target.names.map((name, node) => {
+      const type = `${this.groups.names[target.group[node]]} `;
+      return name.startsWith(type) && /^\d+$/.test(name.slice(type.length)) ? name.slice(type.length) : name;
+    });
   }
 
   /** The values that a picture shows: a method's scores, or "effect": what reducing an edge does to the confidence. */

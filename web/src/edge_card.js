@@ -35,7 +35,7 @@ function scoresTable(content, target, edge) {
     return h("tr", { "data-method": name },
       h("th", { scope: "row" }, label),
       h("td", { class: "value" }, number(values[edge])),
-      h("td", { class: "rank" }, `${whole(rank)} of ${whole(target.size)}`));
+      h("td", { class: "rank" }, `${whole(rank)} of ${whole(target.size)}${target.leftOut ? " kept" : ""}`));
   });
   return h("table", {}, h("thead", {}, row("th", "method", "score", "rank")), h("tbody", {}, rows));
 }

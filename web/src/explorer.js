@@ -20,6 +20,7 @@ import { WhatIf } from "./what_if.js";
 const FEW = 90;
 const AT_FIRST = 60;
 const NONE = "nothing";
+const WIDE = 760;
 
 export class Explorer {
   #visible = new Uint8Array(0);
@@ -265,6 +266,7 @@ export class Explorer {
     const { content, state, target, colors } = this;
     const panels = this.#panels();
     this.stage.classList.toggle("two", panels.length > 1);
+    this.stage.classList.toggle("stacked", panels.length > 1 && this.stage.clientWidth < WIDE);
     this.pictures[1].element.hidden = panels.length < 2;
     const name = `${content.noun.toLowerCase()} ${content.targetName(target)}`;
     const drawn = this.#visible.reduce((sum, flag) => sum + flag, 0);

@@ -15,8 +15,12 @@ export function fixed(value, digits = 4) {
   return typeof value === "number" && Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : number(value);
 }
 
-/** A number with its sign: changes are read by it. */
+/** A change of a probability or an entropy smaller than this is rounding of the network's own arithmetic. */
+const NOISE = 1e-7;
+
+/** A change with its sign; one that is rounding is said to be none. */
 export function signed(value) {
+  if (value !== 0 && Math.abs(value) < NOISE) return "≈ 0";
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);
 }
 

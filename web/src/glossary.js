@@ -12,8 +12,9 @@ export const WORDS = {
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
-  faithfulness: ["faithfulness", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
-  auroc: ["AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
+  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It stands here where no prediction changed, so that faithfulness is undefined."],
+  faithfulness: ["faithfulness (mean)", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
+  auroc: ["ground truth, AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
   tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
@@ -61,6 +62,7 @@ export function guide(content) {
   const left = new Set([...(has.tree ? [] : ["tree"]), ...(has.truth ? [] : ["truth", "auroc"])]);
   if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
+  left.add("confidence");
   const words = Object.entries(WORDS).filter(([word]) => !left.has(word));
   return h("details", { class: "guide" },
     h("summary", {}, "How to read this page"),

@@ -47,7 +47,8 @@ export function mount(root, document_, asked = "", changed = () => {}, link = nu
   }
 
   const noun = content.noun.toLowerCase();
-  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge around it`;
+  const where = content.kind === "graph" ? "in it" : "around it";
+  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge ${where}`;
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),

@@ -72,7 +72,7 @@ function place(content, target, layout, box, colors) {
       isTarget,
       fill: group === undefined ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,
-      name: fewNodes || isTarget ? short(target.names[node], 14) : "",
+      name: fewNodes || isTarget ? short(target.labels[node], 14) : "",
     };
   });
 }

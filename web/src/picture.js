@@ -188,7 +188,11 @@ export class Picture {
       class: weight > 400 ? "product" : "factor", x, y, fill: this.#colors.ink, "text-anchor": "middle", "paint-order": "stroke",
       stroke: this.#colors.paper, "stroke-width": 4, "stroke-linejoin": "round", ...font(11.5, weight),
     }, text);
-    const factors = way.map((link) => label((link.points[0] + link.points[2]) / 2, (link.points[1] + link.points[3]) / 2 + 4, link.factor, 400));
+    // Beside the middle of each step, on its outer side: on the line itself a number would be hidden by it.
+    const factors = way.map(({ points: [x1, y1, x2, y2], factor, width }) => {
+      const away = (width / 2 + 6 + 3.4 * factor.length) * (x1 < x2 ? -1 : 1);
+      return label((x1 + x2) / 2 + away, (y1 + y2) / 2 + 4, factor, 400);
+    });
     const start = this.#scene.discs[way[0].step];
     const [least, most] = [70, this.box.width - 70];
     const x = Math.max(least, Math.min(most, start.x));

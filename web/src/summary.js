@@ -2,36 +2,58 @@
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
-import { fixed, number } from "./format.js";
+import { fixed, number, percent } from "./format.js";
 import { standingOut } from "./palette.js";
 
 const TOTAL = "faithfulness";
 const TRUTH = "truth_auroc";
+const INSTEAD = "pc_pearson";
+// Sentences of the verdict that stand open: what to trust, by each protocol, and whether learned attention adds to it.
+const OPEN = 4;
+const FACTS = { "explain/bypass": ["kept without attention", percent] };
 
 /** The summary's element; null if there is nothing to sum up. */
 export function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== undefined);
   const others = content.metrics.filter((metric) => metric.method === undefined);
-  const facts = [...content.summary, ...others.map((metric) => [metric.name, number(metric.value)])];
+  const facts = [...content.summary, ...others.map(({ name, value }) => {
+    const [text, write] = FACTS[name] ?? [name, number];
+    return [text, write(value)];
+  })];
   const verdict = content.verdict ?? [];
   if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence) => h("p", {}, worded(sentence)))));
+  if (verdict.length > 0) parts.push(said(verdict));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
 
-/** One row a method: against ground truth, and faithfulness by each protocol. Fits any screen. */
+/** The verdict; of a long one the rest folds away. */
+function said(verdict) {
+  const open = verdict.length <= OPEN + 1 ? verdict.length : OPEN;
+  const [first, rest] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence) => h("p", {}, worded(sentence))));
+  return h("div", { class: "verdict" }, first, rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more findings`), rest) : null);
+}
+
+/**
+ * One row a method: against ground truth, and faithfulness by each protocol. Fits any screen. Where a protocol changed no
+ * prediction, faithfulness is undefined for all methods: then their correlation with the drop of confidence stands there.
+ */
 function headline(content, metrics, colors) {
   const methods = unique(metrics.map((metric) => metric.method));
   const protocols = unique(metrics.map((metric) => metric.protocol)).filter((protocol) => protocol !== null);
+  const isKnown = (statistic, protocol) =>
+    metrics.some((metric) => metric.name === statistic && metric.protocol === protocol && Number.isFinite(metric.value));
   const columns = [
-    ...(metrics.some((metric) => metric.name === TRUTH) ? [{ title: "ground truth", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : []),
-    ...protocols.map((protocol) => ({ title: "faithfulness", small: `by ${protocol}`, statistic: TOTAL, protocol, word: "faithfulness" })),
-  ].filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
+    { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
+    ...protocols.map((protocol) => {
+      const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
+      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: instead ? "confidence" : "faithfulness" };
+    }),
+  ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns.length === 0) return null;
   const value = (method, column) => metrics.find((metric) => metric.method === method && metric.name === column.statistic && metric.protocol === column.protocol);
   const best = columns.map((column) => highest(methods.map((method) => value(method, column)?.value)));
@@ -40,7 +62,7 @@ function headline(content, metrics, colors) {
     columns.map((column, place) => h("td", { class: "number" }, written(value(method, column), best[place])))));
   const head = columns.map((column, place) => h("th", { scope: "col", class: "number" },
     h("span", {}, column.title, columns.findIndex(({ word }) => word === column.word) === place ? term(column.word) : null),
-    h("small", {}, column.small)));
+    column.small ? h("small", {}, column.small) : null));
   return h("div", {},
     h("table", { class: "headline" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), head)), h("tbody", {}, rows)),
     metrics.some((metric) => metric.interval) ? h("p", { class: "notes" }, "with 95 % intervals", term("interval")) : null);

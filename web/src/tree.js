@@ -61,7 +61,7 @@ export function treeScene(content, target, tree, box, colors) {
     y: top + own.depth * rise,
     r: own.depth === 0 ? 13 : Math.max(1.6, Math.min(12, 0.42 * gaps[own.depth])),
     isTarget: target.roots.includes(own.node),
-    name: short(target.names[own.node], 10),
+    name: short(target.labels[own.node], 10),
     // The lowest names run downwards where they would be too small on their nodes.
     upright: own.depth === height && gaps[height] < 22 ? gaps[height] : 0,
   }));
@@ -89,7 +89,7 @@ export function treeScene(content, target, tree, box, colors) {
   // How often an edge occurs stands beside its step, where there is room for it.
   const marks = links.filter((link) => times.get(link.edge) > 1 && gaps[tree[link.step].depth] >= MARK_ROOM).map((link) => {
     const [x1, y1, x2, y2] = link.points;
-    const turn = discs[link.step].r + 9;
+    const turn = discs[link.step].r + (discs[link.step].isTarget ? 13 : 9); // beyond the ring of a target
     const part = turn / Math.max(Math.hypot(x2 - x1, y2 - y1), turn);
     return { x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part + 3, text: `×${times.get(link.edge)}` };
   });

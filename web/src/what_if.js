@@ -105,7 +105,10 @@ export function sentence(content, target, cut, protocol, answer) {
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
   if (own === undefined) {
-    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${percent(Math.abs(answer.drop))}.`;
+    const rest = target.predicted === undefined
+      ? `the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 2)}`
+      : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
+    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
   }
   return `${now}${without} it would ${changed ? `say ${content.className(own)}` : "still say so"} (${percent(share)}).`;
 }

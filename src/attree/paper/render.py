@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 from attree.attribution import method_label
 from attree.io.files import replacing, write_text
 from attree.paper.item import CLOSE, FAR, NEAR, Picture, Report, Section, Table
+from attree.report.plain_page import PagePart, inline, plain_page, plain_table
 
 SLIP = "†"
 FEW_CHANGED = 30
@@ -32,19 +32,8 @@ LEGEND = (
     f"{SLIP}: a known slip in print, the difference is from what was meant. n: changed predictions where fewer than "
     f"{FEW_CHANGED} a network."
 )
-COLORS = ((CLOSE, "#cdebc8"), (NEAR, "#e8f5d8"), (FAR, "#fdeec4"), (math.inf, "#f8cfc4"))
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 115rem; padding: 0 1rem; }
-h1, h2, p { max-width: 66rem; }
-code { background: #f1f1f1; padding: 0 .2em; }
-table { border-collapse: collapse; font-size: 13px; margin: .6rem 0; }
-th, td { border: 1px solid #ddd; padding: .25rem .5rem; text-align: right; white-space: nowrap; }
-th { background: #f4f4f4; text-align: left; font-weight: 600; }
-td small { color: #666; }
-figure { margin: 1rem 0; } img { max-width: 100%; }
-.wide { overflow-x: auto; } .note { color: #555; font-size: 13px; }
-.key span { padding: .1rem .5rem; margin-right: .4rem; border: 1px solid #ddd; font-size: 12px; }
-"""
+BOUNDS = ((CLOSE, "close"), (NEAR, "near"), (FAR, "far"), (math.inf, "beyond"))
+"""Differences up to which a cell has each of the page's colours."""
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -142,58 +131,62 @@ def _markdown_table(table: Table) -> str:
 
 
 def _page(report: Report) -> str:
-    parts = [f"<h1>{_inline(report.title)}</h1>", *(f"<p>{_inline(note)}</p>" for note in report.notes)]
+    intro = [f"<p>{inline(note)}</p>" for note in report.notes]
     if any(_compares(section) for section in report.sections):
-        bounds = ["within 0.02", "within 0.05", "within 0.1", "beyond"]
-        spans = [
-            f'<span style="background:{color}">{words}</span>' for words, (_, color) in zip(bounds, COLORS, strict=True)
-        ]
-        parts.append(f'<p class="key">Difference from the paper: {"".join(spans)}</p>')
-        parts.append(f'<p class="note">{_inline(LEGEND)}</p>')
+        words = [f"within {CLOSE:g}", f"within {NEAR:g}", f"within {FAR:g}", "beyond"]
+        spans = [f'<span class="{kind}">{word}</span>' for word, (_, kind) in zip(words, BOUNDS, strict=True)]
+        intro.append(f'<p class="key">Difference from the paper: {"".join(spans)}</p>')
+        intro.append(f'<p class="note">{inline(LEGEND)}</p>')
+    parts = []
     for section in report.sections:
-        parts.append(f"<h2>{_inline(section.title)}</h2>")
-        if isinstance(section, Picture):
-            parts.append(f'<figure><img src="{section.name}.png" alt="{escape(section.title)}"></figure>')
-        else:
-            if not section.csv_only:
-                parts.append(f'<div class="wide">{_html_table(section)}</div>')
-            parts.append(f'<p class="note"><a href="{section.name}.csv">{section.name}.csv</a></p>')
-        parts += [f'<p class="note">{_inline(note)}</p>' for note in section.notes]
-    body = "\n".join(parts)
-    title = escape(report.title)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+        body = [_figure(section)] if isinstance(section, Picture) else _html_table(section)
+        body += [f'<p class="note">{inline(note)}</p>' for note in section.notes]
+        parts.append(PagePart(section.title, "\n".join(body)))
+    return plain_page(report.title, "\n".join(intro), parts)
 
 
-def _inline(words: str) -> str:
-    """Return a sentence as HTML, with code in backticks."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(words))
+def _figure(picture: Picture) -> str:
+    return f'<figure><img src="{picture.name}.png" alt="{escape(picture.title)}"></figure>'
 
 
-def _html_table(table: Table) -> str:
-    sides, heads, cells = _grid(table)
-    headings = [" ".join(label(name, one) for name, one in zip(table.columns, head, strict=True)) for head in heads]
-    lines = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in [*table.index, *headings]) + "</tr>"]
-    for side in sides:
-        line = "".join(f"<th>{escape(label(name, one))}</th>" for name, one in zip(table.index, side, strict=True))
-        for head in heads:
-            row = cells.get((*side, *head))
-            line += "<td></td>" if row is None else _html_cell(row, table.digits)
-        lines.append(f"<tr>{line}</tr>")
-    return "<table>" + "\n".join(lines) + "</table>"
+def _html_table(table: Table) -> list[str]:
+    """The table, its file, and what is to be known of single cells."""
+    parts, remarks = [], []
+    if not table.csv_only:
+        sides, heads, cells = _grid(table)
+        headings = [" ".join(label(name, one) for name, one in zip(table.columns, head, strict=True)) for head in heads]
+        lines = []
+        for side in sides:
+            names = [label(name, one) for name, one in zip(table.index, side, strict=True)]
+            line = "".join(f'<th scope="row">{escape(name)}</th>' for name in names)
+            for heading, head in zip(headings, heads, strict=True):
+                row = cells.get((*side, *head))
+                line += "<td></td>" if row is None else _html_cell(row, table.digits)
+                if row is not None and (remark := _remark(row)):
+                    remarks.append(f"<li>{escape(', '.join([*names, heading]))}: {escape(remark)}</li>")
+            lines.append(f"<tr>{line}</tr>")
+        parts.append(plain_table([*table.index, *headings], lines, table.title))
+    if remarks:
+        told = "1 cell is explained" if len(remarks) == 1 else f"{len(remarks)} cells are explained"
+        parts.append(f'<details class="note"><summary>{told}</summary><ul>{"".join(remarks)}</ul></details>')
+    parts.append(f'<p class="note"><a href="{table.name}.csv">{table.name}.csv</a></p>')
+    return parts
 
 
 def _html_cell(row: pd.Series, digits: int) -> str:
     difference = row.get("difference")
-    color = ""
+    kind = ""
     if _finite(difference):
         assert difference is not None
-        color = f' style="background:{next(color for bound, color in COLORS if abs(difference) <= bound)}"'
-    hint = "; ".join(str(row[name]) for name in ("slip", "reason") if isinstance(row.get(name), str) and row[name])
-    title = f' title="{escape(hint)}"' if hint else ""
-    return f"<td{color}{title}>{escape(text(row, digits))}</td>"
+        kind = f' class="{next(kind for bound, kind in BOUNDS if abs(difference) <= bound)}"'
+    remark = _remark(row)
+    title = f' title="{escape(remark)}"' if remark else ""
+    return f"<td{kind}{title}>{escape(text(row, digits))}</td>"
+
+
+def _remark(row: pd.Series) -> str:
+    """What is to be known of a cell: a slip in print, or why it is far from the paper."""
+    return "; ".join(str(row[name]) for name in ("slip", "reason") if isinstance(row.get(name), str) and row[name])
 
 
 def write_summary(reports: Sequence[Report], folder: Path) -> Path:
@@ -201,12 +194,9 @@ def write_summary(reports: Sequence[Report], folder: Path) -> Path:
     lines = []
     for report in reports:
         notes = " ".join(note for section in report.sections for note in section.notes[:1])
-        left_out = " ".join(report.notes[1:])
-        link = f'<a href="{report.name}/index.html">{escape(report.title)}</a>'
-        lines.append(f"<li>{link}<br><span class='note'>{escape(notes)} {escape(left_out)}</span></li>")
-    body = f"<h1>The paper's tables and figures</h1><ul>{''.join(lines)}</ul>"
+        told = " ".join([notes, *report.notes[1:]]).strip()
+        link = f'<a href="{report.name}/index.html">{inline(report.title)}</a>'
+        lines.append(f'<li>{link}<br><span class="note">{inline(told)}</span></li>')
     return write_text(
-        folder / "index.html",
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>attree paper</title>'
-        f"<style>{STYLE}</style></head><body>{body}</body></html>\n",
+        folder / "index.html", plain_page("The paper's tables and figures", f"<ul>{''.join(lines)}</ul>", [])
     )

@@ -25,9 +25,10 @@ from attree.report.style import (
     plain_axes,
     plain_legend,
 )
+from attree.report.table import METRIC_LABELS
 
-ROW_LABELS = {"acc": "accuracy", "faithfulness": "faithfulness", "truth_auroc": "ground truth, AUROC"}
-"""What the axis of each kind of metric says; others say the metric's own last word."""
+ROW_LABELS = {"acc": "accuracy", **METRIC_LABELS}
+"""What each kind of metric is called; others are called by their own last word."""
 
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 """Lines of several metrics of one row that are of the same method, or of none."""
@@ -95,13 +96,13 @@ def metric_rows(metrics: Sequence[str]) -> dict[str, list[str]]:
     """Metrics that are compared in one row of panels, by what its axis says: the statistic, and how edges are reduced.
 
     >>> metric_rows(["val/acc", "explain/gatt/weight/faithfulness"])
-    {'accuracy': ['val/acc'], 'faithfulness (weight)': ['explain/gatt/weight/faithfulness']}
+    {'accuracy': ['val/acc'], 'faithfulness (mean), weight': ['explain/gatt/weight/faithfulness']}
     """
     rows: dict[str, list[str]] = {}
     for metric in metrics:
         words = metric.split("/")
         kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " "))
-        reduced = f" ({words[2]})" if method_of(metric) is not None and len(words) > 3 else ""
+        reduced = f", {words[2]}" if method_of(metric) is not None and len(words) > 3 else ""
         rows.setdefault(kind + reduced, []).append(metric)
     return rows
 
@@ -147,7 +148,7 @@ def metric_title(metric: str) -> str:
     """What a panel is headed with.
 
     >>> metric_title("val/acc"), metric_title("explain/gatt/removal/faithfulness")
-    ('val accuracy', 'GAtt faithfulness, removal')
+    ('val accuracy', 'GAtt faithfulness (mean), removal')
     """
     name = MetricName.parse(metric)
     if name is None:

@@ -14,31 +14,11 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from attree.report.plain_page import PagePart, plain_page, plain_table
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING
+from attree.report.sweep_figure import SETTING, metric_title
 from attree.sweep.frontier import FRONT, ParetoFront, setting_text
 from attree.sweep.plan import RUN, SEED, SWEEP
-
-STYLE = """
-:root { color-scheme: light dark; --line: #d9d9d9; --muted: #666; --back: #fff; --ink: #222; --mark: #eaf3fb; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #444; --muted: #aaa; --back: #16181c; --ink: #e8e8e8; --mark: #1d2c3a; }
-  img { background: #fff; border-radius: 4px; }
-}
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back); max-width: 70rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--back);
-  white-space: normal; min-width: 8.5rem; overflow-wrap: anywhere; }
-tr.front td:first-child { background: var(--mark); }
-th { white-space: normal; overflow-wrap: anywhere; min-width: 5.5rem; vertical-align: bottom; }
-tr.front { background: var(--mark); }
-img { max-width: 100%; height: auto; }
-p.note { color: var(--muted); }
-"""
 
 TITLES = {
     "results": "Metrics by setting",
@@ -71,25 +51,24 @@ def sweep_page(
         own: The sweep's folder, which links start from.
     """
     runs, seeds = results[RUN].nunique(), results[SEED].nunique()
-    parts = [f"<h1>{escape(name)}</h1>", f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>']
+    parts = []
     if frontier is not None:
-        parts += ["<h2>Best trade-offs</h2>", _frontier(frontier, own)]
+        parts.append(PagePart("Best trade-offs", _frontier(frontier, own)))
     for block, objectives in importance.items():
-        parts += [f"<h2>What matters: {escape(block)}</h2>", _importance(objectives)]
+        parts.append(PagePart(f"What matters: {block}", _importance(objectives)))
     for figure in figures:
         title = TITLES.get(figure.stem, figure.stem.replace("_", " ").capitalize())
-        parts += [f"<h2>{escape(title)}</h2>", _image(figure, title)]
-    parts += ["<h2>All settings</h2>", _settings(results, metrics, frontier, own)]
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(name)}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+        parts.append(PagePart(title, _image(figure, title)))
+    parts.append(PagePart("All settings", _settings(results, metrics, frontier, own)))
+    return plain_page(name, f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>', parts)
 
 
 def _frontier(frontier: ParetoFront, own: Path) -> str:
-    heads = ["setting", *(f"{name} ({direction})" for name, direction in frontier.objectives.items()), "config"]
+    heads = [
+        "setting",
+        *(f"{metric_title(name)} ({direction})" for name, direction in frontier.objectives.items()),
+        "config",
+    ]
     rows = []
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
         config = f"best/{place:02d}.yaml"
@@ -106,7 +85,7 @@ def _importance(objectives: Mapping[str, Mapping[str, float]]) -> str:
     first = next(iter(objectives.values()))
     rows = [(escape(key), *(_number(own.get(key, math.nan)) for own in objectives.values())) for key in first]
     words = "Share of an objective's variance that a parameter explains (fANOVA)."
-    return _table(["parameter", *objectives], rows, words)
+    return _table(["parameter", *map(metric_title, objectives)], rows, words)
 
 
 def _settings(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFront | None, own: Path) -> str:
@@ -121,7 +100,8 @@ def _settings(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFro
         links = [_link(own, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
         rows.append((escape(_called(runs.iloc[0], named)), *cells, " ".join(links)))
         marked.append((sweep, setting) in best)
-    return _table(["setting", *metrics, "runs, by seed"], rows, "Marked: the best trade-offs.", marked)
+    heads = ["setting", *map(metric_title, metrics), "runs, by seed"]
+    return _table(heads, rows, "Mean ± standard deviation over the seeds. Marked: the best trade-offs.", marked)
 
 
 def _called(row: pd.Series, parameters: Sequence[str]) -> str:
@@ -151,18 +131,11 @@ def _image(figure: Path, title: str) -> str:
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, marked: Sequence[bool] | None = None
 ) -> str:
-    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     lines = []
-    for place, row in enumerate(rows):
+    for place, (first, *rest) in enumerate(rows):
         kind = ' class="front"' if marked is not None and marked[place] else ""
-        lines.append(f"<tr{kind}>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>")
-    body = "\n".join(lines)
-    return (
-        f'<p class="note">{escape(caption)}</p>\n'
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f"<table>\n<thead><tr>{head}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table></div>"
-    )
+        lines.append(f'<tr{kind}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+    return f'<p class="note">{escape(caption)}</p>\n{plain_table(heads, lines, caption)}'
 
 
 def _number(mean: float, spread: float = math.nan) -> str:

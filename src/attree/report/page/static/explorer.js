@@ -94,7 +94,9 @@ function number(value, digits = 4) {
 function fixed(value, digits = 4) {
   return typeof value === "number" && Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : number(value);
 }
+var NOISE = 1e-7;
 function signed(value) {
+  if (value !== 0 && Math.abs(value) < NOISE) return "≈ 0";
   return value > 0 ? `+${number(value, 3)}` : number(value, 3);
 }
 function percent(share) {
@@ -187,7 +189,7 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", faithfulness: "faithfulness", truth_auroc: "ground truth, AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", faithfulness: "faithfulness (mean)", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var PROTOCOLS = ["weight", "coefficient", "removal"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -227,7 +229,7 @@ function describe(content, name) {
   const protocol = isMethod && words.length > 3 ? words[2] : "";
   const method = isMethod ? content.methods.findIndex((own) => own.name === words[1]) : -1;
   const label = isMethod ? content.label[words[1]] ?? words[1] : words.slice(0, -1).join(" ") || name;
-  return { name, kind, protocol, panel: protocol ? `${title} (${protocol})` : title, label, method, hue: content.methods[method]?.color };
+  return { name, kind, protocol, panel: protocol ? `${title}, ${protocol}` : title, label, method, hue: content.methods[method]?.color };
 }
 function byProtocol(a, b) {
   const place2 = (name) => PROTOCOLS.includes(name) ? PROTOCOLS.indexOf(name) : PROTOCOLS.length;
@@ -389,10 +391,19 @@ var Content = class {
       edges: raw.edges ? unpack(raw.edges) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : [])
     };
+    target.labels = this.#labels(target);
     const relation = raw.relation ? unpack(raw.relation) : null;
     target.relationName = (edge) => relation ? this.relations[relation[edge]] : "";
     target.size = target.source.length;
     return target;
+  }
+  /** What stands on nodes in pictures: of "paper 18" the number, where shape and colour say that it is a paper. */
+  #labels(target) {
+    if (!this.groups?.shapes) return target.names;
+    return target.names.map((name, node) => {
+      const type = `${this.groups.names[target.group[node]]} `;
+      return name.startsWith(type) && /^\d+$/.test(name.slice(type.length)) ? name.slice(type.length) : name;
+    });
   }
   /** The values that a picture shows: a method's scores, or "effect": what reducing an edge does to the confidence. */
   values(target, shown, protocol) {
@@ -437,8 +448,9 @@ var WORDS = {
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
-  faithfulness: ["faithfulness", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
-  auroc: ["AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
+  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It stands here where no prediction changed, so that faithfulness is undefined."],
+  faithfulness: ["faithfulness (mean)", "How well a method's scores foretell what reducing each edge does: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
+  auroc: ["ground truth, AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
   tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
@@ -480,6 +492,7 @@ function guide(content) {
   const left = /* @__PURE__ */ new Set([...has.tree ? [] : ["tree"], ...has.truth ? [] : ["truth", "auroc"]]);
   if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
+  left.add("confidence");
   const words = Object.entries(WORDS).filter(([word]) => !left.has(word));
   return h(
     "details",
@@ -603,7 +616,8 @@ function sentence(content, target, cut, protocol, answer) {
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
   if (own === void 0) {
-    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${percent(Math.abs(answer.drop))}.`;
+    const rest = target.predicted === void 0 ? `the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 2)}` : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
+    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
   }
   return `${now}${without} it would ${changed ? `say ${content.className(own)}` : "still say so"} (${percent(share)}).`;
 }
@@ -638,7 +652,7 @@ function scoresTable(content, target, edge) {
       { "data-method": name },
       h("th", { scope: "row" }, label),
       h("td", { class: "value" }, number(values[edge])),
-      h("td", { class: "rank" }, `${whole(rank)} of ${whole(target.size)}`)
+      h("td", { class: "rank" }, `${whole(rank)} of ${whole(target.size)}${target.leftOut ? " kept" : ""}`)
     );
   });
   return h("table", {}, h("thead", {}, row("th", "method", "score", "rank")), h("tbody", {}, rows));
@@ -1362,7 +1376,7 @@ function place(content, target, layout, box, colors) {
       isTarget,
       fill: group === void 0 ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,
-      name: fewNodes || isTarget ? short(target.names[node], 14) : ""
+      name: fewNodes || isTarget ? short(target.labels[node], 14) : ""
     };
   });
 }
@@ -1566,7 +1580,10 @@ var Picture = class {
       "stroke-linejoin": "round",
       ...font(11.5, weight)
     }, text2);
-    const factors = way.map((link) => label((link.points[0] + link.points[2]) / 2, (link.points[1] + link.points[3]) / 2 + 4, link.factor, 400));
+    const factors = way.map(({ points: [x1, y1, x2, y2], factor, width }) => {
+      const away = (width / 2 + 6 + 3.4 * factor.length) * (x1 < x2 ? -1 : 1);
+      return label((x1 + x2) / 2 + away, (y1 + y2) / 2 + 4, factor, 400);
+    });
     const start = this.#scene.discs[way[0].step];
     const [least, most] = [70, this.box.width - 70];
     const x = Math.max(least, Math.min(most, start.x));
@@ -1820,7 +1837,7 @@ function treeScene(content, target, tree, box, colors) {
     y: top + own.depth * rise,
     r: own.depth === 0 ? 13 : Math.max(1.6, Math.min(12, 0.42 * gaps2[own.depth])),
     isTarget: target.roots.includes(own.node),
-    name: short(target.names[own.node], 10),
+    name: short(target.labels[own.node], 10),
     // The lowest names run downwards where they would be too small on their nodes.
     upright: own.depth === height && gaps2[height] < 22 ? gaps2[height] : 0
   }));
@@ -1848,7 +1865,7 @@ function treeScene(content, target, tree, box, colors) {
   links.sort((a, b) => a.strength - b.strength);
   const marks = links.filter((link) => times.get(link.edge) > 1 && gaps2[tree[link.step].depth] >= MARK_ROOM).map((link) => {
     const [x1, y1, x2, y2] = link.points;
-    const turn = discs[link.step].r + 9;
+    const turn = discs[link.step].r + (discs[link.step].isTarget ? 13 : 9);
     const part = turn / Math.max(Math.hypot(x2 - x1, y2 - y1), turn);
     return { x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part + 3, text: `×${times.get(link.edge)}` };
   });
@@ -1962,6 +1979,7 @@ var Viewport = class {
 var FEW = 90;
 var AT_FIRST = 60;
 var NONE = "nothing";
+var WIDE = 760;
 var Explorer = class {
   #visible = new Uint8Array(0);
   #layout = null;
@@ -2232,6 +2250,7 @@ var Explorer = class {
     const { content, state, target, colors } = this;
     const panels = this.#panels();
     this.stage.classList.toggle("two", panels.length > 1);
+    this.stage.classList.toggle("stacked", panels.length > 1 && this.stage.clientWidth < WIDE);
     this.pictures[1].element.hidden = panels.length < 2;
     const name = `${content.noun.toLowerCase()} ${content.targetName(target)}`;
     const drawn = this.#visible.reduce((sum, flag2) => sum + flag2, 0);
@@ -2407,27 +2426,42 @@ var sliderOf = (kept, size) => Math.round((size > 1 ? Math.log(kept) / Math.log(
 // src/summary.js
 var TOTAL = "faithfulness";
 var TRUTH = "truth_auroc";
+var INSTEAD = "pc_pearson";
+var OPEN = 4;
+var FACTS = { "explain/bypass": ["kept without attention", percent] };
 function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== void 0);
   const others = content.metrics.filter((metric) => metric.method === void 0);
-  const facts = [...content.summary, ...others.map((metric) => [metric.name, number(metric.value)])];
+  const facts = [...content.summary, ...others.map(({ name, value }) => {
+    const [text, write] = FACTS[name] ?? [name, number];
+    return [text, write(value)];
+  })];
   const verdict = content.verdict ?? [];
   if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(h("div", { class: "verdict" }, verdict.map((sentence2) => h("p", {}, worded(sentence2)))));
+  if (verdict.length > 0) parts.push(said(verdict));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
+}
+function said(verdict) {
+  const open = verdict.length <= OPEN + 1 ? verdict.length : OPEN;
+  const [first, rest] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence2) => h("p", {}, worded(sentence2))));
+  return h("div", { class: "verdict" }, first, rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more findings`), rest) : null);
 }
 function headline(content, metrics, colors) {
   const methods = unique(metrics.map((metric) => metric.method));
   const protocols = unique(metrics.map((metric) => metric.protocol)).filter((protocol) => protocol !== null);
+  const isKnown = (statistic, protocol) => metrics.some((metric) => metric.name === statistic && metric.protocol === protocol && Number.isFinite(metric.value));
   const columns3 = [
-    ...metrics.some((metric) => metric.name === TRUTH) ? [{ title: "ground truth", small: "AUROC", statistic: TRUTH, protocol: null, word: "auroc" }] : [],
-    ...protocols.map((protocol) => ({ title: "faithfulness", small: `by ${protocol}`, statistic: TOTAL, protocol, word: "faithfulness" }))
-  ].filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
+    { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
+    ...protocols.map((protocol) => {
+      const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
+      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: instead ? "confidence" : "faithfulness" };
+    })
+  ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns3.length === 0) return null;
   const value = (method, column) => metrics.find((metric) => metric.method === method && metric.name === column.statistic && metric.protocol === column.protocol);
   const best = columns3.map((column) => highest(methods.map((method) => value(method, column)?.value)));
@@ -2441,7 +2475,7 @@ function headline(content, metrics, colors) {
     "th",
     { scope: "col", class: "number" },
     h("span", {}, column.title, columns3.findIndex(({ word }) => word === column.word) === place2 ? term(column.word) : null),
-    h("small", {}, column.small)
+    column.small ? h("small", {}, column.small) : null
   ));
   return h(
     "div",
@@ -2539,7 +2573,8 @@ function mount(root, document_, asked = "", changed = () => {
     explorer.recolor(palette(theme));
   }
   const noun = content.noun.toLowerCase();
-  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge around it`;
+  const where = content.kind === "graph" ? "in it" : "around it";
+  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge ${where}`;
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),

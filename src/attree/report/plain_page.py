@@ -1,0 +1,116 @@
+"""Pages without scripts, for reports and sweeps: one HTML file with contents, tables and figures.
+
+They read well on narrow screens, in the dark and with a screen reader: wide tables scroll within themselves and keep
+their first column, and figures keep their white paper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d9d9d9; --muted: #5a5f66; --back: #fff; --raised: #f4f5f7; --ink: #222;
+  --link: #00588a; --mark: #eaf3fb; --close: #cdebc8; --near: #e8f5d8; --far: #fdeec4; --beyond: #f8cfc4; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #444; --muted: #a9b0ba; --back: #16181c; --raised: #20242a; --ink: #e8e8e8; --link: #7cc4f0;
+    --mark: #1d2c3a; --close: #1d4a2a; --near: #2f451f; --far: #534312; --beyond: #5c2a1f; }
+  img { background: #fff; border-radius: 4px; }
+}
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back); max-width: 80rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; scroll-margin-top: 1rem; }
+h1, h2, p, li { overflow-wrap: anywhere; }
+p, nav, li { max-width: 66rem; }
+a { color: var(--link); }
+:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+nav ol { columns: 22rem; padding-left: 1.4rem; margin: .4rem 0; }
+code { background: var(--raised); padding: 0 .2em; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
+.note, small { color: var(--muted); } .note { font-size: 13px; }
+.scroll { overflow-x: auto; margin: .6rem 0; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; white-space: nowrap; }
+thead th { font-weight: 600; vertical-align: bottom; white-space: normal; overflow-wrap: break-word; min-width: 5.5rem;
+  background: var(--raised); }
+tbody th { font-weight: 400; text-align: left; }
+tr > :first-child { text-align: left; position: sticky; left: 0; z-index: 1; background: var(--back); }
+tbody tr > :first-child { white-space: normal; min-width: 8rem; max-width: 50vw; overflow-wrap: anywhere; }
+thead tr > :first-child { background: var(--raised); }
+tr.front > * { background: var(--mark); }
+.close { background: var(--close); } .near { background: var(--near); } .far { background: var(--far); }
+.beyond { background: var(--beyond); }
+.key span { padding: .1rem .5rem; margin-right: .4rem; border: 1px solid var(--line); font-size: 12px; }
+@media print { nav { display: none; } .scroll { overflow: visible; } }
+"""
+
+FEWEST_CONTENTS = 3
+"""Parts from which on a page has a list of them."""
+
+
+@dataclass(frozen=True)
+class PagePart:
+    """A part of a page.
+
+    Attributes:
+        heading: Its heading, as text; what stands between backticks is code.
+        body: What stands below it, as HTML.
+    """
+
+    heading: str
+    body: str
+
+
+def plain_page(title: str, intro: str, parts: Sequence[PagePart]) -> str:
+    """A page as HTML.
+
+    Args:
+        title: Its heading and title, as text; what stands between backticks is code.
+        intro: What stands below the heading, as HTML.
+        parts: Its parts; the contents list them.
+    """
+    sections = [
+        f'<section aria-labelledby="part-{place}">\n'
+        f'<h2 id="part-{place}">{inline(part.heading)}</h2>\n{part.body}\n</section>'
+        for place, part in enumerate(parts, start=1)
+    ]
+    links = [
+        f'<li><a href="#part-{place}">{inline(part.heading)}</a></li>' for place, part in enumerate(parts, start=1)
+    ]
+    contents = f'<nav aria-label="Contents"><ol>{"".join(links)}</ol></nav>' if len(parts) >= FEWEST_CONTENTS else ""
+    body = "\n".join([f"<h1>{inline(title)}</h1>", intro, contents, *sections])
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title.replace('`', ''))}</title>\n"
+        '<link rel="icon" href="data:,">\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def inline(words: str) -> str:
+    """Text as HTML; what stands between backticks is code.
+
+    >>> inline("a < b by `weight`")
+    'a &lt; b by <code>weight</code>'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(words))
+
+
+def plain_table(heads: Sequence[str], rows: Sequence[str], label: str) -> str:
+    """A table that scrolls within itself where it is wider than the screen.
+
+    Args:
+        heads: Headings of the columns, as text.
+        rows: Rows as HTML, each a `tr`.
+        label: What the table is, for screen readers, as text.
+    """
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
+    body = "\n".join(rows)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
+        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
