@@ -7,15 +7,18 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import torch
+from matplotlib.collections import EllipseCollection
+from matplotlib.colors import to_rgba
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GAT, GATConv, global_add_pool
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.nn import GAT, GATConv, HGTConv, global_add_pool
 
 import attree
 from attree.data import GroundTruth
 from attree.errors import ArgumentError
 from attree.explanation import TargetExplanation
 from attree.explanation.sentence import percent
+from attree.report.style import ORANGE
 
 
 class Links(nn.Module):
@@ -154,6 +157,61 @@ def test_a_graph_of_a_batch() -> None:
     small = explained.subgraph(4)
     assert nx.is_weakly_connected(small.to_networkx())
     assert explained.plot().axes
+
+
+def targets_drawn(explanation: TargetExplanation) -> tuple[str, set[str], set[str]]:
+    """Of a picture: its heading, what stands on orange nodes, and the words of its legend."""
+    figure = explanation.plot()
+    axes = figure.axes[0]
+    (discs,) = [one for one in axes.collections if isinstance(one, EllipseCollection)]
+    orange = [tuple(color) == to_rgba(ORANGE) for color in discs.get_facecolors()]
+    places = {tuple(place) for place, own in zip(discs.get_offsets().tolist(), orange, strict=True) if own}
+    named = {text.get_text() for text in axes.texts if text.get_position() in places}
+    legend = {text.get_text() for one in figure.legends for text in one.get_texts()}
+    return figure.get_suptitle().split(":")[0], named, legend
+
+
+def test_pictures_name_and_mark_what_is_explained(explanation: TargetExplanation) -> None:
+    assert targets_drawn(explanation) == (
+        *(f"2-hop neighbourhood of node {explanation.target}", {str(explanation.target)}, {"target"}),
+    )
+    torch.manual_seed(0)
+    pair = graph()
+    pair.edge_label_index = torch.tensor([[0, 3], [1, 4]])
+    assert targets_drawn(attree.explain(Links().eval(), pair, 1)) == (
+        *("2-hop neighbourhood of pair 1 (3 – 4)", {"3", "4"}, {"targets"}),
+    )
+    batch = Batch.from_data_list([graph(seed, 6) for seed in range(3)])
+    del batch.y
+    whole = attree.explain(Graphs().eval(), batch, 2)
+    assert targets_drawn(whole) == ("Graph 2", set(), set())
+    drawn = {text.get_text() for text in whole.plot().axes[0].texts}
+    assert drawn == {str(node - 12) for node in whole.to_networkx()}
+    assert {name for path in whole.paths() for name in path.names or ()} <= drawn
+
+
+class Authors(nn.Module):
+    """Classes of authors, which are the second type of node."""
+
+    def __init__(self, data: HeteroData) -> None:
+        super().__init__()
+        self.first, self.last = (HGTConv(4, 4, data.metadata()) for _ in range(2))
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
+        out: Tensor = self.last(self.first(x_dict, edge_index_dict), edge_index_dict)["author"]
+        return out
+
+
+def test_the_picture_of_a_typed_node_marks_that_node() -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data["paper"].x, data["author"].x = torch.randn(8, 4, generator=generator), torch.randn(5, 4, generator=generator)
+    writes = torch.stack([torch.arange(10) % 5, torch.randint(0, 8, (10,), generator=generator)])
+    data["author", "writes", "paper"].edge_index, data["paper", "by", "author"].edge_index = writes, writes.flip(0)
+    torch.manual_seed(0)
+    explained = attree.explain(Authors(data).eval(), data, 3)
+    assert targets_drawn(explained) == (*("2-hop neighbourhood of author 3", {"3"}, {"target", "paper", "author"}),)
+    assert [node for node, own in explained.to_networkx().nodes(data="is_target") if own] == [8 + 3]
 
 
 def test_a_subgraph_hangs_together_and_holds_the_target(explanation: TargetExplanation) -> None:

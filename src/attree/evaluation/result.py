@@ -133,7 +133,9 @@ class Evaluation:
             raise ArgumentError("Expected a result of `evaluate`, but this one has no attention: files do not keep it.")
         place = (self.targets == expect_int(target, "target")).nonzero().view(-1)
         expect(place.numel() == 1, "target", "one of the targets", target)
-        position, names = int(place), self.about.node_names
+        position, names, first = int(place), self.about.node_names, self.about.first_nodes
+        # Nodes of a graph of a batch are called by their places in it.
+        begin = 0 if first is None or self.pairs.num_layers is not None else int(first[position])
         part = slice(*self.pairs.ptr[position : position + 2].tolist())
         pair_of = {edge: pair for pair, edge in enumerate(self.pairs.edges[part].tolist(), part.start)}
         effects = {name: reduction.delta_pc for name, reduction in self.reductions.items()}
@@ -143,7 +145,7 @@ class Evaluation:
                 effects={
                     name: tuple(float(values[pair_of[edge]]) for edge in path.edges) for name, values in effects.items()
                 },
-                names=None if names is None else tuple(one_line(names[node]) for node in path.nodes),
+                names=tuple(str(node - begin) if names is None else one_line(names[node]) for node in path.nodes),
             )
             for path in paths_from(self.attention, self.roots.slice(position, position + 1), k)
         ]

@@ -16,7 +16,8 @@ from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_int
 from attree.evaluation import Evaluation
 from attree.evaluation.evaluate import subject_of
-from attree.explanation.explanation import TargetExplanation, explain_subject
+from attree.explanation.explanation import TargetExplanation
+from attree.explanation.measure import explain_subject
 from attree.faithfulness import ReductionProtocol
 from attree.subject import Subject
 from attree.subject.binding import Call

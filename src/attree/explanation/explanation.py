@@ -12,15 +12,10 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from attree.attribution import AttentionPath, AttributionMethod, subject_pairs
-from attree.data import GroundTruth
-from attree.effects import Effects
+from attree.attribution import AttentionPath
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
-from attree.evaluation.evaluator import describe_network, predicted_classes
-from attree.evaluation.target_labels import TargetLabels
 from attree.explanation.sentence import sentence_of
-from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
 from attree.io.console import in_notebook
 from attree.io.files import replacing
 from attree.subject import Subject
@@ -203,23 +198,29 @@ class TargetExplanation:
         Args:
             max_edges: Most edges to draw; of more, the highest-scored are drawn, each with its way to the target.
         """
-        from attree.report.case_study import case_study  # Matplotlib is slow to import
+        from attree.report.case_study import case_study, neighbourhood_name  # Matplotlib is slow to import
 
         pairs, about = self.evaluation.pairs, self.evaluation.about
         dense = self.scores.new_zeros(pairs.graph.num_edges)
         dense[pairs.edges[self.positions]] = self.scores
-        truth = self.evaluation.truth
+        truth, roots = self.evaluation.truth, self._root_nodes()
         known = truth is not None and self.subject.level == "node" and bool((truth.targets == self.target).any())
+        number = self.target if about.ids is None else int(about.ids[0])
+        names = about.node_names
+        if names is None and self._first_node:
+            names = [str(node - self._first_node) for node in range(pairs.graph.num_nodes)]
         return case_study(
             pairs.graph,
-            self.target if self.subject.level == "node" else None,
+            roots[0] if self.subject.level == "node" else None,
             pairs.num_layers or 1,
             {self.method: dense},
             truth.edges_of(self.target) if known and truth is not None else None,
             max_edges,
+            name=neighbourhood_name(self.subject, self.target, number, about.node_names),
             caption=fill(self.sentence, CAPTION_WIDTH),
-            node_names=about.node_names,
+            node_names=names,
             edges=pairs.edges[self.positions],
+            roots=roots,
         )
 
     def show(self) -> Any:
@@ -282,60 +283,13 @@ class TargetExplanation:
             return []
         return [int(node) for node in self.subject.roots([self.target]).node.tolist()]
 
-    def _edge_name(self, source: int, destination: int) -> str:
-        names = self.evaluation.about.node_names
+    @property
+    def _first_node(self) -> int:
+        """The first node of the explained graph of a batch, whose nodes are called by their places in it; else 0."""
         first = self.evaluation.about.first_nodes
-        begin = 0 if first is None or self.subject.level != "graph" else int(first[0])
+        return 0 if first is None or self.subject.level != "graph" else int(first[0])
+
+    def _edge_name(self, source: int, destination: int) -> str:
+        names, begin = self.evaluation.about.node_names, self._first_node
         ends = [str(node - begin) if names is None else str(names[node]) for node in (source, destination)]
         return f"self-loop of {ends[0]}" if source == destination else f"{ends[0]} -> {ends[1]}"
-
-
-def explain_subject(
-    subject: Subject,
-    target: int,
-    method: AttributionMethod,
-    protocol: str | ReductionProtocol,
-    labels: TargetLabels | None = None,
-    truth: GroundTruth | None = None,
-) -> TargetExplanation:
-    """Score and reduce every edge around one target.
-
-    Args:
-        subject: What is explained.
-        target: A node, pair or graph.
-        method: What scores the edges.
-        protocol: What reducing an edge means.
-        labels: True classes and names of all targets.
-        truth: True edges of the nodes that have some.
-    """
-    resolved = resolve_protocol(protocol, subject.model)
-    recorded = Reducer(subject).record()
-    subject = subject.seen(recorded.attention)
-    effects = Effects.of(subject, recorded)
-    ids = subject.targets([target])
-    pairs = subject_pairs(subject, ids)
-    reduction = effects.reduce(pairs, resolved, with_probability=True)
-    scores = method.score_pairs(subject, pairs)
-    evaluation = Evaluation(
-        {},
-        pairs,
-        {method.name: scores},
-        {resolved.name: reduction},
-        {method.name: method.label},
-        {method.name: method.settings()},
-        {resolved.name: resolved.meaning},
-        predicted_classes(subject, ids),
-        (TargetLabels() if labels is None else labels).at(ids),
-        describe_network(subject),
-        subject.attention,
-        truth,
-        roots=subject.roots(ids),
-        subject=subject,
-        resamples=0,
-    )
-    # Of equal scores, what the model depends on more comes first; undefined ones come last.
-    strength = reduction.delta_pc.abs().nan_to_num(nan=0.0)
-    order = strength.argsort(descending=True, stable=True)
-    known = scores.detach().to(torch.float64).nan_to_num(nan=-torch.inf)
-    order = order[known[order].argsort(descending=True, stable=True)]
-    return TargetExplanation(evaluation, subject, order)

@@ -12,8 +12,7 @@ from attree.attention import Graph
 from attree.attribution import AttributionMethod, subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
-from attree.evaluation.target_labels import one_line
-from attree.report.case_study import case_study
+from attree.report.case_study import case_study, neighbourhood_name
 from attree.report.histogram import score_histogram
 from attree.report.telling import order_targets
 from attree.subject import Subject
@@ -51,10 +50,11 @@ def draw_case_studies(
                 subject.num_layers,
                 scores,
                 true,
-                name=_neighbourhood_name(subject, number, roots, labels.node_names),
+                name=neighbourhood_name(subject, target, number, labels.node_names),
                 caption=caption,
                 node_names=labels.node_names,
                 edges=subject_pairs(subject, [target]).edges,
+                roots=roots,
             )
         else:
             nodes = subject.batch == target
@@ -81,17 +81,6 @@ def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
         aurocs = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
         figures[f"scores_{protocol}"] = score_histogram(evaluation.pair_scores, reduction.changed, aurocs)
     return figures
-
-
-def _neighbourhood_name(subject: Subject, number: int, roots: list[int], names: Sequence[str] | None) -> str:
-    """What is drawn around a node or a pair; nodes are called as everywhere: by their names, or their numbers."""
-    called = [str(root) if names is None else one_line(names[root]) for root in roots]
-    if subject.level == "node":
-        whose = f"node {called[0]}" if names is None else called[0]
-    else:
-        ends = " \N{EN DASH} ".join(called * 2 if len(called) == 1 else called)  # one root: a node with itself
-        whose = f"pair {number} ({ends})"
-    return f"{subject.num_layers}-hop neighbourhood of {whose}"
 
 
 def _judged(method: AttributionMethod, subject: Subject, target: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,9 @@ from attree.report.style import (
     new_figure,
     panel_grid,
     picture_axes,
+    plain_legend,
 )
+from attree.subject import Subject
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
@@ -42,6 +45,9 @@ MOST_COLUMNS = 4
 MOST_NAMED_NODES = 36
 MOST_LETTERS = 10
 LETTERS_OF_A_LINE = 6
+
+TYPE_FILLS = ("#9ED1F0", "#F7DC8C", "#B5E0B8", "#E9B8D6", "#C9BDF2", "#D9D2BD", "#A9DEDB", "#C3CCD6")
+"""Colours of the types of nodes, as on the page; later types share the last."""
 
 LEAST_INK, INK_SHARE = 20.0, 0.1
 """How many edges' worth of full width and colour a panel may hold: so many, or this share of its edges if more."""
@@ -62,12 +68,14 @@ def case_study(
     caption: str = "",
     node_names: Sequence[str] | None = None,
     edges: Tensor | None = None,
+    roots: Sequence[int] = (),
 ) -> Figure:
     """Draw how different methods explain one target, as the paper's case study does.
 
     Every panel shows the same subgraph in the same layout: the nodes within `num_layers` hops of the target (against
     the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge are its
-    score, from 0 to the panel's highest. The target is orange; edges that truly explain it have a blue halo.
+    score, from 0 to the panel's highest. The target is orange; edges that truly explain it have a blue halo. Where
+    nodes have types, other nodes have the colours of theirs.
 
     A method that scores very many edges highly, as `random` does, would cover its panel with dark lines, and none could
     be told from another. There only the highest scores are dark, as its colour bar says: they are what such a method
@@ -88,6 +96,7 @@ def case_study(
         caption: A line below the title, such as what is predicted.
         node_names: What the nodes of `graph` are called; by default their ids.
         edges: Ids of the edges to draw; by default those of the neighbourhood, or of the whole graph.
+        roots: Further nodes that are explained, such as both of a pair: they are orange, too.
     """
     known = target is None or 0 <= target < graph.num_nodes
     expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
@@ -113,8 +122,11 @@ def case_study(
     truth_nodes = np.zeros(len(shown.nodes), dtype=bool)
     truth_nodes[shown.source[shown.is_true]] = truth_nodes[shown.destination[shown.is_true]] = True
     named = len(shown.nodes) <= MOST_NAMED_NODES
-    called = [str(node) if node_names is None else _short(node_names[node]) for node in shown.nodes.tolist()]
-    names = [one if named or position == shown.target else "" for position, one in enumerate(called)]
+    called = _called(graph, shown.nodes.tolist(), node_names)
+    is_target = np.isin(shown.nodes, [*roots] if target is None else [target, *roots])
+    names = [one if named or own else "" for one, own in zip(called, is_target, strict=True)]
+    kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(shown.nodes)).tolist()
+    fills = [TYPE_FILLS[min(kind, len(TYPE_FILLS) - 1)] for kind in kinds] or None
     looks = method_looks(scores)
     for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
         picture_axes(axes, "", half_width, half_height)
@@ -123,10 +135,36 @@ def case_study(
         power = contrast(strength)
         ink = strength**power
         draw_edges(axes, drawn, ink, SCORE_COLORS(ink), shown.is_true)
-        draw_nodes(axes, drawn, shown.target, truth_nodes, names)
+        draw_nodes(axes, drawn, is_target, truth_nodes, names, fills)
         _color_bar(figure, axes, own, power, alone=len(scores) == 1)
-    _legend(figure, has_target=target is not None, has_truth=bool(shown.is_true.any()))
+    types = (
+        {graph.types.node_types[kind]: fill for kind, fill in zip(kinds, fills or [], strict=True)}
+        if graph.types
+        else {}
+    )
+    _legend(figure, int(is_target.sum()), bool(shown.is_true.any()), types)
     return figure
+
+
+def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequence[str] | None) -> str:
+    """What is drawn: which graph, or the neighbourhood of a node or a pair. Nodes go by their names, or their ids.
+
+    Args:
+        subject: What is explained.
+        target: The target: a node, a pair or a graph.
+        number: What the target is called in its dataset.
+        names: What the nodes of the graph are called, or None.
+    """
+    if subject.level == "graph":
+        return f"Graph {number}"
+    roots = subject.roots([target]).node.tolist()
+    called = [str(root) if names is None else one_line(names[root]) for root in roots]
+    if subject.level == "node":
+        whose = f"node {called[0]}" if names is None else called[0]
+    else:
+        ends = " \N{EN DASH} ".join(called * 2 if len(called) == 1 else called)  # one root: a node with itself
+        whose = f"pair {number} ({ends})"
+    return f"{subject.num_layers}-hop neighbourhood of {whose}"
 
 
 def _neighbourhood(
@@ -158,6 +196,18 @@ def contrast(strength: NDArray[np.float64]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if (strength**middle).sum() > most else (low, middle)
     return high
+
+
+def _called(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> list[str]:
+    """What stands on nodes: their names or ids; of `paper 18` the number, as the colour says that it is a paper."""
+    if graph.types is not None:
+        ids = torch.tensor(nodes, dtype=torch.int64)
+        plain, local = graph.types.names(ids), graph.types.local(ids).tolist()
+        called = plain if names is None else [names[node] for node in nodes]
+        return [
+            str(number) if one == own else _short(one) for one, own, number in zip(called, plain, local, strict=True)
+        ]
+    return [str(node) if names is None else _short(names[node]) for node in nodes]
 
 
 def _short(name: str) -> str:
@@ -199,13 +249,14 @@ def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str
     return f"{title}\n({note})" if note else title
 
 
-def _legend(figure: Figure, has_target: bool, has_truth: bool) -> None:
-    entries = []
-    if has_target:
-        entries.append(
-            Line2D([], [], linestyle="", marker="o", markersize=9, markerfacecolor=ORANGE, color=MUTED, label="target")
-        )
+def _legend(figure: Figure, num_targets: int, has_truth: bool, types: Mapping[str, str]) -> None:
+    disc: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 9, "color": MUTED}
+    entries: dict[str, Line2D] = {}
+    if num_targets:
+        entries["target" if num_targets == 1 else "targets"] = Line2D([], [], markerfacecolor=ORANGE, **disc)
     if has_truth:
-        entries.append(Line2D([], [], linewidth=6, color=BLUE, alpha=0.45, label="true explanation"))
+        entries["true explanation"] = Line2D([], [], linewidth=6, color=BLUE, alpha=0.45)
+    for name, color in types.items():
+        entries[name] = Line2D([], [], markerfacecolor=color, **disc)
     if entries:
-        figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=SMALL_SIZE)
+        plain_legend(figure, list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))

@@ -6,6 +6,7 @@ than hundreds of patches, and self-loops can turn to the side where their node h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,17 +186,25 @@ def _arrow(curve: Floats, size: float) -> tuple[Floats, Floats]:
     return shaft, np.vstack([tip, base + side, base - side])
 
 
-def draw_nodes(axes: Axes, drawn: Sketch, target: int | None, marked: NDArray[np.bool_], names: list[str]) -> None:
-    """Draw every node as a disc: the target orange, marked ones with a blue rim, all with their names.
+def draw_nodes(
+    axes: Axes,
+    drawn: Sketch,
+    is_target: NDArray[np.bool_],
+    marked: NDArray[np.bool_],
+    names: list[str],
+    fills: Sequence[str] | None = None,
+) -> None:
+    """Draw every node as a disc: targets orange, marked ones with a blue rim, all with their names.
 
     Args:
         axes: Where to draw.
         drawn: The placed graph.
-        target: The explained node; None where the whole graph is explained.
+        is_target: The explained node or nodes, [n]; none where the whole graph is explained.
         marked: Nodes to rim in blue, [n].
         names: What to write on each node; an empty string leaves it blank.
+        fills: Colours of nodes that are no targets; white by default.
     """
-    is_target = np.arange(len(drawn.positions)) == (-1 if target is None else target)
+    own = ["white"] * len(names) if fills is None else fills
     diameters = 2 * drawn.radius * np.where(is_target, 1.25, 1.0)
     discs = EllipseCollection(
         diameters,
@@ -204,7 +213,7 @@ def draw_nodes(axes: Axes, drawn: Sketch, target: int | None, marked: NDArray[np
         units="xy",
         offsets=drawn.positions,
         offset_transform=axes.transData,
-        facecolors=[ORANGE if is_one else "white" for is_one in is_target],
+        facecolors=[ORANGE if is_one else fill for is_one, fill in zip(is_target, own, strict=True)],
         edgecolors=[BLUE if is_one else MUTED for is_one in marked],
         linewidths=np.where(marked, 1.6, 0.8),
         zorder=4,
