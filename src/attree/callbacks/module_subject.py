@@ -21,7 +21,7 @@ from attree.evaluation.target_labels import TargetLabels
 from attree.evaluation.targets import Shard, choose_targets
 from attree.models import Classifier, LinkPredictor
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
+from attree.subject.conventions import Call
 from attree.subject.labels import check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
 

@@ -28,7 +28,7 @@ from attree.evaluation.other_attention import Adversary, permuted, run_with, uni
 from attree.evaluation.targets import named_or_drawn
 from attree.metrics.functional import spearman
 from attree.subject import Subject
-from attree.subject.binding import Call
+from attree.subject.conventions import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level

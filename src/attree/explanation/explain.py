@@ -20,7 +20,7 @@ from attree.explanation.explanation import TargetExplanation
 from attree.explanation.measure import explain_subject
 from attree.faithfulness import ReductionProtocol
 from attree.subject import Subject
-from attree.subject.binding import Call
+from attree.subject.conventions import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any
 
@@ -13,157 +10,19 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 
 from attree.attention.capture import check_model
-from attree.attention.graph import EdgeType, Types
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import COUNT_NAMES
+from attree.subject.conventions import Call, DataConvention, call_by_position, model_name
+from attree.subject.hetero_binding import bind_hetero
 from attree.subject.model_call import ModelCall
-from attree.subject.wrapped import parameters, unwrapped
-
-Call = Callable[[Any, Any], Tensor]
-"""How a user says that a model predicts: `call(model, data)` returns one row of outputs per node, pair or graph."""
+from attree.subject.wrapped import parameters
 
 WHOLE = ("batch", "data")
 """Names of a single argument of `forward` that is a whole graph or batch, also if the graph has such an attribute."""
 
+
 EDGE_NAMES = ("edge_index", "adj", "adj_t", "edges", "edge_list")
 """Names of parameters that are taken for the edge list where the data has nothing of that name."""
-
-
-@dataclass(frozen=True)
-class DataConvention:
-    """Calls a model with a copy of a PyG graph that holds the tensors of the call.
-
-    Attributes:
-        data: The graph that gives all other attributes.
-        call: How the model is called with a graph; None calls `model(data)`.
-    """
-
-    data: Data
-    call: Call | None = None
-
-    def without(self, name: str) -> DataConvention:
-        """The same convention on a graph without one of its attributes."""
-        data = copy.copy(self.data)
-        del data[name]
-        return DataConvention(data, self.call)
-
-    def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
-        """The model's output on the graph with these tensors."""
-        data = copy.copy(self.data)
-        for name, value in arguments.items():
-            data[name] = value
-        if isinstance(data, Batch) and isinstance(batch := arguments.get("batch"), Tensor):
-            data._num_graphs = int(batch.max()) + 1 if batch.numel() else 0
-        if "num_nodes" in self.data and isinstance(x := arguments.get("x"), Tensor):
-            data.num_nodes = x.shape[0]
-        return model(data) if self.call is None else self.call(model, data)
-
-
-@dataclass(frozen=True)
-class HeteroConvention:
-    """Calls a model with a copy of a heterogeneous PyG graph that holds the tensors of the call.
-
-    Attributes:
-        data: The graph that gives all other attributes.
-        call: How the model is called with a graph; None calls `model(data)`.
-    """
-
-    data: HeteroData
-    call: Call | None = None
-
-    def without(self, name: str) -> HeteroConvention:
-        """The same convention on a graph without one of its attributes."""
-        data = copy.copy(self.data)
-        for store in data.stores:
-            if name in store:
-                del store[name]
-        return HeteroConvention(data, self.call)
-
-    def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
-        """The model's output on the graph with these tensors."""
-        data = copy.copy(self.data)
-        for name, by_type in arguments.items():
-            for kind, value in by_type.items():
-                data[kind][name] = value
-        for store in data.node_stores:
-            if "num_nodes" in store and isinstance(x := store.get("x"), Tensor):
-                store.num_nodes = x.shape[0]
-        return model(data) if self.call is None else self.call(model, data)
-
-
-def bind_hetero(model: nn.Module, data: HeteroData, call: Call | None = None) -> ModelCall:
-    """Find a model's arguments in a heterogeneous graph: `x_dict` or `x` are the features of all types, and so on.
-
-    Args:
-        model: The model.
-        data: The graph.
-        call: How the model is called with a graph, if not by its forward.
-    """
-    check_model(model)
-    types = _types_of(data)
-    edges = {kind: data[kind].edge_index for kind in types.edge_types}
-    own = parameters(model)
-    required = [one for one in own if one.default is Parameter.empty]
-    found = {one.name: value for one in own if (value := _look_up_typed(data, one.name)) is not None}
-    if call is not None or (len(required) == 1 and required[0].name not in found):
-        if call is not None:
-            expect(callable(call), "call", "a function of the model and a graph", type(call).__name__)
-        names = sorted({name for store in data.stores for name, value in store.items() if isinstance(value, Tensor)})
-        names.sort(key=lambda name: (name != "x", name != "edge_index"))
-        values = [edges if name == "edge_index" else data.collect(name, allow_empty=True) for name in names]
-        convention = HeteroConvention(data, call)
-        features = names.index("x") if "x" in names else None
-        at, num_nodes = names.index("edge_index"), types.node_ptr[-1]
-        return ModelCall(model, tuple(values), tuple(names), 0, at, features, num_nodes, convention, types)
-    at_edges = next(
-        (name for name in ("edge_index_dict", "edge_index", "adj_t_dict", "adj_dict") if name in found), None
-    )
-    if at_edges is None:
-        names_of = ", ".join(one.name for one in own)
-        raise UnsupportedModelError(
-            f"Expected {_name(model)}.forward to take `x_dict` and `edge_index_dict`, or one `data`, or argument "
-            f"`call` to say how it is called, but it takes ({names_of})."
-        )
-    found[at_edges] = edges
-    missing = [one.name for one in required if one.name not in found]
-    if missing:
-        raise ArgumentError(
-            f"Expected argument `data` to have `{missing[0]}`, which {_name(model)}.forward takes, but it has "
-            f"{', '.join(sorted({name for store in data.stores for name in store.keys()}))}."  # noqa: SIM118
-        )
-    features_name = next((name for name in ("x_dict", "x") if name in found), None)
-    made = _by_position(model, own, found, at_edges, features_name, types.node_ptr[-1])
-    return replace(made, types=types)
-
-
-def _types_of(data: HeteroData) -> Types:
-    """The types of a heterogeneous graph, checked."""
-    nodes: dict[str, int] = {}
-    for kind in data.node_types:
-        count = data[kind].num_nodes
-        expect(count is not None, "data", f"a graph with `x` or `num_nodes` of {kind!r}", sorted(data[kind].keys()))
-        nodes[kind] = int(count)
-        x = data[kind].get("x")
-        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-            finite = bool(x.isfinite().all())
-            expect(finite, "data", f"a graph with finite features of {kind!r}", "some that are NaN or infinite")
-    expect(sum(nodes.values()) > 0, "data", "a graph with nodes", "one without")
-    edges: dict[EdgeType, int] = {}
-    for kind in data.edge_types:
-        given = data[kind].get("edge_index")
-        expect(isinstance(given, Tensor), "data", f"a graph with a tensor `edge_index` of {kind}", sorted(data[kind]))
-        edges[kind] = given.shape[1]
-    expect(len(edges) > 0, "data", "a graph with edges", "one without")
-    return Types.of(nodes, edges)
-
-
-def _look_up_typed(data: HeteroData, name: str) -> Any:
-    """What a heterogeneous graph has under a parameter's name: tensors by type, or one where a single type has it."""
-    by_type = data.collect(name.removesuffix("_dict"), allow_empty=True)
-    if not by_type:
-        return data.get(name) if not name.endswith("_dict") and hasattr(data, "get") else None
-    only = next(iter(by_type.values()))
-    return only if name.startswith("edge_label") and not name.endswith("_dict") and len(by_type) == 1 else by_type
 
 
 def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = None) -> ModelCall:
@@ -194,8 +53,8 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     if edges is None:
         names = ", ".join(one.name for one in own)
         raise UnsupportedModelError(
-            f"Expected {_name(model)}.forward to take features and edges, or one `data`, or argument `call` to say how "
-            f"it is called, but it takes ({names})."
+            f"Expected {model_name(model)}.forward to take features and edges, or one `data`, or argument `call` to "
+            f"say how it is called, but it takes ({names})."
         )
     found.setdefault(edges, data.edge_index)
     features = _feature_parameter(own, found, edges, data)
@@ -204,30 +63,10 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     for one in required:
         if one.name not in found:
             raise ArgumentError(
-                f"Expected argument `data` to have `{one.name}`, which {_name(model)}.forward takes, but it has "
+                f"Expected argument `data` to have `{one.name}`, which {model_name(model)}.forward takes, but it has "
                 f"{', '.join(data.keys())}."
             )
-    return _by_position(model, own, found, edges, features, _num_nodes(data))
-
-
-def _by_position(
-    model: nn.Module, own: list[Parameter], found: dict[str, Any], edges: str, features: str | None, num_nodes: int
-) -> ModelCall:
-    """A call that passes the first arguments by position, as people call models, and the others by name."""
-    leading = 0
-    while leading < len(own) and own[leading].name in found and own[leading].kind is not Parameter.KEYWORD_ONLY:
-        leading += 1
-    names = [one.name for one in own if one.name in found]
-    at = names.index
-    return ModelCall(
-        model,
-        tuple(found[name] for name in names),
-        tuple(names),
-        leading,
-        at(edges),
-        None if features is None else at(features),
-        num_nodes,
-    )
+    return call_by_position(model, own, found, edges, features, _num_nodes(data))
 
 
 def _whole_data(model: nn.Module, data: Data, call: Call | None = None) -> ModelCall:
@@ -300,7 +139,3 @@ def check_data(data: Any) -> None:
 def _num_nodes(data: Data) -> int:
     x = data.get("x", None)
     return int(x.shape[0]) if isinstance(x, Tensor) else int(data.num_nodes or 0)
-
-
-def _name(model: nn.Module) -> str:
-    return type(unwrapped(model)).__name__

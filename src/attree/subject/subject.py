@@ -15,16 +15,16 @@ from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph, Types
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.subject.arguments import Kind
-from attree.subject.binding import Call, bind_data
+from attree.subject.binding import bind_data
+from attree.subject.conventions import Call
 from attree.subject.head import Head, check_output
 from attree.subject.level import OutputLevel, find_level
 from attree.subject.model_call import ModelCall
 from attree.subject.pooling import read_readout
+from attree.subject.read_arguments import telling_graphs, without_unread_ids
 from attree.subject.readout import Readout, check_readout, readout_weights
 from attree.subject.roots import LEVELS, Level, Roots
 from attree.subject.target_ids import Targets, as_targets
-from attree.subject.wrapped import parameters
 
 
 class Subject:
@@ -228,48 +228,13 @@ class Subject:
     @cached_property
     def outputs(self) -> OutputLevel:
         """What the rows of the output belong to: nodes, pairs of nodes or graphs."""
-        self._drop_unread_ids()
-        found = find_level(self.call, self._returned, self._asked_level)
-        if found.batch is not None and self.call.batch is None:
-            self._call = self.call.telling_graphs_by(found.batch)
-            if self._call.batch is None:
-                self._take_batch(found.batch)
-        return found
-
-    def _drop_unread_ids(self) -> None:
-        """Drop node ids that are in the data but not read by the model, because they cannot be cut to a part."""
-        position = 0
-        while self.call.convention is not None and position < len(self.call.values):
-            if self.call.kinds[position] is Kind.IDS:
-                without = self.call.without(position)
-                if self._returns_the_same(without):
-                    self._call = without
-                    continue
-            position += 1
-
-    def _returns_the_same(self, call: ModelCall) -> bool:
-        """Whether another call returns the same output as this one."""
-        try:
-            with eval_mode(call.model), torch.no_grad():
-                again = call.run()
-        except Exception:
-            return False
         output = self._returned
-        same = isinstance(again, Tensor) and isinstance(output, Tensor) and again.shape == output.shape
-        return same and torch.allclose(again, output, equal_nan=True)
-
-    def _take_batch(self, batch: Tensor) -> None:
-        """Pass `batch` to a model that takes one but was given none, if the output stays the same.
-
-        Copies of the one graph can then be told apart, so that many are run at once.
-        """
-        call = self.call
-        free = [one.name for one in parameters(call.model) if "batch" in one.name and one.name not in call.names]
-        if call.convention is not None or not free or "size" in free[0]:
-            return
-        told = call.with_argument(free[0], batch)
-        if self._returns_the_same(told):
-            self._call = told
+        call = without_unread_ids(self.call, output)
+        found = find_level(call, output, self._asked_level)
+        if found.batch is not None and call.batch is None:
+            call = telling_graphs(call, found.batch, output)
+        self._call = call
+        return found
 
     @property
     def level(self) -> Level:
