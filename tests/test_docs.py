@@ -154,11 +154,11 @@ def test_the_site_has_every_page_and_fetches_nothing(site: Path) -> None:
 
 def test_the_gallery_is_small_and_drawn_by_this_version(site: Path) -> None:
     pages = sorted((site / "gallery").glob("*.html"))
-    assert {page.stem for page in pages} >= {"infection", "mutag", "cora"}
+    assert {page.stem for page in pages} >= {"infection", "mutag", "cora", "acm"}
     explorer = (REPO / "src/attree/report/page/static/explorer.js").read_text()
     for page in pages:
-        assert page.stat().st_size < 400_000
-        assert (DOCS / "gallery" / f"{page.stem}.json").stat().st_size < 200_000
+        assert page.stat().st_size < 800_000
+        assert (DOCS / "gallery" / f"{page.stem}.json").stat().st_size < 600_000
         assert explorer in page.read_text()
         assert "/home/" not in page.read_text()
 
