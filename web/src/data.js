@@ -1,5 +1,7 @@
 // The document that Python wrote, with a target's arrays unpacked when it is first looked at.
 
+import { isolated } from "./format.js";
+
 const KINDS = { f4: Float32Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array };
 
 function unpack(packed) {
@@ -36,12 +38,12 @@ export class Content {
 
   /** What a node is called. */
   nodeName(id) {
-    return this.nodeNames?.[id] ?? String(id);
+    return this.nodeNames?.[id] || String(id);
   }
 
   /** What a class is called. */
   className(number) {
-    return this.classNames?.[number] ?? `class ${number}`;
+    return isolated(this.classNames?.[number] || `class ${number}`);
   }
 
   /** What a target is called. */

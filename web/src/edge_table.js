@@ -5,6 +5,7 @@ import { strengths } from "./data.js";
 import { afterwards } from "./edge_card.js";
 import { WORDS } from "./glossary.js";
 import { number, signed, whole } from "./format.js";
+import { edgeName } from "./what_if.js";
 
 const FIRST_ROWS = 50;
 
@@ -139,10 +140,10 @@ export class EdgeTable {
 }
 
 function columns(content, target, method, protocol) {
-  const { names, source, destination } = target;
+  const { source, destination } = target;
   const list = [{
     key: "edge", title: "edge", class: "name", down: false, hint: "source → destination",
-    text: (edge) => `${names[source[edge]]} → ${names[destination[edge]]}`,
+    text: (edge) => edgeName(target, edge),
     order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
   }];
   if (content.relations) {

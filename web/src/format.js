@@ -45,7 +45,15 @@ export function count(value, noun) {
   return `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** At most `most` characters. */
+/** At most `most` characters, as readers count them: an emoji is one. */
 export function short(text, most) {
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+  const characters = Array.from(text);
+  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+}
+
+const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** A name within a sentence; one that runs from right to left turns itself alone, not the words around it. */
+export function isolated(name) {
+  return TURNS.test(name) ? `\u2068${name}\u2069` : name;
 }

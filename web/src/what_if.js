@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
-import { number, percent } from "./format.js";
+import { isolated, number, percent } from "./format.js";
 
 const MOST_CLASSES = 6;
 
@@ -80,7 +80,7 @@ export class WhatIf {
   }
 }
 
-export const edgeName = (target, edge) => `${target.names[target.source[edge]]} → ${target.names[target.destination[edge]]}`;
+export const edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
 
 /** What a page knows by itself: the exact effect of one edge. */
 export function known(content, target, cut, protocol) {

@@ -715,6 +715,28 @@ def test_of_a_hub_the_strongest_edges_are_drawn_until_all_are_asked_for(driver: 
     assert driver.get_log("browser") == []
 
 
+def test_names_of_any_length_and_direction_break_nothing(driver: Chrome, folder: Path) -> None:
+    edge_index = torch.tensor([[1, 2, 3, 4], [0, 0, 0, 0]])
+    graph = Data(x=torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), edge_index=edge_index)
+    graph.node_names = ["x" * 300, "\N{GRINNING FACE}" * 40, "שלום", "", "<b>bold</b>"]
+    graph.class_names = ["مرحبا" * 40, "\N{GRINNING FACE}", "y" * 300]
+    model = randomize(GAT(4, 3, num_layers=1), seed=0).eval()
+    evaluation = evaluate(model, graph, [0], ["gatt"], ["removal"])
+    path = write_page(folder / "odd.html", evaluation, class_names=graph.class_names, node_names=graph.node_names)
+    for width in (390, 1400):
+        set_screen(driver, width, 900)
+        driver.get("about:blank")
+        driver.get(path.as_uri())
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert one(driver, ".target-name").text == f"Node {'x' * 300}"
+    edges = {row.text.split("\n")[0].strip() for row in driver.find_elements(By.CSS_SELECTOR, ".edges tbody th")}
+    assert f"\u2068שלום\u2069 → {'x' * 300}" in edges  # the arrow keeps its direction
+    assert f"3 → {'x' * 300}" in edges  # no name, so its number
+    drawn_names = texts(driver, ".picture svg text")
+    assert "\N{GRINNING FACE}" * 13 + "…" in drawn_names  # no half characters
+    assert driver.get_log("browser") == []
+
+
 @pytest.mark.parametrize("width", [360, 800])
 def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
     set_screen(page, width, 740)

@@ -115,7 +115,12 @@ function count(value, noun) {
   return `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 function short(text, most) {
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+  const characters = Array.from(text);
+  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+}
+var TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+function isolated(name) {
+  return TURNS.test(name) ? `⁨${name}⁩` : name;
 }
 
 // src/palette.js
@@ -351,11 +356,11 @@ var Content = class {
   }
   /** What a node is called. */
   nodeName(id) {
-    return this.nodeNames?.[id] ?? String(id);
+    return this.nodeNames?.[id] || String(id);
   }
   /** What a class is called. */
   className(number2) {
-    return this.classNames?.[number2] ?? `class ${number2}`;
+    return isolated(this.classNames?.[number2] || `class ${number2}`);
   }
   /** What a target is called. */
   targetName(target) {
@@ -595,7 +600,7 @@ var WhatIf = class {
     );
   }
 };
-var edgeName = (target, edge) => `${target.names[target.source[edge]]} → ${target.names[target.destination[edge]]}`;
+var edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
 function known(content, target, cut, protocol) {
   const effect = cut.length === 1 ? target.effects[protocol] : null;
   if (!effect) return null;
@@ -886,14 +891,14 @@ var EdgeTable = class {
   }
 };
 function columns(content, target, method, protocol) {
-  const { names, source, destination } = target;
+  const { source, destination } = target;
   const list = [{
     key: "edge",
     title: "edge",
     class: "name",
     down: false,
     hint: "source → destination",
-    text: (edge) => `${names[source[edge]]} → ${names[destination[edge]]}`,
+    text: (edge) => edgeName(target, edge),
     order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]]
   }];
   if (content.relations) {
@@ -1264,7 +1269,7 @@ function step(from, to) {
   return { path: line, line, points: [from.x, from.y, to.x, to.y] };
 }
 var CORNERS = [0, 4, 3, 4, 6, 5];
-var TURNS = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
+var TURNS2 = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
 function outline(disc, grow = 0) {
   const kind = disc.shape % CORNERS.length;
   const r = disc.r + grow;
@@ -1272,7 +1277,7 @@ function outline(disc, grow = 0) {
   const corners = CORNERS[kind];
   const reach = r * (corners === 3 ? 1.35 : corners === 4 ? 1.2 : 1.08);
   const points = Array.from({ length: corners }, (_, corner) => {
-    const angle = TURNS[kind] + 2 * Math.PI * corner / corners;
+    const angle = TURNS2[kind] + 2 * Math.PI * corner / corners;
     return `${round(disc.x + reach * Math.cos(angle))},${round(disc.y + reach * Math.sin(angle))}`;
   });
   return ["polygon", { points: points.join(" ") }];
