@@ -164,7 +164,7 @@ def test_what_cannot_be_told_is_said_once() -> None:
     torch.manual_seed(0)
     for conv, reason in ((Vectors(), "no multiples of neighbours' features"), (Scored("max"), "does not add up")):
         model = Stack(conv)
-        with pytest.warns(UserWarning, match=f"cannot be told exactly: .*{reason}") as said:
+        with pytest.warns(UserWarning, match=f"could not be read: .*{reason}") as said:
             first, _ = (capture_attention(model, X, CLEAN) for _ in range(2))
         assert len(said) == 1
         np.testing.assert_allclose(first.weights[0][:, 0], by_hand(X), rtol=1e-5)

@@ -276,7 +276,7 @@ def test_branches_have_the_factors_of_their_combination(name: str) -> None:
         (largest, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `max`"),
         (gated, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `product`"),
         (recurrent, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `LSTM`"),
-        (in_one_buffer, r"`second` \(GATConv\) does not work on what `first`"),
+        (in_one_buffer, r"`second` \(GATConv\) does not read the output of `first`"),
         (through_numpy, "computed outside torch"),
         (outside_torch, "depends on none of those it called"),
         (nothing_returned, "it returned no tensor"),
@@ -330,8 +330,8 @@ class Diffusing(MessagePassing):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (EdgeUpdating(), r"`second` \(GATConv\) does not work on what `first`"),
-        (Stack(Nested()), r"`convs.0` \(Nested\) does not work on what `convs.0.inner` \(GATConv\)"),
+        (EdgeUpdating(), r"`second` \(GATConv\) reads the output of `first` \(GATConv\) in another way"),
+        (Stack(Nested()), r"`convs.0` \(Nested\) reads the output of `convs.0.inner` \(GATConv\) in another way"),
         (Stack(Diffusing()), r"`convs.0` \(Diffusing\) to pass messages once a call, but it did so 2 times"),
     ],
     ids=["edge features", "nested", "diffusing"],

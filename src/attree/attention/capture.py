@@ -110,8 +110,8 @@ class Attention:
         """Raise unless each layer feeds only the next one."""
         if not self.layout.is_chain:
             raise UnsupportedModelError(
-                "Expected a network whose attention layers feed each other one after the other, but got one with "
-                "branches: its GAtt scores can be had, its walks one by one cannot."
+                "Expected a network whose attention layers form a chain, but got one with branches: GAtt scores its "
+                "edges, but single flows cannot be listed."
             )
 
     def per_edge(self, heads: Sequence[int] | None = None) -> list[Tensor]:

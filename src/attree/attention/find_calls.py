@@ -101,9 +101,9 @@ def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> N
         users = [number for number, record in enumerate(records) if call in record.uses]
         if not any(call in records[user].beside for user in users):
             raise UnsupportedModelError(
-                "Expected attention layers that work on what others returned as features of nodes, but "
-                f"{describe(records, users[-1])} does not work on what {describe(records, call)} returned in this way, "
-                "and the output depends on both."
+                "Expected attention layers to read each other's outputs as features of nodes, but "
+                f"{describe(records, users[-1])} reads the output of {describe(records, call)} in another way, and the "
+                "model's output depends on both."
             )
 
 
@@ -135,8 +135,8 @@ def check_calls(
     left_out = set(range(len(records))) - reaching(records, output)
     if left_out and _differ(output, _run_altered(model, run, left_out)[0]):
         raise UnsupportedModelError(
-            "Expected the output to depend on the attention layers that torch operations lead back to, but it also "
-            "depends on others: some step between them is computed outside torch."
+            "Expected the output to depend only on the attention layers that torch operations lead back to, but it "
+            "also depends on others: some step between them is computed outside torch."
         )
     if not provenance.blurred or len(found.calls) < 2:
         return found
@@ -153,9 +153,9 @@ def check_calls(
     for before, after in zip(found.calls, found.calls[1:], strict=False):
         if before not in reached[after]:
             raise UnsupportedModelError(
-                "Expected branches that are kept in tensors of their own, but what "
-                f"{describe(records, before)} and {describe(records, after)} return is kept in one, and "
-                f"{describe(records, after)} does not work on what {describe(records, before)} returned."
+                f"Expected branches in separate tensors, but {describe(records, before)} and "
+                f"{describe(records, after)} write to one tensor, and {describe(records, after)} does not read the "
+                f"output of {describe(records, before)}."
             )
     chain: Feeds = {after: {before: 1.0} for before, after in zip(found.calls, found.calls[1:], strict=False)}
     return CallGraph(found.calls, {found.calls[0]: {}, **chain, OUTPUT: {found.calls[-1]: 1.0}})

@@ -211,8 +211,8 @@ def say_once(conv: MessagePassing, where: str, what: str) -> None:
     if conv not in _SAID:
         _SAID.add(conv)
         warnings.warn(
-            f"The weights that {where} gives to its neighbours cannot be told exactly: {what}. Attention is read from "
-            "its softmax.",
+            f"The weights of the messages of {where} could not be read: {what}. The weights of its softmax are used "
+            "instead.",
             stacklevel=2,
         )
 

@@ -54,7 +54,7 @@ class CopiesReducer:
         if outputs.level == "edge" and ids == 0:
             raise NotLocalError(call.name, "its outputs are those of the edges that it runs on")
         if ids > int(outputs.level == "edge"):
-            raise NotLocalError(call.name, "an argument holds ids of nodes, which are others in a copy")
+            raise NotLocalError(call.name, "an argument holds node ids, which change in a copy")
         if outputs.level == "graph" and call.batch is None:
             raise NotLocalError(call.name, "no argument tells its graphs apart, so copies would run together")
         self.subject = subject

@@ -135,9 +135,9 @@ def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
 def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
     sizes = ", ".join(f"{len(types.nodes(kind))} of {kind!r}" for kind in types.node_types)
     return ArgumentError(
-        f"Expected argument `node_type` to say whose outputs {call.name} returns (or `level` that they are those of "
-        f"pairs of nodes, which one argument holds, or of graphs), as it returned {rows} rows, and there are {sizes} "
-        f"nodes, but got {call.node_type!r}."
+        f"Expected argument `node_type` to name the type whose outputs {call.name} returns (or `level` to be 'edge' or "
+        f"'graph', where rows belong to pairs of nodes that one argument holds, or to graphs), but got "
+        f"{call.node_type!r}: it returned {rows} rows, and there are {sizes} nodes."
     )
 
 

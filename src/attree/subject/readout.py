@@ -54,9 +54,8 @@ def readout_weights(
             return found
         if read is not None:
             warnings.warn(
-                "How the model pools its nodes into graphs could not be read from its forward pass: graphs are "
-                "explained as sums over their nodes. Argument `readout` says it: 'sum', 'mean', 'max' or one weight a "
-                "node.",
+                "The model's readout could not be read from its forward pass, so graphs are explained as sums over "
+                "their nodes. Argument `readout` sets it: 'sum', 'mean', 'max' or one weight a node.",
                 stacklevel=2,
             )
         readout = "sum"

@@ -147,7 +147,7 @@ class Subject:
     def call(self) -> ModelCall:
         """The model's call."""
         if self._call is None:
-            raise ArgumentError("Expected argument `subject` to have a model, but got one of attention alone.")
+            raise ArgumentError("Expected argument `subject` to have a model, but got one made of attention alone.")
         return self._call
 
     @property

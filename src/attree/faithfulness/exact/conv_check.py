@@ -34,7 +34,7 @@ def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
     expected, known = (_run_on_types if layer.blocks is not None else _run_on_part)(trace, given, nodes)
     dtype = given.x.compact.dtype if isinstance(given.x, LazyRows) else given.x.dtype
     if not isinstance(expected, Tensor) or not same(out[known], expected, dtype):
-        raise NotRowwiseError(f"its layer {type(conv).__name__} computes something else than that layer does")
+        raise NotRowwiseError(f"its layer {type(conv).__name__} computes something else than its known arithmetic")
 
 
 def _run_on_part(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
