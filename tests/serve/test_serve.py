@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, evaluate
 from attree.models import GAT
 from attree.report.page.content import page_content
@@ -214,8 +214,18 @@ def test_a_run_is_served_from_its_folder(tmp_path: Path) -> None:
         status, _, text = ask(server, "POST", "/what_if", QUESTION, JSON)
         assert status == 200
         assert sum(json.loads(text)["then"]) == pytest.approx(1.0)
+        for checkpoint in run.rglob("*.ckpt"):
+            checkpoint.unlink()
+        assert ask(server, "POST", "/what_if", QUESTION, JSON)[0] == 200  # the model is in memory
         server.shutdown()
         thread.join(10)
+    with pytest.raises(AttreeError, match="checkpoint"):
+        run_server(run, "2,5", ["gatt"], ["removal"])
+
+
+def test_a_port_that_is_taken_is_named(server: PageServer) -> None:
+    with pytest.raises(ArgumentError, match=f"`port` to be a free port, or 0, but got {server.server_port}"):
+        PageServer("", dict, server.server_port)
 
 
 def test_only_this_computer_is_listened_to(server: PageServer) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client
 
 from attree.report.page import write_page
@@ -104,6 +105,23 @@ def test_only_the_tabs_own_files_are_served(client: Client, path: str) -> None:
     assert client.get(f"{PREFIX}/{path}").status_code == 404
     for name in ("tab.js", "explorer.js", "explorer.css"):
         assert client.get(f"{PREFIX}/static/{name}").status_code == 200
+
+
+def test_torn_and_foreign_event_files_leave_the_other_runs_alone(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", 0.01, seed=1)
+    write_run(tmp_path / "torn", 0.01, seed=1, steps=200)
+    (torn,) = (tmp_path / "torn").glob("events*")
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])  # a machine that lost power
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "events.out.tfevents.1.somewhere").write_bytes(bytes(range(256)) * 20)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "events.out.tfevents.1.somewhere").touch()
+    with SummaryWriter(str(tmp_path / "other")) as writer:
+        writer.add_scalar("loss/explain", 1.0, 0)
+    runs = {run["name"]: run for run in ask(Client(application(tmp_path)), "runs")["runs"]}
+    assert set(runs) == {"whole", "torn"}
+    assert runs["whole"]["metrics"]["val/acc"] == pytest.approx(whole["val/acc"], rel=1e-6)
+    assert 0 < runs["torn"]["step"] < 1990  # as far as it was written
 
 
 def test_an_empty_log_folder_has_no_runs_and_the_tab_is_not_active(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from attree.errors import AttreeError
+from attree.errors import ArgumentError, AttreeError
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 1 << 20
@@ -28,6 +28,9 @@ class PageServer(ThreadingHTTPServer):
         page: The page, as HTML.
         answer: Answers a question.
         port: Port to listen on; 0 takes a free one.
+
+    Raises:
+        ArgumentError: The port is not free.
     """
 
     daemon_threads = True
@@ -35,7 +38,12 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, page: str, answer: Answer, port: int = 0) -> None:
         self.page = page.encode("utf-8")
         self.answer = answer
-        super().__init__((ADDRESS, port), _Handler)
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except (OSError, OverflowError) as error:  # in use, not allowed, or no port at all
+            raise ArgumentError(
+                f"Expected argument `port` to be a free port, or 0, but got {port}: {error}."
+            ) from error
 
     @property
     def address(self) -> str:
