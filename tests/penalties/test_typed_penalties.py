@@ -282,7 +282,7 @@ def predictor(**arguments: Any) -> LinkPredictor:
     return LinkPredictor(GAT(2, 4, 4, heads=2), lr=0.02, **arguments)
 
 
-def test_links_are_trained_with_penalties(links: Blocks, tmp_path: Path) -> None:
+def test_links_are_trained_with_penalties(links: Blocks) -> None:
     without, off = predictor(), predictor(penalties={"entropy": 0.0, "gsat": 0.0})
     train(without, links, 10)
     assert set(train(off, links, 10).callback_metrics) == {"train/loss"}
@@ -297,9 +297,19 @@ def test_links_are_trained_with_penalties(links: Blocks, tmp_path: Path) -> None
         after = watched(trained.eval(), batch)[0]
         measured = [PENALTIES[name](**arguments).measure_step(step).item() for step in (after, before)]
         assert measured[0] < 0.9 * measured[1], (name, measured)
-    trained = predictor(penalties={"effect": {"strength": 1.0, "targets": 2}})
-    trainer = train(trained, links, 1)
+
+
+def test_consistency_of_links_rises_with_training(links: Blocks, tmp_path: Path) -> None:
+    """It takes more epochs than other penalties do, as the effects move with the network that they are effects of."""
+    without = predictor()
+    trained = predictor(penalties={"effect": {"strength": 3.0, "targets": 16}})
+    train(without, links, 40)
+    trainer = train(trained, links, 40)
     assert "train/attention_effect" in trainer.callback_metrics
+    everywhere = EffectConsistency(targets=10**6)
+    steps = [watched(model.eval(), links.parts["train"])[0] for model in (without, trained)]
+    before, after = (float(everywhere.measure_step(step).detach()) for step in steps)
+    assert after < 0.8 * before
     trainer.save_checkpoint(tmp_path / "links.ckpt")
     loaded = LinkPredictor.load_from_checkpoint(tmp_path / "links.ckpt")
     assert loaded.penalties.by_name["effect"].settings() == trained.penalties.by_name["effect"].settings()
