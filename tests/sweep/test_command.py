@@ -19,7 +19,7 @@ import yaml
 
 from attree.io.lock import FolderLock
 from attree.sweep import summary
-from attree.sweep.run import Processes, threads_per_worker
+from attree.sweep.launch import Processes, threads_per_worker
 from helpers.cli import command
 
 CONTENT: dict[str, Any] = {

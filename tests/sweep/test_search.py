@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -180,7 +182,7 @@ def test_another_config_or_other_objectives_are_refused(file: Path, capsys: pyte
         {**SEARCH, "runs": [{**BLOCK, "trials": 9, "search": {**BLOCK["search"], "model.heads": {"choices": [1, 8]}}}]},
     )
     assert command("sweep", str(file), launch=SearchedFit()) == 2
-    assert "to have the choices that it began with" in capsys.readouterr().err
+    assert "`search.model.heads` of the sweep 'study' to have the choices" in capsys.readouterr().err
 
 
 def test_dry_run_has_a_line_for_each_trial(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +227,13 @@ def test_a_single_objective_prunes_by_default(tmp_path: Path) -> None:
         ({"search": {"a": [1, 2]}}, "`search.a` to be a mapping"),
         ({"search": {"a": {"low": 1}}}, r"`search.a` to be {choices: \[...\]} or"),
         ({"search": {"a": {"low": 2, "high": 1}}}, "`low` below its `high`"),
-        ({"search": {"a": {"low": 0, "high": 1, "log": True}}}, "with `log` to be above 0"),
+        ({"search": {"a": {"low": 0, "high": 1, "log": True}}}, "with `log` to have a `low` above 0"),
+        ({"search": {"a": {"low": 1, "high": 2, "log": "yes"}}}, "`log` of `search.a` to be true or false"),
+        ({"search": {"a": {"low": 1, "high": 2, "log": True, "step": 1}}}, "to have `log` or `step`, not both"),
+        ({"search": {"a": {"low": 0.0, "high": 0.5, "step": 1.0}}}, "at most `high` - `low`"),
+        ({"search": {"a": {"choices": [4]}}}, r"to have several choices \(`set` has what is fixed\), but got \[4\]"),
+        ({"search": {"a": {"choices": []}}}, "to have several choices"),
+        ({"search": {"a": {"choices": [4, 2, 4]}}}, "to have no choice twice"),
         ({"search": {"a": {"low": 1, "high": 2, "steps": 1}}}, r"Did you mean `step`\?"),
         ({"search": {"seed": {"low": 1, "high": 2}}}, "seeds to be given by `seeds`"),
         ({"objectives": {"val/*": "maximize"}}, "names of metrics, not patterns"),
@@ -237,6 +245,91 @@ def test_what_is_wrong_with_a_search_is_said(tmp_path: Path, change: dict[str, A
     with pytest.raises(ArgumentError, match=complaint) as raised:
         load_plan(path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("choices", [[1, True, 2], [0.5, None, {"a": 1}]])
+def test_choices_that_python_takes_for_the_same_are_told_apart(file: Path, choices: list[Any]) -> None:
+    space = {"model.dropout": {"low": 0.0, "high": 0.6}, "model.x": {"choices": choices}}
+    write_sweep(file.parent, {**SEARCH, "seeds": [0], "runs": [{**BLOCK, "search": space, "trials": 20}]})
+    fit = SearchedFit()
+    assert command("sweep", str(file), launch=fit) == 0
+    assert {options["model.x"] for options in fit.seen} == {json.dumps(value) for value in choices}
+    assert {trial.params["x"] for trial in study().trials} == {json.dumps(value) for value in choices}
+
+
+class BlindFit(SearchedFit):
+    """A fit whose explanations are undefined, or not measured at all."""
+
+    def __init__(self, logs: bool) -> None:
+        super().__init__()
+        self.logs = logs
+
+    def __call__(self, arguments: Sequence[str], log: Path, *others: Any) -> int:
+        status = super().__call__(arguments, log, *others)
+        metrics = {"val/acc": 0.5, **({QUALITY: math.nan} if self.logs else {})}
+        (log.parent / "metrics.json").write_text(json.dumps(metrics))
+        return status
+
+
+def test_undefined_objectives_are_said_and_nothing_is_done_again(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("sweep", str(file), launch=BlindFit(logs=True)) == 0
+    assert f"in no setting all of the objectives are defined (val/acc, {QUALITY})" in capsys.readouterr().out
+    assert {trial.user_attrs["attree:reason"] for trial in study().trials} == {f"undefined: {QUALITY}"}
+    again = SearchedFit()
+    assert command("sweep", str(file), launch=again) == 0
+    assert again.seen == []
+
+
+def test_an_objective_that_no_run_logs_stops_the_sweep(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = BlindFit(logs=False)
+    assert command("sweep", str(file), launch=fit) == 1
+    assert len(fit.seen) == 3
+    printed = capsys.readouterr().out
+    assert f"Expected every run to log the objective '{QUALITY}', but this one did not." in printed
+    assert "Stopped: the first 3 runs failed for the same reason" in printed
+
+
+def test_half_a_line_at_the_end_of_a_journal_is_removed(file: Path) -> None:
+    """As a full disk or a power cut leaves it: what is added behind it could not be read."""
+    command("sweep", str(file), launch=SearchedFit())
+    with (FOLDER / "journal.log").open("ab") as journal:
+        journal.write(b'{"op_code": 8, "worker')
+    assert command("sweep", str(file), "--collect") == 0
+    write_sweep(file.parent, {**SEARCH, "runs": [{**BLOCK, "trials": 9}]})
+    more = SearchedFit()
+    assert command("sweep", str(file), launch=more) == 0
+    assert {run[:3] for run in more.runs()} == {"008"}
+    assert len(study().trials) == 9
+
+
+def test_a_damaged_journal_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("sweep", str(file), launch=SearchedFit())
+    journal = FOLDER / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:4], b"damaged\n", *lines[5:]]))
+    for options in ([], ["--collect"], ["--dry_run"]):
+        assert command("sweep", str(file), *options, launch=SearchedFit()) == 2
+        said = capsys.readouterr().err
+        assert "journal.log to be the journal of a study, but its line 5 cannot be read. Remove the file" in said
+
+
+def test_half_a_study_can_be_summed_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted(SearchedFit):
+        def __call__(self, *arguments: Any) -> int:
+            if len(self.seen) == 5:
+                raise KeyboardInterrupt
+            return super().__call__(*arguments)
+
+    assert command("sweep", str(file), launch=Interrupted()) == 130
+    assert command("sweep", str(file), "--collect") == 0
+    # Two trials are whole. Of the third, one seed of two is done: it is not judged yet.
+    assert len(pd.read_csv(FOLDER / "frontier.csv")) == 2
+    rest = SearchedFit()
+    assert command("sweep", str(file), launch=rest) == 0
+    assert len(rest.seen) == 11
+    assert len(pd.read_csv(FOLDER / "frontier.csv")) == 8
 
 
 def test_a_search_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from attree.report.sweep_figure import heat_map_figure
 from attree.sweep.frontier import find_frontier
 from attree.sweep.page import sweep_page
 from attree.sweep.results import traded_metrics
-from attree.sweep.summary import Summary, summary_tables
+from attree.sweep.tables import summary_tables
 from helpers.cli import command
 
 METHODS = ("gatt", "avgatt", "random")
@@ -98,9 +98,8 @@ def test_a_table_for_each_protocol_with_every_number_whole() -> None:
     results = pd.DataFrame({"sweep": "weight_decay", "setting": [0.0005] * 2, "val/acc": [0.6, 0.8]})
     for place, name in enumerate(names):
         results[name] = [0.1 * place, 0.1 * place + 0.02]
-    summary = Summary(results, ["val/acc", *names], Path("results.csv"), [])
     console = plain_console(file=io.StringIO(), width=80)
-    for table in summary_tables(summary, "study"):
+    for table in summary_tables(results, ["val/acc", *names], "study"):
         print_whole(console, table)
     printed = console.file.getvalue()
     weight, removal = printed.split("weight: the edge's weight becomes 0", 1)

@@ -17,9 +17,10 @@ from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt
 from attree.io.workers import Worker
 from attree.report.style import count
+from attree.sweep.launch import Launch, Processes
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
-from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
+from attree.sweep.run import Outcome, folder_of_run, is_finished, metrics_of_run
 from attree.sweep.sampling import quiet_optuna
 from attree.sweep.storage import JOURNAL
 from attree.sweep.study import SweepStudy

@@ -21,7 +21,8 @@ from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figure import pareto_front
 from attree.report.sweep_figure import SETTING
 from attree.sweep.plan import RUN, SEED, SWEEP, Direction, Plan, value_text
-from attree.sweep.study import FINGERPRINT, SweepStudy
+from attree.sweep.record import FINGERPRINT
+from attree.sweep.study import SweepStudy
 
 FRONT, FIRST_RUN = "front", "first run"
 BEST = "best"

@@ -33,7 +33,6 @@ A file with a single search may have `search`, `trials`, `sampler`, `seed` and `
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,18 +40,17 @@ from typing import Any
 
 import yaml
 
-from attree.errors import ArgumentError, MissingDataError, did_you_mean
+from attree.errors import MissingDataError
 from attree.io.config_files import config_hint, find_config, find_sweep
 from attree.io.yaml_files import read_yaml
+from attree.sweep.check_file import FileChecks, are_different_integers, are_strings, is_file_name
 from attree.sweep.plan import (
     COLUMNS,
     SEED,
     Block,
-    Choices,
     Direction,
     Plan,
     Point,
-    Range,
     Run,
     Search,
     Settings,
@@ -60,6 +58,7 @@ from attree.sweep.plan import (
     run_id,
     short_names,
 )
+from attree.sweep.read_search import SEARCH_KEYS, read_objectives, read_space, read_strategy
 
 DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
 """What a fit logs by itself, the last where the data has ground truth; a sweep file may name any others."""
@@ -67,10 +66,6 @@ DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth
 DEFAULT_OBJECTIVES: dict[str, Direction] = {"val/acc": "maximize"}
 """What Optuna shows of the trials of a grid, where the file names no objectives."""
 
-SEARCH_KEYS = ("search", "trials", "sampler", "seed", "pruner", "objectives")
-SAMPLERS = ("tpe", "nsga2", "random")
-PRUNERS = ("median", "halving", "none")
-DIRECTIONS = ("maximize", "minimize")
 DIGITS = 4
 """Significant digits of drawn numbers in run ids; the runs themselves get all."""
 
@@ -101,37 +96,38 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.checks = FileChecks(path)
 
     def plan(self, content: Any) -> Plan:
         known = {"name", "config", "set", "keys", "seeds", "runs", "metrics", *SEARCH_KEYS}
-        fields = self._mapping(content, "the file", known)
+        fields = self.checks.mapping(content, "the file", known)
         at_top = {key: fields.pop(key) for key in SEARCH_KEYS if key in fields}
-        objectives = self._objectives(at_top.pop("objectives", {}))
+        objectives = read_objectives(at_top.pop("objectives", {}), self.checks)
         if "search" in at_top:
-            self._expect("runs" not in fields, "either `runs` or `search` at the top of the file", "both")
+            self.checks.expect("runs" not in fields, "either `runs` or `search` at the top of the file", "both")
             fields["runs"] = [at_top]
         else:
-            self._expect(not at_top, "`search` beside what belongs to one", sorted(at_top))
+            self.checks.expect(not at_top, "`search` beside what belongs to one", sorted(at_top))
         for required in ("name", "config", "runs"):
-            self._expect(required in fields, f"to have the key `{required}`", sorted(fields))
+            self.checks.expect(required in fields, f"to have the key `{required}`", sorted(fields))
         name, runs = fields["name"], fields["runs"]
-        self._expect(_is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
+        self.checks.expect(is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
         config = self._config(str(fields["config"]))
         self.text = config.read_text(encoding="utf-8")
         self.keys = self._keys(fields.get("keys", {}))
         self.seeds = fields.get("seeds", [0])
-        self._expect(_are_integers(self.seeds), "`seeds` to be a list of different integers", self.seeds)
-        self._expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
+        self.checks.expect(are_different_integers(self.seeds), "`seeds` to be a list of different integers", self.seeds)
+        self.checks.expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
         metrics = fields.get("metrics", list(DEFAULT_METRICS))
-        self._expect(_are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
+        self.checks.expect(are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
 
-        common = self._resolve(self._mapping(fields.get("set", {}), "`set`"))
+        common = self._resolve(self.checks.mapping(fields.get("set", {}), "`set`"))
         self.known: dict[str, Run] = {}
         blocks: list[Block] = []
         searches: list[Search] = []
         for block in runs:
             if isinstance(block, dict) and "search" in block:
-                objectives |= self._objectives(block.get("objectives", {}))
+                objectives |= read_objectives(block.get("objectives", {}), self.checks)
         pruner = "median" if len(objectives) == 1 else "none"
         for block in runs:
             if isinstance(block, dict) and "search" in block:
@@ -139,10 +135,12 @@ class _Reader:
             else:
                 blocks.append(self._block(block, common))
         names = [*(block.name for block in blocks), *(search.name for search in searches)]
-        self._expect(len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names)
-        self._expect(bool(objectives or not searches), "`objectives` for what is searched", None)
+        self.checks.expect(
+            len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names
+        )
+        self.checks.expect(bool(objectives or not searches), "`objectives` for what is searched", None)
         pruned = [search.pruner for search in searches if search.pruner != "none"]
-        self._expect(
+        self.checks.expect(
             not pruned or len(objectives) == 1, "a single objective where there is a `pruner`", list(objectives)
         )
         judged = objectives or dict(DEFAULT_OBJECTIVES)
@@ -158,23 +156,16 @@ class _Reader:
 
     def _keys(self, content: Any) -> dict[str, list[str]]:
         keys = {}
-        for name, targets in self._mapping(content, "`keys`").items():
+        for name, targets in self.checks.mapping(content, "`keys`").items():
             listed = [targets] if isinstance(targets, str) else targets
-            self._expect(_are_strings(listed), f"`keys.{name}` to be a config key or a list of them", targets)
+            self.checks.expect(are_strings(listed), f"`keys.{name}` to be a config key or a list of them", targets)
             keys[name] = listed
         return {SEED: ["seed_everything"], **keys}
 
-    def _objectives(self, content: Any) -> dict[str, Direction]:
-        objectives = self._mapping(content, "`objectives`")
-        for name, direction in objectives.items():
-            self._expect(direction in DIRECTIONS, f"`objectives.{name}` to be maximize or minimize", direction)
-            self._expect("*" not in name, "`objectives` to be names of metrics, not patterns", name)
-        return objectives
-
     def _block(self, content: Any, common: Settings) -> Block:
-        fields = self._mapping(content, "a block of `runs`", {"grid", "list", "search", "set", "name"})
+        fields = self.checks.mapping(content, "a block of `runs`", {"grid", "list", "search", "set", "name"})
         kinds = [kind for kind in ("grid", "list") if kind in fields]
-        self._expect(len(kinds) == 1, "each block to have either `grid` or `list` or `search`", fields)
+        self.checks.expect(len(kinds) == 1, "each block to have either `grid` or `list` or `search`", fields)
         name, fixed = self._name_and_fixed(fields, common)
         points = []
         for settings in self._grid(fields["grid"]) if "grid" in fields else self._list(fields["list"]):
@@ -187,45 +178,40 @@ class _Reader:
 
     def _name_and_fixed(self, fields: Settings, common: Settings) -> tuple[str, Settings]:
         name = fields.get("name", "")
-        self._expect(name == "" or _is_file_name(name), "a block's `name` to be a plain word", name)
-        return name, {**common, **self._resolve(self._mapping(fields.get("set", {}), "`set` of a block"))}
+        self.checks.expect(name == "" or is_file_name(name), "a block's `name` to be a plain word", name)
+        return name, {**common, **self._resolve(self.checks.mapping(fields.get("set", {}), "`set` of a block"))}
 
     def _checked(self, settings: Settings) -> Settings:
         """Settings by config key, none of which is a seed or called like a column."""
-        self._expect(SEED not in settings, "seeds to be given by `seeds`", settings)
+        self.checks.expect(SEED not in settings, "seeds to be given by `seeds`", settings)
         taken = sorted(set(settings) & set(COLUMNS))
-        self._expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
+        self.checks.expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
         resolved = self._resolve(settings)
         seeded = sorted(resolved.keys() & self._resolve({SEED: 0}).keys())
-        self._expect(not seeded, "settings to be others than those that `seeds` sets", seeded)
+        self.checks.expect(not seeded, "settings to be others than those that `seeds` sets", seeded)
         return resolved
 
     def _grid(self, content: Any) -> Iterator[Settings]:
-        grid = self._mapping(content, "`grid`")
-        self._expect(len(grid) > 0, "`grid` to name at least one key", grid)
+        grid = self.checks.mapping(content, "`grid`")
+        self.checks.expect(len(grid) > 0, "`grid` to name at least one key", grid)
         for key, values in grid.items():
-            self._expect(isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values)
+            self.checks.expect(
+                isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values
+            )
         for combination in itertools.product(*grid.values()):
             yield dict(zip(grid, combination, strict=True))
 
     def _list(self, content: Any) -> Iterator[Settings]:
-        self._expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
+        self.checks.expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
         for settings in content:
-            yield self._mapping(settings, "an entry of `list`")
+            yield self.checks.mapping(settings, "an entry of `list`")
 
     def _search(self, content: Any, common: Settings, pruner: str, many: bool) -> Search:
-        fields = self._mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
+        fields = self.checks.mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
         name, fixed = self._name_and_fixed(fields, common)
-        space = {key: self._dimension(key, one) for key, one in self._mapping(fields["search"], "`search`").items()}
-        self._expect(len(space) > 0, "`search` to name at least one key", space)
+        space = read_space(fields["search"], self.checks)
         self._checked(dict.fromkeys(space))
-        trials: Any = fields.get("trials")
-        self._expect(type(trials) is int and trials > 0, "`trials` of a search to be a positive integer", trials)
-        chosen = {"sampler": fields.get("sampler", SAMPLERS[0]), "pruner": fields.get("pruner", pruner)}
-        for key, allowed in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
-            self._expect(chosen[key] in allowed, f"`{key}` to be one of {', '.join(allowed)}", chosen[key])
-        seed = fields.get("seed", 0)
-        self._expect(type(seed) is int and seed >= 0, "a search's `seed` to be an integer >= 0", seed)
+        strategy = read_strategy(fields, pruner, self.checks)
         label = name or (", ".join(short_names(space).values()) if many else "search")
         common_part = {"fixed": fixed, "seeds": self.seeds, "keys": {key: self._resolve({key: 0}) for key in space}}
 
@@ -234,35 +220,14 @@ class _Reader:
             words = [*([name] if name else []), f"{number:03d}"]
             return Run(run_id(words, settings, seed, DIGITS), overrides, fingerprint(self.text, overrides))
 
-        mark = fingerprint(self.text, common_part)
         return Search(
             re.sub(r"[^\w.+-]+", "_", label),
             space,
-            trials,
-            seed=seed,
-            fingerprint=mark,
+            fingerprint=fingerprint(self.text, common_part),
             seeds=tuple(self.seeds),
             make_run=make_run,
-            **chosen,
+            **strategy,
         )
-
-    def _dimension(self, key: str, content: Any) -> Range | Choices:
-        where = f"`search.{key}`"
-        fields = self._mapping(content, where, {"low", "high", "log", "step", "choices"})
-        if "choices" in fields:
-            values = fields["choices"]
-            listed = isinstance(values, list) and len(values) > 0 and len(fields) == 1
-            self._expect(listed, f"{where} to be {{choices: [...]}} or {{low: ..., high: ...}}", content)
-            return Choices(tuple(values))
-        low: Any = fields.get("low")
-        high: Any = fields.get("high")
-        numbers = all(_is_number(value) for value in (low, high)) and _is_number(fields.get("step", 1))
-        self._expect(numbers, f"{where} to be {{choices: [...]}} or {{low: ..., high: ...}} with numbers", content)
-        log, step = fields.get("log", False), fields.get("step")
-        self._expect(low < high, f"{where} to have a `low` below its `high`", content)
-        self._expect(isinstance(log, bool) and not (log and low <= 0), f"{where} with `log` to be above 0", content)
-        self._expect(step is None or (step > 0 and not log), f"`step` of {where} to be above 0, without `log`", content)
-        return Range(low, high, log, step)
 
     def _run(self, block: str, settings: Settings, seed: int, overrides: Settings) -> Run:
         mark = fingerprint(self.text, overrides)
@@ -270,7 +235,7 @@ class _Reader:
             if run.fingerprint == mark:
                 return run
         own = run_id([block] if block else [], settings, seed)
-        self._expect(
+        self.checks.expect(
             own not in self.known, "run ids to differ (give the blocks a `name`, or the keys one in `keys`)", own
         )
         self.known[own] = Run(own, overrides, mark)
@@ -279,33 +244,3 @@ class _Reader:
     def _resolve(self, settings: Mapping[str, Any]) -> Settings:
         """Settings by config key instead of by short name."""
         return {key: value for name, value in settings.items() for key in self.keys.get(name, [name])}
-
-    def _mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> Settings:
-        is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
-        self._expect(is_mapping, f"{what} to be a mapping of keys to values", content)
-        unknown = [] if allowed is None else sorted(set(content) - allowed)
-        hint = did_you_mean(unknown[0], allowed or ()) if unknown else ""
-        self._expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", unknown, hint)
-        return dict(content)
-
-    def _expect(self, condition: bool, expected: str, got: object, hint: str = "") -> None:
-        if not condition:
-            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.{hint}")
-
-
-def _is_file_name(name: Any) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name) is not None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _are_strings(values: Any) -> bool:
-    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
-
-
-def _are_integers(values: Any) -> bool:
-    if not isinstance(values, list) or not values:
-        return False
-    return all(type(value) is int for value in values) and len(set(values)) == len(values)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 from typing import Literal
 
@@ -19,7 +15,7 @@ from attree.errors import ArgumentError
 from attree.io import json_files
 from attree.io.files import write_text, zip_damage
 from attree.io.lock import FolderLock
-from attree.io.processes import start_child
+from attree.sweep.launch import Launch
 from attree.sweep.plan import Plan, Run, value_text
 
 METRICS_FILE = "metrics.json"
@@ -42,13 +38,6 @@ LOG_FILE = "output.log"
 
 PATIENCE = 20.0
 """Seconds to wait for a folder that another process is using."""
-
-POLL = 0.2
-"""Seconds between two looks at a process that may have to be ended early."""
-
-Launch = Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], bool]], int]
-"""Runs `attree` with arguments, a file for its output, its environment, and what says that it is to end early; returns
-the exit status."""
 
 
 @dataclass(frozen=True)
@@ -73,58 +62,6 @@ class Outcome:
     def kind_of_failure(self) -> str:
         """The reason without what differs from run to run: names and numbers."""
         return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", self.reason.replace(self.run.id, "RUN"))
-
-
-class Processes:
-    """Starts `attree` processes and can end all that still run."""
-
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._lock = Lock()
-        self._stopped = False
-
-    def launch(
-        self,
-        arguments: Sequence[str],
-        log: Path,
-        environment: Mapping[str, str],
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> int:
-        """Run `attree` to its end, or until it is over, and return its exit status."""
-        with log.open("ab") as output:
-            with self._lock:
-                if self._stopped:
-                    return 1
-                process = start_child(
-                    [sys.executable, "-m", "attree.cli", *arguments],
-                    environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                )
-                self._running.add(process)
-            try:
-                while True:
-                    try:
-                        return process.wait(timeout=POLL)
-                    except subprocess.TimeoutExpired:
-                        if is_over():
-                            _kill(process)
-            finally:
-                with self._lock:
-                    self._running.discard(process)
-
-    def stop(self) -> None:
-        """End what runs, with all that it started, and start nothing more."""
-        with self._lock:
-            self._stopped = True
-            for process in self._running:
-                _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_finished(run: Run, folder: Path) -> bool:
@@ -266,10 +203,3 @@ def failure_reason(log: Path, status: int) -> str:
     if said or (lines and status > 0):
         return (said or lines)[-1]
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
-
-
-def threads_per_worker(workers: int) -> int:
-    """Threads that each of several simultaneous runs may use: an equal share of what one alone would."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    available = int(asked) if asked.isdigit() else os.cpu_count() or 1
-    return max(1, available // workers)

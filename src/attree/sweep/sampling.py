@@ -93,13 +93,16 @@ def draw_settings(plan: Plan, task: Task, trial: Trial) -> Settings:
         assert task.point is not None
         _note_given(plan, task, trial)
         return task.point.settings
-    try:
-        return {key: _draw(task.search, key, plan.parameter_names[task.block, key], trial) for key in task.search.space}
-    except ValueError as error:
-        raise ArgumentError(
-            f"Expected the search {task.search.name!r} to have the choices that it began with, but {error} Give the "
-            "sweep another `name`, or remove its folder."
-        ) from error
+    settings = {}
+    for key in task.search.space:
+        try:
+            settings[key] = _draw(task.search, key, plan.parameter_names[task.block, key], trial)
+        except ValueError as error:  # Optuna lets the ends of a range change, but nothing else
+            raise ArgumentError(
+                f"Expected `search.{key}` of the sweep {plan.name!r} to have the choices, or the kind of range, that "
+                "its study began with, but they have changed. Give the sweep another `name`, or remove its folder."
+            ) from error
+    return settings
 
 
 def _draw(search: Search, key: str, name: str, trial: Trial) -> Any:
@@ -108,9 +111,11 @@ def _draw(search: Search, key: str, name: str, trial: Trial) -> Any:
         if space.is_integer:
             return trial.suggest_int(name, int(space.low), int(space.high), log=space.log, step=int(space.step or 1))
         return trial.suggest_float(name, float(space.low), float(space.high), log=space.log, step=space.step)
-    by_text = {value_text(value): value for value in space.values}
-    if all(isinstance(value, str | int | float) for value in space.values):
+    if all(isinstance(value, str | int | float) for value in space.values) and len(set(space.values)) == len(
+        space.values
+    ):
         return trial.suggest_categorical(name, list(space.values))
+    by_text = {value_text(value): value for value in space.values}  # as Optuna takes 1 and true for the same choice
     return by_text[trial.suggest_categorical(name, list(by_text))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,12 +20,12 @@ TRIES = 5
 
 
 def open_storage(own: Path, url: str | None, create: bool = True) -> BaseStorage | None:
-    """Open what keeps a study; None if there is none and it is not to be made.
+    """Open what keeps a study; None if there is none and `create` is False.
 
     Args:
-        own: The sweep's folder.
-        url: The database, as SQLAlchemy spells it; None for a journal in the folder.
-        create: Whether to make what is not there.
+        own: The sweep's own folder.
+        url: URL of the database, as SQLAlchemy spells it; None for a journal in the folder.
+        create: Whether to make a journal where there is none, and to write to it.
     """
     if url is not None:
         return _database(url)
@@ -32,13 +33,41 @@ def open_storage(own: Path, url: str | None, create: bool = True) -> BaseStorage
     if not path.exists() and not create:
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
+    lock = JournalFileOpenLock(str(path))
+    _check_journal(path, lock, mend=create)
+    return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+
+
+def _check_journal(path: Path, lock: JournalFileOpenLock, mend: bool) -> None:
+    """Refuse a damaged journal, but for its last line.
+
+    A full disk or a power cut leaves half a line at the end. Optuna reads such a file, but would add the next line to
+    the half one, and could then read neither.
+
+    Args:
+        path: The journal.
+        lock: What others hold while they write.
+        mend: Whether to remove half a line at the end.
+    """
+    if not path.exists():
+        return
+    lock.acquire()
     try:
-        return JournalStorage(JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path))))
-    except (ValueError, KeyError, AssertionError) as error:
-        raise ArgumentError(
-            f"Expected {path} to be the journal of a study, but it cannot be read ({error}). Remove it: runs of grids "
-            "and lists that are finished are found by their folders."
-        ) from error
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if mend and len(whole) < len(content):
+            with path.open("r+b") as stream:
+                stream.truncate(len(whole))
+    finally:
+        lock.release()
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            json.loads(line)
+        except ValueError as error:
+            raise ArgumentError(
+                f"Expected {path} to be the journal of a study, but its line {number} cannot be read. Remove the file: "
+                "finished runs of grids and lists are found by their folders, and a search begins anew."
+            ) from error
 
 
 def _database(url: str) -> RDBStorage:

@@ -1,22 +1,16 @@
-"""Sum up a sweep: CSV files of runs, settings and the front, tables, and figures as files and in TensorBoard."""
+"""Sum up a sweep: CSV files, tables, figures (as files and in TensorBoard), configs of the best settings, a page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from attree.attribution import method_label
 from attree.callbacks.tensorboard import write_figures_run
-from attree.evaluation.names import PREFIX, MetricName
-from attree.faithfulness import PROTOCOLS
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
 from attree.report.grid_curves import grid_curves_figure
@@ -24,21 +18,19 @@ from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
-from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, setting_text, write_best
+from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, write_best
 from attree.sweep.page import sweep_page
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
 from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
 from attree.sweep.run import METRICS_FILE, damaged_runs
 from attree.sweep.study import SweepStudy
+from attree.sweep.tables import frontier_table, importance_table, row_name, summary_tables
 
 LOSS, PARETO, FRONTIER, HEAT_MAP, CURVES = "train/loss", "pareto", "frontier", "heat_map", "curves"
 OVER_UNIFORM = "over_uniform"
 RESULTS, MEANS, TRIALS, PAGE = "results.csv", "means.csv", "frontier.csv", "page.html"
 BOARD_FOLDER = "results"
 """Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
-
-MOST_ROWS = 12
-"""Settings of a front that are printed; the file has all."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class Summary:
     frontier: ParetoFront | None = None
     importance: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     best: list[Path] = field(default_factory=list)
-    grids: tuple[str, ...] | None = None
+    grids: tuple[str, ...] = ()
 
     def shortcomings(self) -> list[str]:
         """What a reader of the table must know: runs that diverged, and a figure that could not be made."""
@@ -71,7 +63,7 @@ class Summary:
         if LOSS in self.results:
             lost = self.results[self.results[LOSS].isna()][RUN].drop_duplicates().tolist()
             said += [f"Diverged: {run} ended with a loss that is no number." for run in lost]
-        if self.grids != () and not any(path.stem == PARETO for path in self.figures):
+        if self.grids and not any(path.stem == PARETO for path in self.figures):
             said.append("No pareto.png: no run has both an accuracy and an explanation metric that is defined.")
         return said
 
@@ -150,7 +142,7 @@ def draw_figures(
                 title = f"{plan.name}: {block.name}, mean over {seeds}"
                 figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), shown, title)
                 figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), shown, title)
-    if frontier is not None and plan.searches:
+    if frontier is not None and plan.says_objectives:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
@@ -159,7 +151,7 @@ def draw_figures(
 def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The runs of each setting of all grids and lists, by what the table calls it."""
     return {
-        _row_name(name, setting): runs
+        row_name(name, setting): runs
         for name, block in blocks.items()
         for setting, runs in block.groupby(SETTING, sort=False)
     }
@@ -175,97 +167,6 @@ def _two_way(plan: Plan) -> list[Block]:
     return found
 
 
-def summary_tables(summary: Summary, title: str) -> Iterator[Table]:
-    """Mean and standard deviation over the seeds, one row per setting of the grids and lists.
-
-    There is one table for each protocol, whose numbers must not be compared with another's; the caption says what it
-    does. Metrics that have no protocol, such as the accuracy, are in all of them.
-    """
-    parsed = {metric: MetricName.parse(metric) for metric in summary.metrics}
-    of_metric = {metric: None if name is None else name.protocol for metric, name in parsed.items()}
-    for protocol in dict.fromkeys(filter(None, of_metric.values())) or (None,):
-        shown = [metric for metric, own in of_metric.items() if own in (None, protocol)]
-        meaning = f"{protocol}: {PROTOCOLS[protocol].meaning}" if protocol in PROTOCOLS else None
-        yield _summary_table(summary, shown, title, meaning)
-
-
-def _summary_table(summary: Summary, metrics: Sequence[str], title: str, caption: str | None) -> Table:
-    table = _table(title, caption)
-    table.add_column("setting")
-    table.add_column("n", justify="right")
-    for metric in metrics:
-        table.add_column(_heading(metric), justify="right")
-    for sweep, block in summary.results.groupby(SWEEP, sort=False):
-        if summary.grids is not None and sweep not in summary.grids:
-            continue
-        for setting, runs in block.groupby(SETTING, sort=False):
-            cells = [mean_and_spread(runs[metric]) for metric in metrics]
-            table.add_row(_row_name(str(sweep), setting), str(len(runs)), *cells)
-        table.add_section()
-    return table
-
-
-def frontier_table(frontier: ParetoFront, title: str) -> Table:
-    """The settings that no other beats, with mean and standard deviation of each objective over the seeds."""
-    best = frontier.best
-    shown = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
-    words = "no other is as good in every objective and better in one" if len(frontier.objectives) > 1 else "the best"
-    table = _table(f"{title}: {shown}", f"{words}; configs that run them: {BEST}/01.yaml ...")
-    table.add_column("")
-    table.add_column("setting", overflow="fold")
-    for name, direction in frontier.objectives.items():
-        table.add_column(f"{_heading(name)}\n{direction}", justify="right")
-    for place, (_, row) in enumerate(best.head(MOST_ROWS).iterrows(), start=1):
-        cells = [_cell(row, name) for name in frontier.objectives]
-        table.add_row(f"{place:02d}", setting_text(row, frontier.parameters), *cells)
-    return table
-
-
-def importance_table(importance: dict[str, dict[str, float]], title: str) -> Table:
-    """How much each parameter of a block matters for each objective."""
-    table = _table(title, "share of an objective's variance that a parameter explains (fANOVA)")
-    table.add_column("parameter")
-    for name in importance:
-        table.add_column(_heading(name), justify="right")
-    for parameter in next(iter(importance.values())):
-        table.add_row(parameter, *(f"{own.get(parameter, math.nan):.2f}" for own in importance.values()))
-    return table
-
-
-def _table(title: str, caption: str | None) -> Table:
-    table = Table(title=title, caption=caption, title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD)
-    table.padding = (0, 1, 0, 0)
-    return table
-
-
-def _heading(metric: str) -> str:
-    return "\n".join(method_label(word) for word in metric.removeprefix(f"{PREFIX}/").split("/"))
-
-
-def _cell(row: pd.Series, name: str) -> str:
-    mean, spread = row[f"{name} mean"], row[f"{name} std"]
-    return f"{mean:.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}")
-
-
-def _row_name(sweep: str, setting: object) -> str:
-    shown = f"{setting:g}" if isinstance(setting, float) else str(setting)
-    return f"{sweep} {shown}" if "=" in shown else f"{sweep}={shown}"
-
-
-def mean_and_spread(values: pd.Series) -> str:
-    """Mean and standard deviation; where a metric is undefined in some runs, of how many it is the mean.
-
-    >>> mean_and_spread(pd.Series([0.5, float("nan"), 0.7])), mean_and_spread(pd.Series([0.5, 0.5]))
-    ('0.600±0.141 (2 of 3)', '0.500±0.000')
-    """
-    known = values.dropna()
-    if known.empty:
-        return "undefined"
-    spread = known.std()
-    of = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
-    return f"{known.mean():.3f}" + ("" if math.isnan(spread) else f"±{spread:.3f}") + of
-
-
 def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Console) -> None:
     """Sum a sweep up, print its tables, and say where everything is."""
     for run in damaged_runs(plan, folder):
@@ -278,7 +179,8 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
         console.print("No run has finished: there is nothing to sum up.")
         return
     if plan.blocks:
-        for table in summary_tables(summary, title=plan.name):
+        listed = summary.results[summary.results[SWEEP].isin(summary.grids)]
+        for table in summary_tables(listed, summary.metrics, title=plan.name):
             print_whole(console, table)
     if summary.frontier is not None and plan.says_objectives:
         print_whole(console, frontier_table(summary.frontier, f"{plan.name}, best trade-offs"))
@@ -286,6 +188,11 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
         print_whole(console, importance_table(own, f"{block}: what matters"))
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
+    if summary.frontier is None and plan.says_objectives:
+        console.print(
+            f"No best trade-offs: in no setting all of the objectives are defined ({', '.join(plan.objectives)}).",
+            soft_wrap=True,
+        )
     console.print(f"All runs: {summary.csv}", soft_wrap=True)
     console.print(f"Means:    {summary.csv.with_name(MEANS)}", soft_wrap=True)
     if summary.best:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
 
+from attree.errors import did_you_mean
 from attree.io.workers import BEATS_PER_GRACE
+from attree.sweep.launch import Launch, threads_per_worker
 from attree.sweep.report_metric import read_reported
 from attree.sweep.run import (
     REPORT_FILE,
-    Launch,
     Outcome,
     do_run,
     folder_of_run,
     metrics_of_run,
-    threads_per_worker,
 )
 from attree.sweep.study import Claim, SweepStudy
 
@@ -157,17 +157,32 @@ class Workers:
                 if outcome.status == "stopped" or (outcome.status == "failed" and self._gone(claim)):
                     self.study.give_back(claim)
                     return
-                self._news.put(News(outcome))
                 if outcome.status == "failed":
+                    self._news.put(News(outcome))
                     self.study.fail(claim, outcome.reason)
                     return
                 metrics[point.run.id] = metrics_of_run(folder_of_run(self.study.plan, point.run, self.folder)) or {}
+                missing = self._missing_objective(metrics[point.run.id])
+                if missing:
+                    self._news.put(News(replace(outcome, status="failed", reason=missing)))
+                    self.study.fail(claim, missing)
+                    return
+                self._news.put(News(outcome))
             self.study.finish(claim, metrics)
         except BaseException:
             self.study.give_back(claim)
             raise
         finally:
             del self._held[id(claim)]
+
+    def _missing_objective(self, metrics: Mapping[str, float]) -> str:
+        """A sentence about an objective that a run did not log, as when its name is misspelled; else nothing."""
+        plan = self.study.plan
+        missing = [name for name in plan.objectives if name not in metrics] if plan.says_objectives else []
+        if not missing:
+            return ""
+        hint = did_you_mean(missing[0], metrics)
+        return f"Expected every run to log the objective {missing[0]!r}, but this one did not.{hint}"
 
     def _gone(self, claim: Claim) -> bool:
         """Whether what became of a run does not count: this process is to stop, or others have the task."""
