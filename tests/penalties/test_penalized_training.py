@@ -282,9 +282,48 @@ def test_a_strangers_checkpoint_imports_nothing(tmp_path: Path) -> None:
     assert NodeClassifier.load_from_checkpoint(tmp_path / "bad.ckpt").penalties.by_name == {}
 
 
+class TakesNothing(AttentionPenalty):
+    name = "takes_nothing"
+
+    def measure(self) -> Tensor:  # type: ignore[override]
+        return torch.zeros(())
+
+
+class TakesMore(AttentionPenalty):
+    name = "takes_more"
+
+    def measure_step(self, step: PenalizedStep, weight: float) -> Tensor:  # type: ignore[override]
+        return torch.zeros(())
+
+
+class MeasuresNothing(AttentionPenalty):
+    name = "measures_nothing"
+
+
+class Forgetful(LargestWeight):
+    def __init__(self) -> None:
+        """Leaves out `super().__init__`."""
+
+
+class Nameless(AttentionPenalty):
+    def measure(self, attention: Attention) -> Tensor:
+        return attention.weights[0].max()
+
+
+def own(kind: type[AttentionPenalty], **arguments: Any) -> dict[str, Any]:
+    return {"mine": {"class_path": f"{__name__}.{kind.__name__}", **arguments}}
+
+
 @pytest.mark.parametrize(
     ("penalties", "message"),
     [
+        (own(TakesNothing), r"`measure` of TakesNothing to take one argument, the attention, but got .*\(self\)"),
+        (own(TakesMore), r"`measure_step` of TakesMore to take one argument, the step, but got .*\(self, step"),
+        (own(MeasuresNothing), "MeasuresNothing to define `measure` or `measure_step`, but it defines neither"),
+        (own(Forgetful), r"Forgetful to call `super\(\).__init__\(strength\)`"),
+        (own(LargestWeight, init_args={"much": 1}), "`penalties.mine` to be arguments of LargestWeight"),
+        (own(LargestWeight, init_args=[1]), r"`penalties.mine.init_args` to be a mapping of arguments, but got \[1\]"),
+        ([Nameless()], "Nameless to have a `name`"),
         ({"entropi": 1.0}, "`penalties` to name some of entropy, .* but got 'entropi'. Did you mean `entropy`"),
         ({"entropy": "much"}, "`strength` to be a number >= 0, but got 'much'"),
         ({"entropy": {"sharper": True}}, "`penalties.entropy` to be arguments of Entropy"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -35,6 +36,7 @@ def test_sweep_of_real_fits(
         # The last one is refused by the network: a fit that ends with an error.
         "runs": [{"list": [{"dropout": 0.5}, {"dropout": 2.0}]}],
         "seeds": [4],
+        "objectives": {"val/acc": "maximize", "explain/gatt/truth_auroc": "maximize"},
     }
     Path("mini.yaml").write_text(yaml.safe_dump(content))
 
@@ -51,6 +53,11 @@ def test_sweep_of_real_fits(
     assert Path("out/mini/results.png").is_file()
 
     run = Path("out/mini/dropout=0.5-seed=4")
+    (best,) = Path("out/mini/best").iterdir()
+    assert command("fit", "--config", str(best)) == 0  # as it stands, and it gives the trial's numbers
+    again, wanted = (json.loads((own / "metrics.json").read_text()) for own in (Path("logs/mini_best/version_0"), run))
+    assert again == pytest.approx(wanted, rel=1e-4, abs=1e-6, nan_ok=True)
+
     saved = yaml.safe_load((run / "config.yaml").read_text())
     net = saved["model"]["init_args"]["net"]["init_args"]
     assert (net["dropout"], net["attention_dropout"]) == (0.5, 0.5)

@@ -161,7 +161,7 @@ def check_number(value: Any, name: str) -> Tensor:
         raise UnsupportedModelError(f"Expected the penalty `{name}` to return one number as a tensor, but got {got}.")
     if not value.requires_grad:
         raise UnsupportedModelError(
-            f"Expected the penalty `{name}` to depend on what is trained, but its gradient is nowhere: the attention "
-            "that it reads is frozen, or was computed without gradients (as inside reentrant checkpointing)."
+            f"Expected the penalty `{name}` to depend on what is trained, but it has no gradient: the attention that "
+            "it reads is frozen, or was computed without gradients (as inside reentrant checkpointing)."
         )
     return value.reshape(())

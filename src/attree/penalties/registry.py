@@ -1,9 +1,10 @@
-"""The penalties that a config can name, and how they are made of what it says."""
+"""The penalties that a config can name, and how they are made from its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from attree.errors import ArgumentError, did_you_mean, expect, expect_name
@@ -23,7 +24,7 @@ PenaltiesArgument = Mapping[str, Any] | Iterable[AttentionPenalty]
 
 
 def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPenalty]:
-    """Make penalties of what a config or a caller says, by the name that each is logged under.
+    """Make penalties from what a config or a caller gives; returns them by the name that each is logged under.
 
     Args:
         penalties: Penalties, or a mapping. In a mapping, one of attree's own is named with its strength, or with its
@@ -42,13 +43,17 @@ def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPe
     listed = list(penalties) if is_list else []
     fits = is_list and all(isinstance(one, AttentionPenalty) for one in listed)
     expect(fits, "penalties", "penalties, or a mapping of their names to strengths", penalties)
+    for one in listed:
+        _check_class(one)
+        if not hasattr(one, "name"):
+            raise ArgumentError(f"Expected {type(one).__name__} to have a `name`, under which it is logged.")
     names = [one.name for one in listed]
     expect(len(set(names)) == len(names), "penalties", "penalties of different names (a mapping gives names)", names)
     return dict(zip(names, listed, strict=True))
 
 
 def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
-    """What `make_penalties` would make attree's own of these of, as plain values; those of others are left out.
+    """The arguments of attree's own penalties, from which `make_penalties` makes them again; others' are left out.
 
     >>> plain_settings({"entropy": Entropy(0.1)})
     {'entropy': {'strength': 0.1, 'flatter': False}}
@@ -58,7 +63,10 @@ def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
 
 
 def only_own(settings: Any) -> dict[str, Any]:
-    """Those of a stranger's settings that name attree's own penalties: to make others would run any code."""
+    """Keep the settings of attree's own penalties only.
+
+    The settings are read from files that strangers may have written; to make any other penalty would run their code.
+    """
     if not isinstance(settings, Mapping):
         return {}
     return {
@@ -87,7 +95,7 @@ def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The number, or True or False, that a text stands for in a config; other texts as they are."""
+    """A text from the command line as the number or truth value that it spells; any other text as it is."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -103,12 +111,14 @@ def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
 def _make(name: str, value: Any) -> AttentionPenalty:
     """One penalty of a mapping."""
     if isinstance(value, AttentionPenalty):
-        return value
+        return _check_class(value)
     where = f"penalties.{name}"
     if isinstance(value, Mapping) and "class_path" in value:
         extra = sorted(set(value) - {"class_path", "init_args"})
         expect(not extra, where, "of `class_path` and `init_args` alone", extra)
-        return _call(_imported(str(value["class_path"]), where), value.get("init_args") or {}, where)
+        arguments = value.get("init_args") or {}
+        expect(isinstance(arguments, Mapping), f"{where}.init_args", "a mapping of arguments", arguments)
+        return _check_class(_call(_imported(str(value["class_path"]), where), arguments, where))
     if name not in PENALTIES:
         raise ArgumentError(
             f"Expected argument `penalties` to name some of {', '.join(PENALTIES)}, or to give a `class_path`, but got "
@@ -118,6 +128,27 @@ def _make(name: str, value: Any) -> AttentionPenalty:
     # Arguments of arguments come as text from a command line.
     given = {key: _value(one) if isinstance(one, str) else one for key, one in given.items()}
     return _call(PENALTIES[name], given, where)
+
+
+def _check_class(penalty: AttentionPenalty) -> AttentionPenalty:
+    """Refuse a user's penalty that could not be called in a training step; return any other."""
+    kind = type(penalty)
+    methods = {"measure": "the attention", "measure_step": "the step"}
+    own = [name for name in methods if getattr(kind, name) is not getattr(AttentionPenalty, name)]
+    if not own:
+        raise ArgumentError(f"Expected {kind.__name__} to define `measure` or `measure_step`, but it defines neither.")
+    for name in own:
+        parameters = signature(getattr(kind, name))
+        try:
+            parameters.bind(penalty, None)
+        except TypeError:
+            raise ArgumentError(
+                f"Expected `{name}` of {kind.__name__} to take one argument, {methods[name]}, but got "
+                f"{name}{parameters}."
+            ) from None
+    if not hasattr(penalty, "strength"):
+        raise ArgumentError(f"Expected {kind.__name__} to call `super().__init__(strength)` when it is made.")
+    return penalty
 
 
 def _imported(path: str, where: str) -> type[AttentionPenalty]:

@@ -1,4 +1,4 @@
-"""Watch the attention of a training step's forward pass, and add up what penalties say about it."""
+"""Record the attention of a training step's forward pass, and add up the penalties on it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class AttentionPenalties:
         return alter
 
     def graph_of(self, records: LayerRecords, batch: Any) -> Graph:
-        """The looped graph that a recorded pass ran on; that of the batch's own edge list if it is the same."""
+        """The graph with self-loops that a recorded pass ran on, made from the batch's own edge list if both agree."""
         given, features = plain(records[0].given), records[0].features
         if isinstance(batch, HeteroData) or isinstance(given, Mapping):
             return self._typed_graph(batch, given, features)
@@ -152,7 +152,7 @@ class WatchedPass:
         """What the model attended to, with gradients.
 
         Args:
-            output: What was computed: the layers are the calls that it depends on.
+            output: What the pass computed; only layers that it depends on are read.
             batch: What the step trains on, if at hand.
         """
         if not self._records:
@@ -166,7 +166,7 @@ class WatchedPass:
         """The sum of all penalties, each times its strength.
 
         Args:
-            output: What the pass computed, predictions or the loss: the layers are the calls that it depends on.
+            output: What the pass computed, predictions or the loss; only layers that it depends on are read.
             batch: What the step trains on, for penalties that read more than attention.
             truth: The true edges of targets, where there are some.
         """

@@ -133,8 +133,8 @@ class Sparsity(AttentionPenalty):
     .. math:: \frac{1}{n - 1} \left( \Big( \sum_{k=1}^{n} \sqrt{\alpha_k} \Big)^2 - 1 \right)
 
     The sum of weights is 1 whatever they are, so its L1 norm penalises nothing; this is the L1/2 norm, 0 where one edge
-    has it all and 1 for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). Against the entropy it
-    bites on small weights.
+    has it all and 1 for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). Compared with
+    the entropy, it acts more on small weights.
     """
 
     name = "sparsity"

@@ -1,4 +1,4 @@
-"""Penalties on GAtt: what it says about some of the training targets, against what is known to be right."""
+"""Penalties that compare GAtt of training targets with what is right: true edges, or the exact effects of edges."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ from attree.sweep.summary import show_summary
 from attree.sweep.work import Workers
 
 FAILURES_ALIKE = 3
-"""After as many runs that all failed for the same reason, a sweep stops."""
+"""If this many runs fail first, all for the same reason, the sweep stops."""
 
 PATIENCE = 60.0
-"""Seconds to wait for another process that lets the tasks of the same sweep wait."""
+"""Seconds to wait while another process queues the tasks of the same sweep."""
 
 
 def sweep(
@@ -124,7 +124,7 @@ def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) ->
 def _joined(
     plan: Plan, folder: Path, storage: str | None, worker: Worker, grace: float, console: Console
 ) -> SweepStudy:
-    """Open the study, and let every task wait that is not finished; those that failed too, if nobody is at work."""
+    """Open the study and queue every task that is not finished; failed ones too, if no other process is at work."""
     own = folder / plan.name
     with FolderLock(own, patience=PATIENCE):
         is_new = storage is None and not (own / JOURNAL).exists()

@@ -29,7 +29,7 @@ BEST = "best"
 """Folder of the configs of the best settings."""
 
 FEWEST_TRIALS = 6
-"""Trials below which the importance of parameters is a guess."""
+"""With fewer trials the importance of parameters is not computed: it would be a guess."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class _Value:
 def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) -> list[Path]:
     """Write a config for each setting on the front, which `attree fit` runs as it stands; returns the files.
 
-    A config is that of the setting's first run, with all that it left to defaults, but a logger of its own. Settings
-    whose runs are on another machine have none here.
+    It is the config of the setting's first run, defaults included, but with a logger of its own. A setting whose runs
+    are on another machine gets none.
 
     Args:
         plan: The plan.

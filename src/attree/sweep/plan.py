@@ -1,4 +1,4 @@
-"""What a sweep does: runs with settings and seeds, in blocks, and tasks that workers claim.
+"""The plan of a sweep: blocks of settings, the runs that realise them, and the tasks that workers claim.
 
 `attree.sweep.read_plan` makes a plan of a sweep file.
 """
@@ -71,7 +71,7 @@ class Range:
         low: The smallest one.
         high: The largest one.
         log: Whether 0.001 to 0.01 is as likely as 0.01 to 0.1.
-        step: Distance between neighbours; None if there is none.
+        step: Distance between the numbers that may be drawn; None if any number may be.
     """
 
     low: float
@@ -104,7 +104,7 @@ class Search:
         seed: Seed of the sampler.
         pruner: When a trial that does badly is ended early: `median` (where the metric of its first seed is below the
             median of the trials before, at the same epoch), `halving` (successive halving), or `none`.
-        fingerprint: Hash of all that a trial's runs have in common.
+        fingerprint: Hash of everything that the runs of all trials have in common.
         seeds: Seeds that each setting is run with.
         make_run: Makes a run of a trial's number, its settings and a seed.
     """
@@ -131,7 +131,7 @@ class Task:
     Attributes:
         key: Its name: the run's id, or the search's name and the trial's number.
         block: Name of its block.
-        fingerprint: Hash of all that decides what comes out.
+        fingerprint: Hash of everything that the results depend on.
         point: The point of a grid or list; None for a trial of a search.
         search: The search; None for a run of a grid or list.
         number: Which trial of the search.
@@ -156,7 +156,7 @@ class Plan:
         searches: The searches.
         metrics: Names or patterns of the metrics to show.
         objectives: What a study's trials are judged by, and which way is better.
-        says_objectives: Whether the file names them.
+        says_objectives: Whether the file names objectives; if not, `objectives` is a default that Optuna shows.
     """
 
     name: str

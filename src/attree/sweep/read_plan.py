@@ -80,7 +80,7 @@ _Loader.add_implicit_resolver(
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a sweep file, or one of attree's own by name, and expand it; what is wrong with it is one sentence.
+    """Read a sweep file, or one of attree's own by its name, and expand it; a mistake in it is said in one sentence.
 
     Settings that come to the same config (such as weight decay 0 and dropout 0 of two blocks that start from the same
     network) share one run.

@@ -1,4 +1,4 @@
-"""Report a metric to whoever watches a run: how a sweep knows that a trial does badly."""
+"""Write a metric to a file while a run goes on, so that a sweep can end a trial that does badly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of a sweep came to, as tables: one row a run, or one row a setting with means over seeds."""
+"""The results of a sweep as tables: one row per run, or one row per setting with means over seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do one run of a sweep: a fit as a process of its own, that goes on where a killed one was."""
+"""Do one run of a sweep: start its fit, or continue from the last checkpoint a fit that was killed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ METRICS_FILE = "metrics.json"
 """What a fit leaves behind when it ends: its last metrics."""
 
 FINGERPRINT_FILE = "fingerprint.txt"
-"""What the sweep adds when a fit ended well: which run this was."""
+"""File that the sweep writes when a fit has ended well: the run's fingerprint."""
 
 BEGUN_FILE = "begun.txt"
-"""What the sweep adds before a fit begins: which run this is to be. A run that was killed goes on only as the same."""
+"""File that the sweep writes before a fit begins: the run's fingerprint. Only the same run continues a killed fit."""
 
 REPORT_FILE = "reported.csv"
 """Epochs and values of the metric that a pruner judges a run by."""
@@ -103,7 +103,7 @@ def fit_arguments(
         plan: The plan.
         run: The run.
         folder: Where the sweep's folder is.
-        checkpoint: What to go on from; None begins anew.
+        checkpoint: The checkpoint to continue from; None begins anew.
         reported: The metric that is reported after each validation; None for none.
     """
     logger, callback = "--trainer.logger", "--trainer.callbacks"
@@ -181,7 +181,7 @@ def _clear(run: Run, own: Path) -> None:
 
 
 def _checkpoint(run: Run, own: Path) -> Path | None:
-    """What a killed run can go on from; None if there is nothing, or it is another run's, damaged, or done with."""
+    """The checkpoint that a killed run can continue from; None if it is missing, damaged, or another run's."""
     checkpoint = own / "checkpoints" / "last.ckpt"
     usable = is_marked(run, own, BEGUN_FILE) and not is_marked(run, own) and not (own / METRICS_FILE).exists()
     return checkpoint if usable and checkpoint.is_file() and zip_damage(checkpoint) is None else None

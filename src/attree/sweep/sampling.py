@@ -66,7 +66,7 @@ class SeededByTrial(BaseSampler):
 
 
 def make_sampler(search: Search | None) -> BaseSampler:
-    """The sampler of a search; what a grid or list says is not drawn."""
+    """The sampler of a search. For grids and lists it is never asked, as their settings are given."""
     if search is None or search.sampler == "random":
         return SeededByTrial(lambda seed: RandomSampler(seed=seed), 0 if search is None else search.seed)
     if search.sampler == "tpe":

@@ -29,12 +29,12 @@ IDLE = 1.0
 
 @dataclass(frozen=True)
 class News:
-    """Something that happened: a run ended, a task was given back by the dead, or nothing for a while.
+    """Something that happened: a run ended, or tasks of dead workers were queued again; empty if nothing did.
 
     Attributes:
         outcome: The run that ended; None if none did.
-        given_back: Keys of tasks that dead workers had.
-        error: What a worker cannot go on after.
+        given_back: Keys of the tasks of dead workers that were queued again.
+        error: The exception that ended a worker; None if there is none.
         is_last: Whether a worker has nothing more to do.
     """
 
@@ -96,7 +96,7 @@ class Workers:
         return self._news.empty() and not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Claim nothing more, and take every run for ended early."""
+        """Claim no more tasks, and let every run end early."""
         self._stop.set()
 
     def join(self, seconds: float = 30.0) -> None:
@@ -120,7 +120,7 @@ class Workers:
             self._news.put(News(is_last=True))
 
     def _others_may_need_help(self) -> bool:
-        """Whether to look again: someone is at work, whose task waits again if they die."""
+        """Whether to look for tasks again: others are at work, and if they die, their tasks are queued again."""
         given_back = self.study.give_back_abandoned()
         if given_back:
             self._news.put(News(given_back=tuple(given_back)))
@@ -185,7 +185,7 @@ class Workers:
         return f"Expected every run to log the objective {missing[0]!r}, but this one did not.{hint}"
 
     def _gone(self, claim: Claim) -> bool:
-        """Whether what became of a run does not count: this process is to stop, or others have the task."""
+        """Whether a run's result no longer counts: this process is to stop, or another worker has the task."""
         return self._stop.is_set() or claim.lost
 
 
