@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +9,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.sweep.read_plan import DEFAULT_METRICS
+from attree.sweep.run import metrics_of_run
 from helpers.cli import command
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"
@@ -55,7 +55,7 @@ def test_sweep_of_real_fits(
     run = Path("out/mini/dropout=0.5-seed=4")
     (best,) = Path("out/mini/best").iterdir()
     assert command("fit", "--config", str(best)) == 0  # as it stands, and it gives the trial's numbers
-    again, wanted = (json.loads((own / "metrics.json").read_text()) for own in (Path("logs/mini_best/version_0"), run))
+    again, wanted = (metrics_of_run(folder) for folder in (Path("logs/mini_best/version_0"), run))
     assert again == pytest.approx(wanted, rel=1e-4, abs=1e-6, nan_ok=True)
 
     saved = yaml.safe_load((run / "config.yaml").read_text())
