@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,7 @@ class BlindFit(SearchedFit):
     def __call__(self, arguments: Sequence[str], log: Path, *others: Any) -> int:
         status = super().__call__(arguments, log, *others)
         metrics = {"val/acc": 0.5, **({QUALITY: math.nan} if self.logs else {})}
+        time.sleep(0.0 if self.logs else 0.05)
         (log.parent / "metrics.json").write_text(json.dumps(metrics))
         return status
 
@@ -285,7 +287,7 @@ def test_undefined_objectives_are_said_and_nothing_is_done_again(
 def test_an_objective_that_no_run_logs_stops_the_sweep(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit = BlindFit(logs=False)
     assert command("sweep", str(file), launch=fit) == 1
-    assert len(fit.seen) == 3
+    assert 3 <= len(fit.seen) < 8  # a fit may have begun before the third was judged
     printed = capsys.readouterr().out
     assert f"Expected every run to log the objective '{QUALITY}', but this one did not." in printed
     assert "Stopped: the first 3 runs failed for the same reason" in printed
