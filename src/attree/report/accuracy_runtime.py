@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from attree.attribution import method_label
 from attree.errors import expect
-from attree.report.style import INK, method_looks, new_figure, panel_grid, plain_axes, plain_legend
+from attree.report.looks import method_looks
+from attree.report.style import INK, new_figure, panel_grid, plain_axes, plain_legend
 
 
 class MethodPoint(NamedTuple):

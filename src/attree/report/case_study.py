@@ -21,6 +21,7 @@ from attree.errors import expect, expect_int
 from attree.evaluation.target_labels import one_line
 from attree.report.drawn_part import DrawnPart, left_out, strength_of
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
+from attree.report.looks import method_looks, method_title
 from attree.report.style import (
     BLUE,
     INK,
@@ -30,8 +31,6 @@ from attree.report.style import (
     SMALL_SIZE,
     count,
     grid_shape,
-    method_looks,
-    method_title,
     new_figure,
     panel_grid,
     picture_axes,

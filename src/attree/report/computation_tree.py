@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 
 from attree.attribution import ComputationTree
 from attree.errors import expect
-from attree.report.style import (
-    BLUE,
-    INK,
-    MUTED,
-    ORANGE,
-    SCORE_COLORS,
-    SMALL_SIZE,
-    count,
-    new_figure,
-    plain_axes,
-)
+from attree.report.style import BLUE, INK, MUTED, ORANGE, SCORE_COLORS, SMALL_SIZE, count, new_figure, plain_axes
 
 LEVEL_INCHES = 1.25
 LEAF_INCHES = 0.36

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.report.style import SMALL_SIZE, count, method_looks, new_figure, plain_axes
+from attree.report.looks import method_looks
+from attree.report.style import SMALL_SIZE, count, new_figure, plain_axes
 
 
 def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: str = "") -> Figure:

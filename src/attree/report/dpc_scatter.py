@@ -11,7 +11,8 @@ from torch import Tensor
 from attree.attribution import METHODS, method_label
 from attree.errors import expect, expect_int
 from attree.metrics.functional import pearson
-from attree.report.style import MUTED, count, grid_shape, method_looks, method_title, new_figure, panel_grid, plain_axes
+from attree.report.looks import method_looks, method_title
+from attree.report.style import MUTED, count, grid_shape, new_figure, panel_grid, plain_axes
 
 MOST_COLUMNS = 4
 MOST_POINTS = 20_000

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from attree.errors import expect
 from attree.evaluation.names import METRIC_LABELS, MetricName
 from attree.evaluation.result import Evaluation
-from attree.report.style import INK, MUTED, SMALL_SIZE, method_looks, new_figure, plain_axes, plain_legend
+from attree.report.looks import method_looks
+from attree.report.style import INK, MUTED, SMALL_SIZE, new_figure, plain_axes, plain_legend
 
 
 def evaluation_figure(evaluation: Evaluation) -> Figure:

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from attree.errors import expect
+from attree.report.looks import Look
 from attree.report.style import (
     BLUE,
     ORANGE,
     SMALL_SIZE,
     VERMILION,
-    Look,
     grid_shape,
     new_figure,
     note_undefined,

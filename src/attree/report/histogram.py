@@ -16,18 +16,8 @@ from torch import Tensor
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
 from attree.metrics.functional import auroc
-from attree.report.style import (
-    FAINT,
-    MUTED,
-    count,
-    grid_shape,
-    method_looks,
-    method_title,
-    new_figure,
-    panel_grid,
-    plain_axes,
-    plain_legend,
-)
+from attree.report.looks import method_looks, method_title
+from attree.report.style import FAINT, MUTED, count, grid_shape, new_figure, panel_grid, plain_axes, plain_legend
 
 NUM_BINS = 30
 MOST_COLUMNS = 4

@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from attree.errors import expect
-from attree.report.style import FAINT, MUTED, Look, new_figure, note_undefined, plain_axes, plain_legend
+from attree.report.looks import Look
+from attree.report.style import FAINT, MUTED, new_figure, note_undefined, plain_axes, plain_legend
 
 MARKERS = "osD^vPX*"
 """Told apart also where colours are not: settings take them in turn."""

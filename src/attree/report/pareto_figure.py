@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
+from attree.report.looks import Look, method_looks
 from attree.report.style import (
     BLUE,
     FAINT,
     INK,
     MUTED,
     SMALL_SIZE,
-    Look,
-    method_looks,
     new_figure,
     note_undefined,
     plain_axes,

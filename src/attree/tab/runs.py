@@ -90,7 +90,7 @@ def _settings(series: Any) -> dict[str, Any]:
 
 def _looks(names: list[str]) -> list[dict[str, str]]:
     # Imported here: Matplotlib takes a moment, and TensorBoard need not wait for it to start.
-    from attree.report.style import LOOKS, method_looks
+    from attree.report.looks import LOOKS, method_looks
 
     order = [name for name in LOOKS if name in names] + [name for name in names if name not in LOOKS]
     looks = method_looks(order)

@@ -29,10 +29,10 @@ from attree.attribution import ComputationTree
 from attree.evaluation import evaluate
 from attree.io.json_files import json_ready
 from attree.models import GAT
+from attree.report.looks import LOOKS
 from attree.report.page import write_page
 from attree.report.page.content import page_content
 from attree.report.page.write import asset
-from attree.report.style import LOOKS
 from browser import chromium, missing, set_screen
 from helpers.explained import IMAGE, SCRIPT, TARGETS, ExplainedModel, explained_model
 from helpers.graphs import randomize

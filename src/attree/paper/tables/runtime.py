@@ -13,7 +13,8 @@ from attree.paper.net import Net
 from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.tables.explanation import explanation_cells, explanation_rows
 from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
-from attree.report.style import INK, LOOKS, SMALL_SIZE, new_figure, plain_axes
+from attree.report.looks import LOOKS
+from attree.report.style import INK, SMALL_SIZE, new_figure, plain_axes
 
 FEW = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}
 """Number of targets that the quick version explains by each calculation; None for all."""

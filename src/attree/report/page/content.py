@@ -18,9 +18,9 @@ from attree.evaluation import Evaluation
 from attree.evaluation.names import METRIC_LABELS, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.report.drawn_part import Bools
+from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
 from attree.report.page.target import Explained, relations_of
-from attree.report.style import method_looks
 from attree.report.telling import telling_order
 from attree.tensors.ragged import expand, find
 
