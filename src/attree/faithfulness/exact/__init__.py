@@ -33,8 +33,10 @@ Words:
   changed; these are recomputed.
 - *slot*: the number of an entry among all entries of rows that are computed together.
 
-What the engine assumes of a model is checked before it is used (`check`); a convolution is known by its algebra
-(`algebra`), and users add those of their own convolutions with `register_algebra`.
+Where to start reading: `reducer` (the engine), `recording` and `trace` (the recorded pass), `stages` (which call feeds
+which), `plan`, `ways` and `families` (which rows change), `update` (their new values), `check` with `conv_check` and
+`row_check` (what is assumed of a model is checked before the engine is used), `algebra` (the arithmetic of each
+convolution; users add their own with `register_algebra`).
 """
 
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra

@@ -18,11 +18,13 @@ from attree.tensors.ragged import expand, find, pointers, take_rows
 
 @dataclass(frozen=True)
 class RowKeys:
-    """Changed nodes: record r says that reducing edge `edge[r]` changes node `node[r]`; sorted by (edge, node).
+    """Rows by their keys: row r is node `node[r]` in the network in which edge `edge[r]` is reduced.
+
+    Rows are sorted by (edge, node).
 
     Attributes:
         edge: Position of the reduced edge in the chunk.
-        node: The changed node.
+        node: The node.
     """
 
     edge: Tensor
@@ -30,18 +32,18 @@ class RowKeys:
 
     @classmethod
     def union(cls, parts: Sequence[RowKeys], num_nodes: int) -> RowKeys:
-        """All records of several lists; a single list as it is."""
+        """All rows of several lists, each once; a single list as it is."""
         if len(parts) == 1:
             return parts[0]
         key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
         return cls(key // num_nodes, key % num_nodes)
 
     def at(self, chosen: Tensor) -> RowKeys:
-        """Some of the records."""
+        """Some of the rows."""
         return RowKeys(self.edge[chosen], self.node[chosen])
 
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-        """Positions of given (edge, node) records, and whether each exists."""
+        """Positions of the rows of given edges and nodes, and whether each exists."""
         own, asked = self.edge * num_nodes + self.node, edge * num_nodes + node
         return find(own, asked)
 

@@ -84,7 +84,7 @@ class _Context:
             weights[group.reduced] = self.protocol.reduce_weights(weights[group.reduced])
 
     def move_values(self, group: RowGroup, weights: Tensor, out: Tensor) -> Tensor:
-        """Give sums that took the old values of changed senders the new ones."""
+        """Replace the old values of changed senders by the new ones in sums."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
             edge = self.layer.edges_at(changes.edge)
