@@ -6,6 +6,8 @@ nodes, and nothing goes around their attention.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 from torch_geometric.nn import GAT, BatchNorm, GATConv, GATv2Conv
 from torch_geometric.nn.models.basic_gnn import BasicGNN
@@ -14,7 +16,7 @@ ROWWISE = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.PReLU, nn.SELU, nn.GELU, nn.SiLU, n
 """Activations that treat each number alone."""
 
 
-def is_plain_stack(model: nn.Module) -> bool:
+def is_plain_stack(model: Any) -> bool:
     """Whether each layer works on the output of the one before it and on nothing else, whatever the weights.
 
     A model of attree, or of a user, says so by its attribute `is_plain_stack`. PyG's `GAT` is one without jumping
@@ -33,6 +35,6 @@ def is_plain_stack(model: nn.Module) -> bool:
     return is_known and is_rowwise and not has_skips and all(_is_rowwise_norm(norm) for norm in model.norms)
 
 
-def _is_rowwise_norm(norm: nn.Module) -> bool:
+def _is_rowwise_norm(norm: Any) -> bool:
     """Whether a norm in eval mode treats each node alone."""
     return type(norm) is nn.Identity or (type(norm) is BatchNorm and norm.module.running_mean is not None)
