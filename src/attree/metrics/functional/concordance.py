@@ -19,13 +19,15 @@ _BLOCKS_AT_ONCE = 1 << 10
 def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
     """For each point, how many others are concordant with it less how many are discordant.
 
-    The largest tie group of y (most effects are exactly 0) is settled by counting; only the other points are compared
-    with one another, in O(m log m).
+    The largest tie group of x or y (most effects are exactly 0) is settled by counting; only the other points are
+    compared with one another, in O(m log m).
 
     >>> import torch
     >>> concordance_by_point(Ranking(torch.tensor([1.0, 2.0, 3.0])), Ranking(torch.tensor([0.0, 0.0, 5.0]))).tolist()
     [1.0, 1.0, 2.0]
     """
+    if x.counts.max() > y.counts.max():
+        x, y = y, x
     group = int(y.counts.argmax())
     side = np.sign(y.dense - group)
     found = np.empty(len(x))

@@ -18,10 +18,13 @@ from attree.metrics.functional.ranking import Ranking
 T = TypeVar("T")
 
 EXACT_PAIRS = 600
-"""Pairs up to which every resample is exact, also Kendall's."""
+"""Pairs up to which every resample is exact."""
 
 FEW_TARGETS = 20
 """With fewer targets the first order of the weights is not enough: every resample is exact, of thinned pairs."""
+
+SOME_TARGETS = 50
+"""With fewer targets Spearman's resamples are exact, too, up to `THINNED_PAIRS` pairs: its first order errs by more."""
 
 THINNED_PAIRS = 2500
 """Pairs that are kept of more, evenly of every target, where every resample is exact."""
@@ -44,8 +47,8 @@ class ResampledPairs:
 
     .. math:: \sum_{ij} w_i w_j s^x_{ij} s^y_{ij}, \qquad \sum_i w_i r^x_i r^y_i, \quad r_i = \sum_j w_j s_{ij} / 2
 
-    Pearson's sums are always exact; so are Kendall's up to `EXACT_PAIRS` pairs, Spearman's up to `THINNED_PAIRS`, and
-    both with fewer than `FEW_TARGETS` targets. Of more, each sum is expanded to the first order in w about 1. That
+    Pearson's sums are always exact. The others are exact up to `EXACT_PAIRS` pairs and with fewer than `FEW_TARGETS`
+    targets (Spearman's: `SOME_TARGETS`). Of more, each sum is expanded to the first order in w about 1. That
     takes one number a pair, found in O(n log n), however many resamples there are.
 
     What concerns one column alone is computed once, as each column is compared with several others.
@@ -91,10 +94,11 @@ class ResampledPairs:
         """Spearman's rho in every resample."""
         if not (x.defined and y.defined):
             return self._undefined()
-        if self.is_exact or len(self.owner) <= THINNED_PAIRS:  # ranks cost less than comparing every two pairs
+        if self.is_exact or (self.weights.shape[1] < SOME_TARGETS and len(self.owner) <= THINNED_PAIRS):
             a, b = (self._once(self._ranks, column) for column in (x, y))
             squares = (self._once(self._all_squares, column) for column in (x, y))
-            return self._without_all(_ratio((self._by_pair * a * b).sum(axis=1), *squares), spearman, x, y)
+            products = np.einsum("ij,ij,ij->i", self._by_pair, a, b)
+            return self._without_all(_ratio(products, *squares), spearman, x, y)
         a, b = (self._once(_centred, column) for column in (x, y))
         product = self._first_order(a * b + (_signed_sums(x, b) + _signed_sums(y, a)) / 2, 3)
         return _ratio(product, *(self._once(self._squares, column) for column in (x, y)))
@@ -124,7 +128,7 @@ class ResampledPairs:
     def _all_squares(self, column: Ranking) -> Floats:
         """The sum of a column's squared ranks, exactly."""
         ranks = self._once(self._ranks, column)
-        found: Floats = (self._by_pair * ranks * ranks).sum(axis=1)
+        found: Floats = np.einsum("ij,ij,ij->i", self._by_pair, ranks, ranks)
         return found
 
     @cached_property
