@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GAT, GATConv
 
 import attree
 import attree.models
+from attree.attention.diagnostics import measure_bypass
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
+from attree.subject.plain_stack import is_plain_stack
 from helpers.attention_models import MESSY, X
 from helpers.user_models import Noise
 
@@ -80,3 +83,26 @@ def test_networks_that_are_plain_whatever_their_weights_are_not_run_again() -> N
     for net, plain in ((attree.models.GAT(4, 3), True), (Skips(4, 3), False)):
         assert attree.models.NodeClassifier(net).is_plain_stack is plain
         assert bypass_of(Subject.of(net, X, MESSY)).exists is not plain
+
+
+@pytest.mark.parametrize(
+    ("options", "plain"),
+    [
+        ({}, True),
+        ({"v2": True, "norm": "batch_norm", "act": "elu"}, True),
+        ({"act": nn.Softmax(dim=0)}, False),
+        ({"norm": "layer_norm"}, False),
+        ({"norm": "batch_norm", "norm_kwargs": {"track_running_stats": False}}, False),
+        ({"jk": "cat"}, False),
+        ({"residual": True}, False),
+    ],
+    ids=str,
+)
+def test_pygs_gat_is_known_as_a_plain_stack(options: dict[str, Any], plain: bool) -> None:
+    torch.manual_seed(0)
+    model = GAT(4, 6, 2, 3, **options).eval()
+    assert is_plain_stack(model) is plain
+    layers = [[0], [1]]
+    assert not (plain and measure_bypass(model, lambda x: model(x, MESSY), X, layers=layers).exists)
+    model.forward = lambda x, edge_index: model.convs[0](x, edge_index)  # type: ignore[method-assign]
+    assert not is_plain_stack(model)
