@@ -293,6 +293,22 @@ def test_an_objective_that_no_run_logs_stops_the_sweep(file: Path, capsys: pytes
     assert "Stopped: the first 3 runs failed for the same reason" in printed
 
 
+def test_a_storage_that_stops_answering_is_one_sentence_and_the_sweep_goes_on(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unplugged(SearchedFit):
+        def __call__(self, *arguments: Any) -> int:
+            if len(self.seen) == 3:
+                raise optuna.exceptions.StorageInternalError("the server closed the connection")
+            return super().__call__(*arguments)
+
+    assert command("sweep", str(file), launch=Unplugged()) == 2
+    assert "storage of the study to answer, but it failed: the server closed" in capsys.readouterr().err
+    rest = SearchedFit()
+    assert command("sweep", str(file), launch=rest) == 0
+    assert len(rest.seen) == 13
+
+
 def test_half_a_line_at_the_end_of_a_journal_is_removed(file: Path) -> None:
     """As a full disk or a power cut leaves it: what is added behind it could not be read."""
     command("sweep", str(file), launch=SearchedFit())

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from optuna.exceptions import StorageInternalError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -89,6 +90,12 @@ def sweep(
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on with the runs that are not finished.")
         return 130
+    except StorageInternalError as error:
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise ArgumentError(
+            f"Expected the storage of the study to answer, but it failed: {why} The same command goes on with the runs "
+            "that are not finished."
+        ) from error
     finally:
         worker.end()
     if run is None:
