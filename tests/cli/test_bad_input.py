@@ -47,7 +47,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--num_layers=2"], "`--model.net.num_layers`"),
         (
             ["--model.readout=sum"],
-            "`--model.readout`. It is one of GraphClassifier, which is not what was chosen here.",
+            "`--model.readout`. It is an argument of GraphClassifier, which was not chosen here.",
         ),
         (["--model.net.head=2"], "There is no argument `--model.net.head`. Did you mean `--model.net.heads`"),
         (["--model.lr=fast"], "argument `lr` to be a number, but got 'fast'."),

@@ -53,12 +53,12 @@ def test_the_line_that_is_printed_goes_on(
     found, lines = stop(arguments, number, last, real=bool(processes))  # which starts itself again
     assert found == status
     assert len(lines) == 1
-    assert lines[0].startswith(f"attree: stopped by {name}; go on with: attree fit --config=")
+    assert lines[0].startswith(f"attree: stopped by {name}; resume with: attree fit --config=")
     assert lines[0].endswith(f" --ckpt_path {last}")
     assert not (run / "metrics.json").exists()
     assert [path.name for path in run.parent.iterdir()] == ["version_0"]  # its lock is gone
     if not processes:
-        command = shlex.split(lines[0].partition("go on with: attree ")[2])
+        command = shlex.split(lines[0].partition("resume with: attree ")[2])
         epochs = torch.load(last, weights_only=True)["epoch"] + 2
         main([*command, f"--trainer.max_epochs={epochs}"])
         assert (run / "metrics.json").exists()
@@ -69,4 +69,4 @@ def test_before_the_first_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Pa
     endless = ["--trainer.max_epochs=1000000", "--checkpoint.every_n_epochs=1000000", "--explain.every_n_epochs=0"]
     status, lines = stop(tiny("fit", tmp_path, *endless), signal.SIGTERM, config)
     assert status == 143
-    assert lines == ["attree: stopped by SIGTERM; no checkpoint was written yet, so there is nothing to go on from."]
+    assert lines == ["attree: stopped by SIGTERM; no checkpoint was written yet, so the run cannot be resumed."]

@@ -1,4 +1,4 @@
-"""The classes that can be chosen by name, and their short names in arguments and configs."""
+"""Attree's classes that users choose by short name, in arguments and configs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attree.io.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:
-    """Import paths of the classes that a module exports, by name: subclasses of `base` without own subclasses."""
+    """Return the import paths by name of a module's subclasses of `base`, without those that have subclasses there."""
     classes = [getattr(module, name) for name in sorted(module.__all__)]
     found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
     found = [one for one in found if not issubclass(one, without)]
@@ -30,23 +30,23 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "net": ("a network", subclasses(attree.models, nn.Module, LightningModule)),
     "encoder": ("a network", subclasses(attree.models, attree.models.AttentionNet)),
 }
-"""For the keys that take a class: what it is, and attree's own by name."""
+"""For each key that takes a class: what the class is, and the import paths of attree's classes by name."""
 
 PREFIXES = {"data": "data", "model": "model", "net": "model.net", "encoder": "model.encoder"}
-"""Under which options the arguments of these classes are."""
+"""Prefixes of the options for the arguments of these classes."""
 
 
 LISTS = ("--explain.methods", "--explain.protocols", "--data.num_neighbors")
-"""Options that take a list, which may be written `a,b` or `[a,b]`, as everywhere in attree."""
+"""Options that take a list, which users may write as `a,b` or `[a,b]`."""
 
 
 def names(key: str) -> str:
-    """The class names that a key accepts, separated by commas."""
+    """Return the class names that a key accepts, separated by commas."""
     return ", ".join(CHOICES[key][1])
 
 
 def full_name(key: str, name: Any) -> Any:
-    """The import path of attree's class of this name; any other value is returned unchanged.
+    """Return the import path of attree's class of this name; other values are unchanged.
 
     >>> full_name("net", "GAT"), full_name("net", "torch_geometric.nn.GAT")
     ('attree.models.GAT', 'torch_geometric.nn.GAT')
@@ -55,7 +55,7 @@ def full_name(key: str, name: Any) -> Any:
 
 
 def expand_arguments(arguments: list[str]) -> list[str]:
-    """Replace attree's class names and config names by full paths: PyG has a class `GAT`, too.
+    """Replace attree's class names and config names in arguments by full paths, because PyG also has a class `GAT`.
 
     >>> expand_arguments(["--model.net", "GAT", "--data=Infection", "--model.net.heads=2"])
     ['--model.net', 'attree.models.GAT', '--data=attree.data.Infection', '--model.net.heads=2']
@@ -99,7 +99,7 @@ def expand_config(content: Any, key: str = "") -> Any:
 
 
 def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
-    """The options that set arguments of attree's own classes, each with the classes that have it.
+    """Return the options for arguments of attree's classes, each with the classes that have it.
 
     Args:
         keys: Keys of `CHOICES`; all if none is given.
@@ -117,7 +117,7 @@ def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
 
 
 def import_object(path: str) -> Any:
-    """The class or function of an import path.
+    """Return the class or function of an import path.
 
     >>> import_object("attree.models.GAT").__name__
     'GAT'
@@ -127,7 +127,7 @@ def import_object(path: str) -> Any:
 
 
 def _arguments(one: type) -> list[str]:
-    """Names of the arguments of a class of attree's and of its base classes, without those that are classes."""
+    """Return the names of the arguments of a class of attree and its base classes, without those that take a class."""
     named = [
         argument
         for base in inspect.getmro(one)

@@ -1,7 +1,7 @@
-"""The parser of the commands that are not LightningCLI's: explain, sweep, paper, configs and completion.
+"""The parser of commands other than LightningCLI's: explain, serve, sweep, paper, configs and completion.
 
-It imports nothing but the standard library, so that `--help` answers at once. Mistakes are answered in one sentence,
-and lists are written `a,b` or `[a,b]`, as in `attree fit`.
+It imports only the standard library, so that `--help` answers at once. Errors are one sentence, and lists are written
+`a,b` or `[a,b]`, as in `attree fit`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _plain(names: str) -> str:
-    """An argument without its dashes. If it has several names, all are given: argparse does not say which was typed."""
+    """Return the names of an argument without dashes; all of them, because argparse does not say which was typed."""
     return "` or `".join(name.removeprefix("--") for name in names.split("/"))
 
 
@@ -79,7 +79,7 @@ def word_list(text: str) -> list[str]:
 
 
 def integer(at_least: int) -> Callable[[str], int]:
-    """An argument type: integers not below a bound."""
+    """Return an argument type: integers >= `at_least`."""
 
     def read(text: str) -> int:
         if re.fullmatch(r"[+-]?\d+", text.strip()) is None or int(text) < at_least:

@@ -1,7 +1,7 @@
-"""The commands of `attree`: what each does, its parser, the function that it calls, and `main`, which runs one.
+"""The commands of `attree`, with their parsers and functions, and `main`, which runs one.
 
-Functions are named, not imported: PyTorch and Lightning take seconds, which is too long to wait for a list of commands
-or for the help of one.
+The functions are imported only when a command runs: PyTorch and Lightning take seconds, which is too long for a list of
+commands or for help.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Command:
     """A command.
 
     Attributes:
-        summary: What it does, in a line.
-        function: What does it, as `module:name`.
-        parser: Makes its parser; the function is called with what it parses. None: LightningCLI has one, and the
-            function is called with all that was typed.
+        summary: What the command does, in a line.
+        function: Its function, as `module:name`.
+        parser: Makes its parser, whose arguments are passed to the function. None for LightningCLI's commands, whose
+            function gets the unparsed arguments.
     """
 
     summary: str
@@ -49,8 +49,8 @@ class Command:
         """Run the command and return its exit status.
 
         Args:
-            given: What was typed behind `attree`.
-            more: Arguments of the function that nobody types.
+            given: The arguments after `attree`.
+            more: Further arguments of the function, which users cannot type.
         """
         arguments = None if self.parser is None else vars(self.parser().parse_args(given[1:]))
         module, _, name = self.function.partition(":")
@@ -120,7 +120,7 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line.
 
     Args:
-        args: What follows `attree`; the arguments of the process if None.
+        args: The arguments after `attree`; None takes those of the process.
     """
     end_with_parent()
     given = sys.argv[1:] if args is None else list(args)
@@ -144,7 +144,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _is_kept(name: str, given: list[str]) -> bool:
-    """Whether the output takes seconds to make and never changes, so that it is worth caching."""
+    """Whether the output takes seconds to make and depends only on the installed code, so that it is cached."""
     if given[1:] in (["-h"], ["--help"]):
         return COMMANDS[name].parser is None
     return name == "completion"

@@ -1,7 +1,7 @@
 """The command `attree completion`: a script with which bash or zsh completes commands, options and their values.
 
-The script holds all words, so that the shell never waits for attree. (jsonargparse's own ways do not serve here: with
-argcomplete every Tab imports PyTorch, and for shtab it looks through every subclass of every option's class.)
+The script contains all words, so that the shell never waits for attree. (jsonargparse's own ways are too slow: with
+argcomplete every Tab imports PyTorch, and shtab searches all subclasses of each option's class.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHELLS = {
     "zsh": "(( $+functions[compdef] )) || { autoload -U compinit && compinit }\n"
     "autoload -U bashcompinit && bashcompinit\n",
 }
-"""What each shell needs before a script for bash."""
+"""The lines that each shell needs before the bash script."""
 
 SCRIPT = """# attree's commands, options and values, printed by `attree completion`.
 _attree() {{
@@ -59,7 +59,7 @@ _attree() {{
   esac
 }}
 complete -o default -F _attree attree"""
-"""Where nothing matches, the shell completes file names."""
+"""The bash script. If nothing matches, the shell completes file names."""
 
 
 def completion(shell: str) -> int:
@@ -70,7 +70,7 @@ def completion(shell: str) -> int:
 
 
 def script() -> str:
-    """The script for bash."""
+    """Return the bash script."""
     options: dict[str, list[str]] = {}
     values: dict[str, list[str]] = {}
     for command, parser in all_parsers().items():
@@ -97,14 +97,14 @@ def script() -> str:
 
 
 def all_parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command."""
+    """Return the parser of each command."""
     parsers: dict[str, argparse.ArgumentParser] = dict(training_parsers())
     parsers |= {name: command.parser() for name, command in COMMANDS.items() if command.parser is not None}
     return parsers
 
 
 def training_parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of fit, validate, test and predict."""
+    """Return the parsers of fit, validate, test and predict."""
     try:
         _ParserOnly([], StopSignal())
     except _Built as built:
@@ -125,7 +125,7 @@ class _ParserOnly(AttreeCLI):
 
 
 def _words(action: argparse.Action) -> Iterator[tuple[str, list[str]]]:
-    """The options of an action, each with its possible values if they can be listed."""
+    """Yield the options of an action, each with its possible values if they can be listed."""
     for option in action.option_strings:
         if option in ("--config", "-c"):
             yield option, config_names()
@@ -146,7 +146,7 @@ def _values(kind: Any) -> Iterator[str]:
 
 
 def _class_options() -> Iterator[tuple[str, list[str]]]:
-    """The options that take a class, and those of attree's own classes."""
+    """Yield the options that take a class, and the options of attree's classes."""
     for key, option in PREFIXES.items():
         yield f"--{option}", list(CHOICES[key][1])
         yield from ((f"--{name}", []) for name in class_options(key))

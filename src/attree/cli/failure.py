@@ -1,4 +1,4 @@
-"""How the command line fails: one line for what a user can mend, a traceback for what is attree's own fault."""
+"""Errors on the command line: one line for errors that users can fix, a traceback for bugs of attree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from attree.errors import AttreeError
 PREFIX = "attree: error: "
 
 REFUSERS = ("lightning", "lightning_utilities", "pytorch_lightning", "jsonargparse")
-"""Packages that raise on purpose when what they were asked for cannot be."""
+"""Packages whose deliberate exceptions are shown as one line."""
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Unable to allocate")
-"""How PyTorch and NumPy say so, in exceptions of several types."""
+"""Phrases of PyTorch and NumPy in exceptions of several types."""
 
 
 def fail(message: str) -> NoReturn:
@@ -29,9 +29,9 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def failing_in_sentences() -> Iterator[None]:
-    """Report errors that the user can fix in one line, with status 2; let all other exceptions through.
+    """Report errors that users can fix in one line, with exit status 2; let other exceptions through.
 
-    Ctrl-C where no command handles it itself, as while libraries are imported, is one line and status 130.
+    Ctrl-C that no command handles, such as during imports, is reported in one line with exit status 130.
     """
     before = threading.excepthook
     threading.excepthook = _ignore_writer
@@ -56,8 +56,8 @@ def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
 
 
 def own_error(error: BaseException) -> AttreeError | None:
-    """The attree error behind an exception, also if other libraries have wrapped it; None if there is none."""
-    seen: set[int] = set()  # what one thread raises and another raises again can be its own context
+    """Return the attree error behind an exception, even if other libraries wrapped it; None if there is none."""
+    seen: set[int] = set()  # an exception that is raised again in another thread can be its own context
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         if isinstance(cause, AttreeError):
@@ -68,10 +68,10 @@ def own_error(error: BaseException) -> AttreeError | None:
 
 
 def user_message(error: BaseException) -> str | None:
-    """The message to show for an exception that the user can fix; None for any other.
+    """Return the message for an exception that users can fix; None for any other.
 
-    Attree's own errors speak for themselves. Of others' these are taken for refusals: files that cannot be read or
-    written, memory that is not there, and what Lightning raises on purpose.
+    These are attree's errors, files that cannot be read or written, lack of memory, and deliberate exceptions of
+    Lightning and jsonargparse.
 
     >>> user_message(PermissionError(13, "Permission denied", "logs/runs"))
     'The system refused logs/runs: Permission denied.'
@@ -107,5 +107,5 @@ def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = N
 
 
 def _without_advice(text: str) -> str:
-    """A library's message without its tips."""
+    """Return a library's message without its tips."""
     return text.partition("\nTip")[0].partition("HINT:")[0].strip()

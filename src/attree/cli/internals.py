@@ -1,7 +1,7 @@
-"""All that the command line uses of Lightning's and jsonargparse's private members, in one place.
+"""All uses of private members of Lightning and jsonargparse by the command line.
 
-Neither package offers a public way to do these things. `tests/cli/test_internals.py` names the member that is gone
-when a new version of either changes one.
+Neither package has a public way to do these things. `tests/cli/test_internals.py` fails, and names the member, when a
+new version changes one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lightning.pytorch.cli import LightningCLI, _InstantiatorFn
 
 
 class HookedCLI(LightningCLI):
-    """LightningCLI with a hook that reads the checkpoint, and that ignores links to arguments that do not exist."""
+    """LightningCLI with a hook to read the checkpoint. It ignores links to arguments that do not exist."""
 
     def read_checkpoint_argument(self) -> None:
-        """Look at `--ckpt_path`; called after the arguments are parsed, before anything is built."""
+        """Read `--ckpt_path`. Called after the arguments are parsed and before anything is built."""
 
     def _parse_ckpt_path(self) -> None:
-        """Keep a checkpoint's content out of the config: Lightning would take class names from it."""
+        """Do not copy the checkpoint's hyperparameters into the config, as Lightning does: they can name any class."""
         self.read_checkpoint_argument()
 
     def _add_instantiators(self) -> None:
@@ -34,7 +34,7 @@ class HookedCLI(LightningCLI):
 
 
 class _Instantiator(_InstantiatorFn):
-    """Lightning's instantiator, which records arguments for `load_from_checkpoint`, without links to missing arguments.
+    """Lightning's instantiator, which records arguments for `load_from_checkpoint`; ignores links to missing arguments.
 
     jsonargparse ignores a link whose target does not exist, such as the width of a module's `net` where the module
     has none. Lightning fails on it.
@@ -56,33 +56,33 @@ def _has(content: Any, path: str) -> bool:
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment:
-    """The cluster environment of a trainer: who started its processes."""
+    """Return the cluster environment of a trainer, which tells who started its processes."""
     return trainer._accelerator_connector.cluster_environment
 
 
 def command_parsers(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    """The parsers of a parser's commands, by name."""
+    """Return the parsers of a parser's commands, by name."""
     action = parser._subcommands_action
     return {} if action is None else dict(action._name_parser_map)
 
 
 def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """The actions of a parser, without those that links fill in."""
+    """Return the actions of a parser, without those of links."""
     return [action for action in parser._actions if not isinstance(action, ActionLink)]
 
 
 def type_of(action: argparse.Action) -> Any:
-    """The type of an option's value, where jsonargparse knows it."""
+    """Return the type of an option's value, if jsonargparse knows it."""
     return getattr(action, "_typehint", None)
 
 
 @contextmanager
 def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> Iterator[None]:
-    """Inside the block the help of a parser has one group of options for each title, in their order.
+    """Group the options in the help of a parser by titles, inside the block.
 
     Args:
         parser: The parser.
-        titles: Headings by the first word of the options under them; `""` has all others.
+        titles: Headings by the first word of their options; `""` is for all other options.
     """
     before = parser._action_groups
     titled = {title: argparse._ArgumentGroup(parser, title) for title in titles.values()}
@@ -100,7 +100,7 @@ def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> 
 
 
 class HelpFormatterMixin:
-    """Keeps the line breaks of descriptions, and takes the help of an option from a mapping if it is there."""
+    """Keeps the line breaks of descriptions, and prefers the help texts of a mapping."""
 
     texts: dict[str, str]
 

@@ -1,4 +1,4 @@
-"""LightningCLI's fit, validate, test and predict, with the wiring done for the user."""
+"""The commands fit, validate, test and predict: LightningCLI with attree's callbacks, logger and checks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class AttreeCLI(HookedCLI):
     """LightningCLI with attree's callbacks and logger, one folder per run, and checked checkpoints.
 
     Args:
-        arguments: What follows `attree` on the command line.
-        stop: What was told to stop the command.
+        arguments: The arguments after `attree`.
+        stop: Receives the signals that stop the command.
     """
 
     def __init__(self, arguments: list[str], stop: StopSignal) -> None:
@@ -71,7 +71,7 @@ class AttreeCLI(HookedCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """The commands, and the arguments of the trainer's methods that are not offered as options."""
+        """Return the commands, each with the arguments of the trainer's method that are not options."""
         commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
         commands["predict"].add("return_predictions")
         commands["validate"].add("verbose")
@@ -101,7 +101,7 @@ class AttreeCLI(HookedCLI):
         return config
 
     def read_checkpoint_argument(self) -> None:
-        """Check the checkpoint before anything is built. Nothing from it is copied into the config."""
+        """Read and check the checkpoint before anything is built. Nothing from it is copied into the config."""
         command, config = self.config.subcommand, self.own_config
         if config.ckpt_path is None:
             what = f"the trained network to {command} (--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
@@ -154,7 +154,7 @@ class AttreeCLI(HookedCLI):
             raise ArgumentError(f"The trainer cannot be set up ({asked}): {user_message(error)}") from error
 
     def fit(self, **kwargs: Any) -> None:
-        """Train, or say that the run has already trained as long as asked."""
+        """Train, or print that the run has already trained for all its epochs."""
         if self.checkpoint is not None and (sentence := nothing_left(self.checkpoint, self.trainer)):
             if is_first_process():
                 print(sentence)
@@ -190,7 +190,7 @@ class AttreeCLI(HookedCLI):
         self._show_metrics()
 
     def predict(self, **kwargs: Any) -> None:
-        """Predict all nodes or graphs and save the result. Without a folder to save to, nothing is computed."""
+        """Predict all nodes or graphs, and save the result. Without a folder to save to, refuse before computing."""
         expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
         expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
         with self._in_own_folder():
@@ -202,7 +202,7 @@ class AttreeCLI(HookedCLI):
 
     @contextmanager
     def _in_own_folder(self) -> Iterator[Path | None]:
-        """Run a command in its own folder. Only the first process locks it and gets its path; others get None."""
+        """Lock the run directory while a command runs. The first process gets its path; others get None."""
         if not is_first_process():
             yield None
             return
@@ -233,7 +233,7 @@ class AttreeCLI(HookedCLI):
 
 
 def default_logger() -> dict[str, Any]:
-    """TensorBoard under `logs/`, one folder a run."""
+    """Return the default logger: TensorBoard in `logs/`, with one run directory per run."""
     path = f"{TensorBoardLogger.__module__}.{TensorBoardLogger.__qualname__}"
     return {"class_path": path, "init_args": {"save_dir": "logs", "name": "runs", "default_hp_metric": False}}
 
@@ -250,7 +250,7 @@ def silence_warnings() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run fit, validate, test or predict. The user's classes are also imported from the working folder."""
+    """Run fit, validate, test or predict. Users' classes are also imported from the working directory."""
     search_working_folder()
     silence_warnings()
     stop = StopSignal()
@@ -268,7 +268,7 @@ def save_predictions(batches: Sequence[Any], path: Path) -> Path:
     It holds `index` [n], the node or graph; `predicted` [n], the most probable class; `probabilities` [n, classes].
 
     Args:
-        batches: What `predict_step` returned for each batch: class probabilities, one row for each node or graph.
+        batches: Class probabilities of each batch, one row per node or graph, as `predict_step` returned them.
         path: The file.
     """
     for batch in batches:

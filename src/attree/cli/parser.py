@@ -33,19 +33,19 @@ TYPES = {
     "List": "a list",
     "list": "a list",
 }
-"""What a user calls the types that a parser names."""
+"""Plain words for the types in jsonargparse's messages."""
 
 MOST_GUESSES = 3
-"""Options that an unknown one may have been meant to be."""
+"""Most suggestions for an unknown option."""
 
 
 def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str] = ()) -> str:
     r"""Reduce jsonargparse's message to one line: the argument, what was expected and what was given.
 
     Args:
-        message: What jsonargparse says.
-        options: All options of the command, as dotted names; unknown ones are compared with them.
-        given: What the user typed: jsonargparse names options of classes by their last word alone.
+        message: The message of jsonargparse.
+        options: Dotted names of all options of the command, for suggestions.
+        given: What the user typed: jsonargparse names options of classes only by their last word.
 
     >>> one_sentence('Parser key "lr":\n  Expected a <class \'float\'>. Got value: fast')
     "Expected argument `lr` to be a number, but got 'fast'."
@@ -81,7 +81,7 @@ def _meant(name: str, options: list[str], dashes: str) -> str:
     if name.partition(".")[0] in ("optimizer", "lr_scheduler"):
         return f" See --{name.partition('.')[0]}.help with the class's name."
     if name in own:
-        return f" It is one of {' and '.join(own[name])}, which is not what was chosen here."
+        return f" It is an argument of {' and '.join(own[name])}, which was not chosen here."
     prefix, _, last = name.rpartition(".")
     by_last: dict[str, list[str]] = {}  # full names by their last word
     for option in dict.fromkeys([*options, *own]):
@@ -118,13 +118,13 @@ def _class(text: str) -> str | None:
 
 
 def _import_failure(path: str) -> str | None:
-    """Why a class of the user's cannot be imported; None if it can be, or if no import path was given."""
+    """Return why a user's class cannot be imported; None if it can be, or if the path is no import path."""
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")) or path.startswith("attree."):
         return None
     try:
         found = import_module(module)
-    except Exception as error:  # whatever the user's own code raises
+    except Exception as error:  # the user's code may raise anything
         where = f"{Path.cwd()} and the installed packages have" if _is_absent(error, module) else "importing it raised"
         what = f"no module {module!r}" if _is_absent(error, module) else f"{type(error).__name__}: {error}"
         return f"{where} {what}."
@@ -189,7 +189,7 @@ def _config(text: str) -> str | None:
 
 
 MODE = "attree"
-"""The name under which jsonargparse knows how attree reads YAML."""
+"""Name of attree's YAML reader in jsonargparse."""
 
 TITLES = {
     "data": f"data: one of {names('data')}, or your own LightningDataModule",
@@ -201,7 +201,7 @@ TITLES = {
     "": "the run",
     "trainer": "trainer: Lightning's own options",
 }
-"""Headings of the help, by the first word of the options under them, in the order in which they are shown."""
+"""Headings of the help, in order, by the first word of their options."""
 
 
 HELP = {
@@ -213,11 +213,11 @@ HELP = {
     "--optimizer.help SGD).",
     "lr_scheduler": "A class, by name or import path, and its arguments: --lr_scheduler StepLR "
     "--lr_scheduler.step_size 50; needs --optimizer.",
-    "seed_everything": "Seed of all random generators; true draws one.",
-    "ckpt_path": "A checkpoint file: the run to go on with, or the trained network.",
-    "weights_only": "Nothing but tensors and plain values is ever read from a checkpoint.",
+    "seed_everything": "Seed of all random generators; true draws a seed.",
+    "ckpt_path": "A checkpoint file: of the run to resume, or of the trained network.",
+    "weights_only": "Has no effect: only tensors and plain values are ever read from a checkpoint.",
 }
-"""What is said of options whose own help says too much."""
+"""Shorter help for some options."""
 
 
 def load_yaml(text: str) -> Any:
@@ -239,10 +239,10 @@ class AttreeParser(LightningArgumentParser):
     """jsonargparse's parser with one-sentence errors, no abbreviations, and attree's options first in the help."""
 
     _typed: ClassVar[tuple[list[str], list[str]]] = ([], [])
-    """What the user typed, and the options of all commands: parsers that jsonargparse makes of classes know neither."""
+    """What the user typed, and all options: shared, because jsonargparse makes further parsers for classes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # An abbreviation that fits today may fit two options tomorrow, and hides that `max_epoch` is a slip.
+        # Without abbreviations, `max_epoch` is a typo, and a new option cannot make an old command ambiguous.
         super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **{**kwargs, "parser_mode": MODE})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:

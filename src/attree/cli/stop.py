@@ -1,4 +1,4 @@
-"""Being stopped from outside: by Ctrl-C, or by the polite request to end that `kill` and schedulers send."""
+"""Stop a command on Ctrl-C, or on SIGTERM, which `kill` and schedulers send."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 class StopSignal:
     """Handles Ctrl-C and SIGTERM alike, and remembers which one was received.
 
-    While a network trains, the run ends before its next batch: at any other moment the writer of the curves could be
-    left half way, and its thread would keep the command waiting for minutes. A second signal ends it at once.
-    (Lightning alone ends with status 0 on SIGTERM, and waits for other processes inside the signal's handler.)
+    A fit ends before its next batch: at any other moment, TensorBoard's writer thread could be interrupted halfway and
+    keep the command waiting for minutes. A second signal ends the command at once. (Lightning exits with status 0 on
+    SIGTERM, and waits for other processes inside the signal handler.)
     """
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class StopSignal:
 class StopBetweenBatches(Callback):
     """Stops a fit before its next batch when a signal was received.
 
-    SIGTERM is taken back from Lightning, which takes it when a run begins, except where SLURM is to requeue the run.
-    Processes that Lightning has started leave Ctrl-C, which reaches them all, to the first one, which ends them.
+    Lightning installs its own SIGTERM handler when a run begins; this callback replaces it, unless SLURM is to requeue
+    the run. Ctrl-C reaches all processes: those that Lightning has started ignore it, and the first process ends them.
     """
 
     def __init__(self, stop: StopSignal) -> None:
@@ -107,7 +107,7 @@ def is_first_process() -> bool:
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether a command ended by a signal: Lightning turns the interrupt into an exit, and keeps it as its context."""
+    """Whether a signal ended a command. Lightning turns the interrupt into an exit, and keeps it as context."""
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
 
 
@@ -117,16 +117,16 @@ def exit_with_signal(received: signal.Signals | None, arguments: Sequence[str], 
     if arguments[:1] != ["fit"]:
         how = "nothing was changed."
     elif checkpoint is not None and checkpoint.is_file():
-        how = f"go on with: {shlex.join(['attree', *_without_checkpoint(arguments), '--ckpt_path', str(checkpoint)])}"
+        how = f"resume with: {shlex.join(['attree', *_without_checkpoint(arguments), '--ckpt_path', str(checkpoint)])}"
     else:
-        how = "no checkpoint was written yet, so there is nothing to go on from."
+        how = "no checkpoint was written yet, so the run cannot be resumed."
     if is_first_process():
         print(f"attree: stopped by {NAMES[number]}; {how}", file=sys.stderr)
     raise SystemExit(128 + number)
 
 
 def _without_checkpoint(arguments: Sequence[str]) -> list[str]:
-    """Arguments without `--ckpt_path` and its value.
+    """Return the arguments without `--ckpt_path` and its value.
 
     >>> _without_checkpoint(["fit", "--ckpt_path", "a.ckpt", "--model.lr=1", "--ckpt_path=b.ckpt"])
     ['fit', '--model.lr=1']

@@ -1,8 +1,7 @@
-"""Texts that take seconds to make, because PyTorch and Lightning are imported for them, kept from the last time.
+"""A cache of help texts that take seconds to make, because they need PyTorch and Lightning.
 
-The options of `attree fit` are read from the code that takes them. So a kept text is found again only under all that
-determines it: attree's own code, the versions of Python and of the packages that options come from, and the width of
-the terminal.
+The help of `attree fit` is made from code. So the key of a cached text is all that determines it: attree's code, the
+versions of Python and of the packages that define options, and the width of the terminal.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import NoReturn
 from attree.io.config_files import config_names, sweep_names
 
 PACKAGES = ("docstring-parser", "jsonargparse", "lightning", "shtab", "torch", "torch-geometric", "typeshed-client")
-"""What help and completion are made from and with, beside attree itself."""
+"""Packages that the help and the completion depend on, besides attree."""
 
 MOST = 40
-"""Texts to keep: a few commands, terminals and environments."""
+"""Most texts to keep."""
 
 
 def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
     """Print a command's output, from the cache if nothing has changed, and exit with the command's status.
 
     Args:
-        arguments: What was typed after `attree`.
-        command: Prints the text and may end the process; if that went well, the text is kept.
+        arguments: The arguments after `attree`.
+        command: Prints the text, and may end the process; the text is cached if the command succeeds.
     """
     path = cache_folder() / f"{text_key(arguments)}.txt"
     try:
@@ -57,13 +56,13 @@ def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoRetu
 
 
 def cache_folder() -> Path:
-    """Where texts are kept: `$XDG_CACHE_HOME/attree`, or `~/.cache/attree`."""
+    """Return the folder of the cache: `$XDG_CACHE_HOME/attree`, or `~/.cache/attree`."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     return Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache"), "attree")
 
 
 def text_key(arguments: Sequence[str]) -> str:
-    """A hash of everything that the text depends on."""
+    """Return a hash of all that the text depends on."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -81,7 +80,7 @@ def _version(name: str) -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    from attree.io.files import write_text  # NumPy is in its company
+    from attree.io.files import write_text  # imports NumPy
 
     write_text(path, text)
     for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MOST]:

@@ -1,4 +1,4 @@
-"""What node-level and graph-level datasets share: a name, sizes known in advance, recorded arguments."""
+"""Base class of datasets: a name, sizes that are known in advance, recorded arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attree.errors import expect_path
 
 
 def data_folder() -> Path:
-    """Where datasets are unless something else is said: the folder that `$ATTREE_DATA` names, or `data`."""
+    """Return the default data folder: `$ATTREE_DATA`, or `data`."""
     return Path(os.environ.get("ATTREE_DATA") or "data")
 
 
@@ -23,10 +23,10 @@ class DatasetModule(LightningDataModule):
 
     Attributes:
         name: Name of the dataset as the paper prints it.
-        counts: What the data must contain.
-        class_names: What classes are called, by their number; None where they have numbers alone.
-        node_types: What the columns of one-hot node features mean, such as atoms; None where features are others.
-        unrecorded: Names of arguments that are data rather than settings, and so belong in no checkpoint.
+        counts: Sizes that the data must have.
+        class_names: Names of the classes in order; None if they have none.
+        node_types: Meanings of the columns of one-hot node features, such as atoms; None for other features.
+        unrecorded: Names of arguments that are data, not settings, and are not saved in checkpoints.
     """
 
     name: str
@@ -37,8 +37,8 @@ class DatasetModule(LightningDataModule):
 
     def __init__(self) -> None:
         super().__init__()
-        # Collects the arguments of the subclass too. Not logged from here: the model logs its own, and
-        # Lightning refuses two different values under one name.
+        # This collects the arguments of the subclass too. They are not logged, because Lightning refuses two values of
+        # the same name, and the model logs its own.
         self.save_hyperparameters(ignore=self.unrecorded, logger=False)
         if self.hparams.get("root") is not None:
             expect_path(self.hparams["root"], "root")

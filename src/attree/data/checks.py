@@ -1,4 +1,4 @@
-"""What graphs must be before a network is trained on them: what torch would silently take amiss is refused here."""
+"""Check graphs before training: refuse what torch would silently misread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _check_label_dtype(y: Any, name: str) -> None:
 def check_masks(graph: Any, name: str = "data") -> None:
     """Raise unless a graph has a label a node and three boolean masks over its nodes, with training nodes.
 
-    Integers would not do as a mask: torch takes 0 and 1 for the nodes 0 and 1.
+    Integer masks are refused: torch would read 0 and 1 as the nodes 0 and 1.
     """
     shape = (graph.x.size(0),)
     expect(tuple(graph.y.shape) == shape, f"{name}.y", f"{shape[0]} labels, one a node", graph.y.numel())
@@ -78,7 +78,7 @@ def check_masks(graph: Any, name: str = "data") -> None:
 
 
 def check_node_labels(graph: Any, num_classes: int, name: str = "data") -> None:
-    """Raise unless the labels are classes; nodes in none of the masks may have a negative label, or none."""
+    """Raise unless the labels are classes. Nodes outside all masks may have negative labels."""
     used = graph.train_mask | graph.val_mask | graph.test_mask
     _check_labels(graph.y[used], num_classes, f"{name}.y")
     highest = int(graph.y.max())
@@ -93,7 +93,7 @@ def check_graph_labels(graphs: Sequence[Data], num_classes: int, name: str = "gr
 
 
 def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless a ground truth is about a graph: its targets are nodes, its edges are edges or self-loops.
+    """Raise unless a ground truth fits a graph: its targets are nodes, its edges are edges or self-loops.
 
     Args:
         truth: The ground truth.
@@ -122,7 +122,7 @@ def _check_labels(labels: Tensor, num_classes: int, name: str) -> None:
 
 
 def _described(value: object) -> str:
-    """What came, in a few words."""
+    """Return a short description of a value, for messages."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} of shape {list(value.shape)}"
     return "none" if value is None else type(value).__name__

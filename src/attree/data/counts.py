@@ -1,4 +1,4 @@
-"""What a dataset must contain, so that a wrong or truncated file is noticed when it is read."""
+"""The sizes that a dataset must have, so that a wrong or truncated file is found when it is read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from attree.errors import MissingDataError
 
 @dataclass(frozen=True)
 class Counts:
-    """Sizes of a dataset that are known before it is read; None where they are not.
+    """Sizes of a dataset that are known before it is read; None if unknown.
 
-    They also let a network be built before the files are touched: its input and output widths come from here.
-    Nodes and edges are those of all graphs together; edges are directed ones.
+    A network can be built from them before any file is read. Nodes and edges are counted over all graphs; edges are
+    directed.
     """
 
     nodes: int | None
@@ -39,7 +39,7 @@ class Counts:
             for key, count in found.items()
             if (expected := getattr(self, key)) is not None and count != expected
         ]
-        # A small random graph may lack its last class; a label beyond it would crash far from here.
+        # A small random graph may lack its last class, but a label beyond it would crash later.
         highest = max((int(graph.y.max()) for graph in graphs if graph.y.numel()), default=0)
         if highest >= self.classes:
             wrong.append(f"a label {highest} where {self.classes} classes end at {self.classes - 1}")
@@ -47,7 +47,7 @@ class Counts:
 
 
 class Widths(Mapping[str, int]):
-    """Width of the features of each type of node, with what else a network on such a graph is made of.
+    """Feature width of each type of node, with the relations and the classified type, which a network needs too.
 
     Attributes:
         edge_types: The relations (source type, name, destination type).
@@ -74,11 +74,11 @@ class Widths(Mapping[str, int]):
 
 @dataclass(frozen=True)
 class HeteroCounts:
-    """Sizes of a heterogeneous graph that are known before it is read, as `Counts` has them of other graphs.
+    """Sizes of a heterogeneous graph that are known before it is read; see `Counts`.
 
     Attributes:
         nodes: Number of nodes of each type, in the order of the graph's node types.
-        edges: Number of edges of each relation (source type, name, destination type); None where it is drawn.
+        edges: Number of edges of each relation (source type, name, destination type); None if it is random.
         features: Width of the features of each type of node.
         classes: Number of classes.
         node_type: The type whose nodes are classified.

@@ -1,4 +1,4 @@
-"""How deep a network looks into a graph, where it can be told from the network itself."""
+"""Find the number of message-passing layers of a network."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch_geometric.nn import MessagePassing
 
 
 def stated_depth(module: nn.Module) -> int | None:
-    """Number of message-passing layers that a network states as `num_layers`, as attree's and PyG's networks do.
+    """Return the number of message-passing layers that a network states as `num_layers`, as attree's and PyG's do.
 
-    None where none states it, or where there is more message passing than in the one part that does.
+    None if no part of the network states it, or if there are convolutions outside the part that does.
     """
     stating = _outermost(module)
     if len(stating) != 1 or stating[0][1] != num_convolutions(module):
@@ -18,12 +18,12 @@ def stated_depth(module: nn.Module) -> int | None:
 
 
 def num_convolutions(module: nn.Module) -> int:
-    """Number of message-passing modules in a network. Whether they stand one after the other is not known."""
+    """Return the number of message-passing modules in a network, whether in sequence or in parallel."""
     return sum(isinstance(part, MessagePassing) for part in module.modules())
 
 
 def _outermost(module: nn.Module) -> list[tuple[int, int]]:
-    """The depths that the largest parts of a network state, and how many convolutions each part has."""
+    """Return the depths that the largest parts of a network state, and the number of convolutions of each."""
     stated, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
     if isinstance(stated, int) and convolutions > 0:
         return [(stated, convolutions)]

@@ -1,4 +1,4 @@
-"""Base of all graph-level datasets: many small graphs, each with one label."""
+"""Base class of graph-level datasets: many small graphs, each with one label."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from attree.errors import expect, expect_int, expect_number
 
 
 class GraphDataModule(DatasetModule):
-    """Many small graphs, split at random with the classes in equal proportion, in mini-batches.
+    """Many small graphs in mini-batches, with a random stratified split.
 
-    Training, validation and test graphs are disjoint. In a distributed run each process gets its share of them: for
-    training equally many, shuffled (see `TrainingShard`), for validation and test each graph exactly once.
+    Training, validation and test graphs are disjoint. In a distributed run, each process gets its share: of the
+    training graphs equally many, shuffled (see `TrainingShard`); of the validation and test graphs each exactly once.
 
-    `GraphDataModule.from_graphs` makes one of graphs at hand. A subclass sets `name` and `counts` and implements
-    `load`, which is called once, when the graphs are first needed.
+    `GraphDataModule.from_graphs` makes one from graphs in memory. A subclass sets `name` and `counts` and implements
+    `load`, called once when the graphs are first needed.
 
     Args:
-        val_fraction: Share of the graphs that validate.
-        test_fraction: Share of the graphs that test; the others train.
+        val_fraction: Fraction of the graphs for validation.
+        test_fraction: Fraction of the graphs for testing; the rest is for training.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
     """
@@ -54,7 +54,7 @@ class GraphDataModule(DatasetModule):
     def from_graphs(
         graphs: Sequence[Data], num_classes: int | None = None, name: str = "Graphs", **split: Any
     ) -> GraphDataModule:
-        """Make a data module of graphs at hand: see `attree.data.in_memory.InMemoryGraphs`, which this returns."""
+        """Make a data module from graphs in memory: see `attree.data.in_memory.InMemoryGraphs`."""
         from attree.data.in_memory import InMemoryGraphs  # which is a subclass of this class
 
         return InMemoryGraphs(graphs, num_classes, name, **split)
@@ -75,7 +75,7 @@ class GraphDataModule(DatasetModule):
 
     @cached_property
     def split(self) -> dict[str, list[int]]:
-        """Positions of the graphs that are for `train`, `val` and `test`, ascending."""
+        """Positions of the `train`, `val` and `test` graphs, ascending."""
         labels = [int(graph.y) for graph in self.graphs]
         num_val, num_test = round(self.val_fraction * len(labels)), round(self.test_fraction * len(labels))
         for argument, count in (("val_fraction", num_val), ("test_fraction", num_test)):
@@ -85,7 +85,7 @@ class GraphDataModule(DatasetModule):
         return {"train": train, "val": val, "test": test}
 
     def prepare_data(self) -> None:
-        """Download or process in one process of the machine, before the others read."""
+        """Download or process the data in one process of each machine, before the others read it."""
         _ = self.graphs
 
     def setup(self, stage: str | None = None) -> None:
@@ -113,7 +113,7 @@ class GraphDataModule(DatasetModule):
     def _evaluation_loader(self, part: str) -> DataLoader:
         graphs = self._part(part)
         shard = EvaluationShard(graphs, *process_of(self.trainer))
-        # A generator of its own, as otherwise every validation would take a number from the random stream of training.
+        # Its own generator: otherwise every validation would draw a number from training's generator.
         return DataLoader(graphs, self.batch_size, sampler=shard, generator=torch.Generator())
 
     def _part(self, part: str) -> list[Data]:

@@ -1,4 +1,4 @@
-"""Which edges truly explain each target: the yardstick of every ground-truth metric."""
+"""Ground truth: the edges that truly explain each target."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from attree.tensors.ragged import are_pointers, find, row_of
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The true edges of every target, as node pairs, because explanations differ from target to target.
+    """The true edges of every target.
 
-    Edges are node pairs rather than positions in an `edge_index`, so that they stay valid whatever order a
-    layer keeps its edges in and whether or not it adds self-loops; a pair (i, i) is the self-loop of node i.
+    Edges are pairs of nodes, not positions in an `edge_index`, so that they do not depend on the order of a layer's
+    edges or on added self-loops. A pair (i, i) is the self-loop of node i.
 
     Attributes:
         targets: Node ids that have a true explanation, shape [T], each once.
@@ -74,7 +74,7 @@ class GroundTruth:
         return self.edges[:, int(self.ptr[position]) : int(self.ptr[position + 1])]
 
     def of_targets(self, targets: Tensor) -> GroundTruth | None:
-        """The ground truth of those of some nodes that have any; None if none has.
+        """Return the ground truth of some nodes; None if none of them has any.
 
         >>> truth = GroundTruth(torch.tensor([2, 5]), torch.tensor([[0, 4], [2, 5]]), ptr=torch.tensor([0, 1, 2]))
         >>> truth.of_targets(torch.tensor([7, 5])).edges.tolist()
@@ -90,7 +90,7 @@ class GroundTruth:
         return GroundTruth(self.targets[kept], torch.cat(parts, dim=1), ptr)
 
     def labels(self, target_position: Tensor, source: Tensor, destination: Tensor) -> Tensor:
-        """Say for each (target, edge) pair whether the edge is a true one of that target.
+        """Return for each (target, edge) pair whether the edge is a true edge of the target.
 
         Args:
             target_position: Position into `targets` (not a node id), shape [P].
@@ -102,7 +102,7 @@ class GroundTruth:
         """
         device = source.device
         pair, member = self._pair_keys.to(device), self._member_keys.to(device)
-        # A node beyond the last true one would wrap round to the key of another pair.
+        # The key of a node beyond the last true one would be that of another pair.
         known = (source < self._base) & (destination < self._base)
         rank, is_true = find(pair, source * self._base + destination)
         is_true &= known
@@ -112,7 +112,7 @@ class GroundTruth:
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same ground truth with its tensors on `device`."""
-        # Past validation, which would synchronise with the device; prepared keys move along.
+        # Skips validation, which would synchronise with the device, and moves prepared keys too.
         moved = object.__new__(type(self))
         for name, value in self.__dict__.items():
             moved.__dict__[name] = value.to(device) if isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""Base of heterogeneous datasets: one graph of several types of nodes, one type of which is classified."""
+"""Base class of heterogeneous datasets: one graph with several types of nodes, of which one is classified."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from attree.data.whole_graph import WholeGraph, WholeGraphModule
 
 
 class HeteroDataModule(WholeGraphModule[HeteroData]):
-    """One heterogeneous graph, trained full-batch: one step an epoch classifies nodes of one type.
+    """One heterogeneous graph, trained full-batch: one step per epoch classifies nodes of one type.
 
     In a distributed run each process counts its share of the validation and test nodes, each node exactly once.
 
     A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which is called
-    once, when the graph is first needed. The edges of a ground truth join ids of one id space: nodes of all types in
-    the order of `graph.node_types` (see `offsets`); its targets are nodes of the classified type, by their own ids.
+    once, when the graph is first needed. The edges of a ground truth use one id space for the nodes of all types,
+    in the order of `graph.node_types` (see `offsets`); its targets are ids within the classified type.
     """
 
     counts: HeteroCounts
@@ -46,16 +46,16 @@ class HeteroDataModule(WholeGraphModule[HeteroData]):
         check_node_labels(graph[self.node_type], self.num_classes)
 
     def masked(self, graph: HeteroData) -> NodeStorage:
-        """The nodes that are classified have masks and labels."""
+        """Return the classified nodes, which have the masks and labels."""
         return graph[self.node_type]
 
     def train_dataloader(self) -> WholeGraph[HeteroData]:
-        """One step an epoch over the whole graph."""
+        """One step per epoch over the whole graph."""
         return WholeGraph(self._share_on(self._device))
 
 
 def offsets(graph: HeteroData) -> dict[str, int]:
-    """Where the nodes of each type begin in the one id space of all nodes.
+    """Return the first id of each type in the id space of all nodes.
 
     >>> import torch
     >>> graph = HeteroData({"person": {"x": torch.zeros(3, 1)}, "fly": {"x": torch.zeros(2, 1)}})

@@ -1,4 +1,4 @@
-"""Data modules of graphs that are in memory already, for those who want no subclass."""
+"""Data modules of graphs in memory, without a subclass."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from attree.data.node_data import NodeDataModule
 from attree.errors import ArgumentError, expect, expect_instance, expect_int, expect_list
 
 SPLIT = (0.6, 0.2)
-"""Shares of the nodes that train and validate in a random split; the others test."""
+"""Fractions of training and validation nodes in a random split; the rest is for testing."""
 
 
 class InMemoryGraph(NodeDataModule):
-    """A graph at hand as a data module, checked at once. It is not copied, and not changed either.
+    """A data module of a graph in memory. The graph is checked at once, and not changed.
 
     Args:
         data: The graph: `x` [N, width], `edge_index` [2, E], `y` [N] and the boolean masks `train_mask`, `val_mask`
@@ -32,7 +32,7 @@ class InMemoryGraph(NodeDataModule):
         name: Name of the data in messages and tables.
         split_seed: For a graph without masks: seed of a random split into 60 % training, 20 % validation and 20 %
             test nodes. Without it such a graph is refused.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     unrecorded: ClassVar[tuple[str, ...]] = ("data", "truth")
@@ -73,14 +73,14 @@ class InMemoryGraph(NodeDataModule):
 
 
 class InMemoryGraphs(GraphDataModule):
-    """Graphs at hand, one label each, as a data module, checked at once and split at random.
+    """A data module of graphs in memory with one label each, checked at once and split at random.
 
     Args:
         graphs: The graphs, each with `x`, `edge_index` and `y` [1].
         num_classes: Number of classes; None for the highest label + 1.
         name: Name of the data in messages and tables.
-        val_fraction: Share of the graphs that validate.
-        test_fraction: Share of the graphs that test; the others train.
+        val_fraction: Fraction of the graphs for validation.
+        test_fraction: Fraction of the graphs for testing; the rest is for training.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
     """

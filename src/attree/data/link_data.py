@@ -1,4 +1,4 @@
-"""Base of link datasets: one graph some of whose edges are held out, to be told from pairs that are none."""
+"""Base class of link datasets: one graph with some edges held out, to be predicted."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PARTS = ("train", "val", "test")
 class LinkDataModule(DatasetModule):
     """One graph whose links are predicted, split by PyG's `RandomLinkSplit`, trained full-batch.
 
-    Each part is a graph (`x`, `edge_index`) with `edge_label_index` [2, P], the pairs to tell, and `edge_label` [P], 1
-    for edges. Networks see the training edges when they train and validate, and the validation edges too when they are
-    tested. Training pairs are edges alone: a model draws other pairs beside them, anew in every step. In a distributed
-    run each process gets its share of the validation and test pairs, each pair exactly once.
+    Each split is a graph (`x`, `edge_index`) with `edge_label_index` [2, P], the pairs to predict, and `edge_label`
+    [P], 1 for edges. In training and validation, networks see the training edges; in testing, also the validation
+    edges. Training pairs are edges only: a model draws other pairs in every step. In a distributed run, each process
+    gets its share of the validation and test pairs, each pair exactly once.
 
-    A subclass sets `name` and `counts` and implements `load`, which is called once, when the graph is first needed.
+    A subclass sets `name` and `counts` and implements `load`, called once when the graph is first needed.
 
     Args:
-        val_fraction: Share of the edges that validate.
-        test_fraction: Share of the edges that test.
-        undirected: Whether each edge is there both ways, and both are held out together.
+        val_fraction: Fraction of the edges for validation.
+        test_fraction: Fraction of the edges for testing.
+        undirected: Whether the graph has each edge in both directions, which are held out together.
         seed: Seed of the split and of the pairs that are no edges.
     """
 
@@ -61,7 +61,7 @@ class LinkDataModule(DatasetModule):
 
     @cached_property
     def parts(self) -> dict[str, Data]:
-        """The graphs of `train`, `val` and `test`, each with the pairs that are told."""
+        """The graphs of `train`, `val` and `test`, each with the pairs to predict."""
         graph = self.load()
         check_graph(graph)
         self.counts.check(self.name, [graph])
@@ -72,7 +72,7 @@ class LinkDataModule(DatasetModule):
             is_undirected=self.undirected,
             add_negative_train_samples=False,
         )
-        # PyG splits by the global random states of torch and Python: they are set for the split, and left as they were.
+        # PyG draws from the global generators of torch and Python: they are seeded for the split, then restored.
         state = random.getstate()
         try:
             with torch.random.fork_rng(devices=[]):
@@ -85,11 +85,11 @@ class LinkDataModule(DatasetModule):
 
     @property
     def graph(self) -> Data:
-        """What is explained: the test pairs, in the graph that tests see."""
+        """The graph to explain: that of the test split, with its pairs."""
         return self.parts["test"]
 
     def prepare_data(self) -> None:
-        """Download or process in one process of the machine, before the others read."""
+        """Download or process the data in one process of each machine, before the others read it."""
         _ = self.parts
 
     def setup(self, stage: str | None = None) -> None:
@@ -97,7 +97,7 @@ class LinkDataModule(DatasetModule):
         _ = self.parts
 
     def train_dataloader(self) -> WholeGraph[Data]:
-        """One step an epoch over the training graph and its edges."""
+        """One step per epoch over the training graph and its edges."""
         return WholeGraph(self.parts["train"])
 
     def val_dataloader(self) -> WholeGraph[Data]:

@@ -1,4 +1,4 @@
-"""Base of all node-level datasets: one graph, classified node by node, trained full-batch or on samples."""
+"""Base class of node-level datasets: one graph, trained full-batch or on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from attree.errors import expect, expect_int
 class NodeDataModule(WholeGraphModule[Data]):
     """One graph with train, validation and test masks, and true explanations where there are some.
 
-    Training is full-batch by default: one step an epoch. With `num_neighbors` it takes steps over mini-batches of
+    Training is full-batch by default: one step per epoch. With `num_neighbors` it takes steps over mini-batches of
     training nodes with sampled neighbourhoods; in a distributed run each process then gets its share of the training
     nodes (see `TrainingShard`). Validation and test always run the whole graph through the network, with full
     neighbourhoods; in a distributed run each process counts its share of the nodes, each node exactly once.
 
-    `NodeDataModule.from_data` makes one of a graph at hand. A subclass validates its arguments in `__init__`, sets
-    `name` and `counts`, and implements `load`, which is called once, when the graph is first needed.
+    `NodeDataModule.from_data` makes one from a graph in memory. A subclass validates its arguments in `__init__`, sets
+    `name` and `counts`, and implements `load`, called once when the graph is first needed.
 
     Args:
         num_neighbors: Edges to sample per node in each hop, such as [15, 10] for two layers, -1 for all; None trains
-            full-batch. A network that has more layers than hops is refused, as it would be trained on cut trees.
-        batch_size: Training nodes per step and process where neighbours are sampled.
-        num_workers: Processes that sample ahead of the training; worth it where the training runs on a GPU.
+            full-batch. A network with more layers than hops is refused, because its neighbourhoods would be cut off.
+        batch_size: Training nodes per step and process, with sampled neighbours.
+        num_workers: Number of processes that sample ahead of training; worth it where the training runs on a GPU.
         sampling_seed: Seed of the order of training nodes and of the sampled neighbours.
     """
 
@@ -68,7 +68,7 @@ class NodeDataModule(WholeGraphModule[Data]):
         split_seed: int | None = None,
         **sampling: Any,
     ) -> NodeDataModule:
-        """Make a data module of a graph at hand: see `attree.data.in_memory.InMemoryGraph`, which this returns.
+        """Make a data module from a graph in memory: see `attree.data.in_memory.InMemoryGraph`.
 
         .. code-block:: python
 
@@ -87,11 +87,11 @@ class NodeDataModule(WholeGraphModule[Data]):
         check_node_labels(graph, self.num_classes)
 
     def masked(self, graph: Data) -> Any:
-        """The graph itself has masks and labels."""
+        """Return the graph, which has the masks and labels."""
         return graph
 
     def check_network(self, module: nn.Module) -> None:
-        """Raise if a network is known to look farther than neighbours are sampled; warn if it may."""
+        """Raise if a network has more layers than there are hops; warn if it may have."""
         if self.num_neighbors is None:
             return
         hops, layers = len(self.num_neighbors), stated_depth(module)
@@ -100,11 +100,11 @@ class NodeDataModule(WholeGraphModule[Data]):
         elif hops < num_convolutions(module):
             rank_zero_warn(
                 f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "
-                "may need: if they stand one after the other, it is trained on neighbourhoods that are cut short."
+                "may need: if they are in sequence, the network is trained on neighbourhoods that are cut off."
             )
 
     def train_dataloader(self) -> WholeGraph[Data] | NodeLoader:
-        """One step an epoch over the whole graph, or this process's training nodes in sampled mini-batches."""
+        """One step per epoch over the whole graph, or this process's training nodes in sampled mini-batches."""
         if self.num_neighbors is None:
             return WholeGraph(self._share_on(self._device))
         rank, world_size = process_of(self.trainer)

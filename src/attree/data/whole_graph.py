@@ -1,4 +1,4 @@
-"""Base of datasets that are one graph: read once, moved to a device once, its examples shared by processes."""
+"""Base class of datasets with one graph: read once, moved to a device once, its examples shared by processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ GraphT = TypeVar("GraphT", Data, HeteroData)
 
 
 class WholeGraph(Generic[GraphT]):
-    """A loader whose epoch is one step over the very same graph: no collation, no worker, no copy.
+    """A loader with one step per epoch over the same graph, without collation, workers or copies.
 
-    Lightning wraps only `torch.utils.data.DataLoader` with a distributed sampler, so every process sees the
-    whole graph. A plain list would not do: Lightning takes a list as several loaders.
+    Lightning adds a distributed sampler only to a `torch.utils.data.DataLoader`, so every process sees the whole graph.
+    A plain list does not work: Lightning reads it as several loaders.
     """
 
     def __init__(self, graph: GraphT) -> None:
@@ -39,8 +39,8 @@ class WholeGraph(Generic[GraphT]):
 class WholeGraphModule(DatasetModule, Generic[GraphT]):
     """One graph with train, validation and test masks, and true explanations where there are some.
 
-    A subclass sets `name` and `counts` and implements `load`, which is called once, when the graph is first needed,
-    `check`, which refuses a graph that cannot be trained on, and `masked`, the part of it that has the masks.
+    A subclass sets `name` and `counts` and implements `load`, called once when the graph is first needed,
+    `check`, which refuses unsuitable graphs, and `masked`, which returns the part with the masks.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
 
     @abstractmethod
     def check(self, graph: GraphT) -> None:
-        """Raise unless the graph is what its name promises."""
+        """Raise unless the graph is as expected."""
 
     @abstractmethod
     def masked(self, graph: GraphT) -> Any:
-        """Where the masks and labels of a graph are: the graph itself, or its nodes of one type."""
+        """Return the part of a graph with masks and labels: the graph itself, or its nodes of one type."""
 
     @cached_property
     def _loaded(self) -> tuple[GraphT, GroundTruth | None]:
@@ -77,11 +77,11 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
         return self._loaded[1]
 
     def prepare_data(self) -> None:
-        """Download, process or generate in one process of the machine, before the others read."""
+        """Download, process or generate the data in one process of each machine, before the others read it."""
         _ = self.graph
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graph in every process, and refuse a network that it does not suit."""
+        """Load the graph in every process, and refuse an unsuitable network."""
         module = None if self.trainer is None else self.trainer.lightning_module
         if module is not None:
             self.check_network(module)
@@ -90,16 +90,16 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
         self._shares.clear()
 
     def check_network(self, module: nn.Module) -> None:
-        """Raise if a network does not suit the graph."""
+        """Raise if a network is unsuitable for the graph."""
 
     @property
     def _device(self) -> torch.device:
-        """Where the graph was loaded to."""
+        """The device that the graph was loaded to."""
         device: torch.device = self.masked(self.graph)["y"].device
         return device
 
     def _graph_on(self, device: torch.device) -> GraphT:
-        """The whole graph on a device, moved there once."""
+        """Return the whole graph on a device; it is moved once."""
         if device == self._device:
             return self.graph
         if device not in self._moved:
@@ -108,7 +108,7 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
         return self._moved[device]
 
     def _share_on(self, device: torch.device) -> GraphT:
-        """The whole graph with only this process's validation and test nodes in its masks; the rest is shared."""
+        """Return the whole graph with only this process's validation and test nodes in its masks."""
         rank, world_size = process_of(self.trainer)
         if world_size == 1:
             return self._graph_on(device)
@@ -133,7 +133,7 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
         return WholeGraph(self.graph)
 
     def transfer_batch_to_device(self, batch: GraphT, device: torch.device, dataloader_idx: int) -> GraphT:
-        """Move the whole graph to a device once and hand out that copy from then on."""
+        """Move the whole graph to a device once, and return that copy from then on."""
         if batch is self.graph:
             return self._graph_on(device)
         if batch is self._shares.get(self._device):

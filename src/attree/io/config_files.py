@@ -1,6 +1,7 @@
 """The configs that come with attree, found by name.
 
-In the repository they are the folder `configs/`; the build copies them into the wheel."""
+In the repository they are in the folder `configs/`; the build copies them into the wheel.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +14,27 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """Names of the configs for `attree fit`."""
+    """Return the names of the configs for `attree fit`."""
     return [path.stem for path in sorted(_folder().glob(f"*{SUFFIX}"))]
 
 
 def sweep_names() -> list[str]:
-    """Names of the sweep files for `attree sweep`."""
+    """Return the names of the sweep files for `attree sweep`."""
     return [path.stem for path in sorted((_folder() / "sweeps").glob(f"*{SUFFIX}"))]
 
 
 def find_config(given: str, beside: Path = Path()) -> str:
-    """The path of a shipped config. A file of that name in `beside` is preferred; other values are kept."""
+    """Return the path of a shipped config, or of a local file of that name in `beside`; other values are unchanged."""
     return _find(given, _folder(), config_names(), beside)
 
 
 def find_sweep(given: str) -> str:
-    """The path of a shipped sweep file. A local file of that name is preferred; other values are returned unchanged."""
+    """Return the path of a shipped sweep file, or of a local file of that name; other values are unchanged."""
     return _find(given, _folder() / "sweeps", sweep_names(), Path())
 
 
 def config_hint(given: str, sweep: bool = False) -> str:
-    """A hint for the end of an error message about a config or sweep file: the name that was probably meant.
+    """Return a hint for an error message about a config or sweep file: the name that was probably meant.
 
     >>> config_hint("infectoin"), config_hint("configs/infection.yaml"), config_hint("mine.yaml")
     (' Did you mean `infection`?', ' Did you mean `infection`?', '')
@@ -48,7 +49,7 @@ def config_hint(given: str, sweep: bool = False) -> str:
 
 
 def read_shipped(name: str) -> str:
-    """The text of the config or sweep file of this name."""
+    """Return the text of a shipped config or sweep file."""
     known = [*config_names(), *sweep_names()]
     if name not in known:
         hint = did_you_mean(Path(name).stem, known)
@@ -58,7 +59,7 @@ def read_shipped(name: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """What a config says it is for: the first sentence of the comment that follows its command.
+    """Return the first sentence of the comment that follows a config's command: what the config is for.
 
     >>> first_sentence("# attree fit --config a\\n#\\n# A: is it so, or ...?\\n# Read from b.npz. More.\\nseed: 0\\n")
     'A: is it so, or ...?'

@@ -1,4 +1,4 @@
-"""The terminal: text is printed as it is, whatever paths and names people have."""
+"""Print to the terminal, with text unchanged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rich.text import Text
 
 
 def plain_console(**options: Any) -> Console:
-    """A rich console that prints strings literally; for styles, pass a `rich.text.Text` or `style`.
+    """Return a rich console that prints strings literally; for styles, pass a `rich.text.Text` or `style`.
 
-    By default rich reads `[a]` as a style and `:b:` as an emoji: a path that has them is printed as another one, or
-    ends the command with an error after all work is done.
+    By default rich reads `[a]` as a style and `:b:` as an emoji: a path that contains them would be printed wrongly, or
+    raise an error.
 
     Args:
         **options: Arguments of `rich.console.Console`.
@@ -27,12 +27,12 @@ def plain_console(**options: Any) -> Console:
 
 
 def linked(path: Path) -> Text:
-    """A path as a link, in terminals that support links."""
+    """Return a path as a link, for terminals that support links."""
     return Text(str(path), style=Style(link=path.resolve().as_uri()))
 
 
 def next_command(*words: str | Path) -> str:
-    """A line with the next command to type, quoted for the shell.
+    """Return a line with the next command to type, quoted for the shell.
 
     >>> next_command("attree", "serve", "my runs/a")
     "Next: attree serve 'my runs/a'"
@@ -41,12 +41,12 @@ def next_command(*words: str | Path) -> str:
 
 
 def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:
-    """Print a table wider than the terminal rather than with numbers cut off.
+    """Print a table at full width, even if it is wider than the terminal, so that no number is cut off.
 
     Args:
-        console: Where to print.
+        console: The console.
         table: The table.
-        narrowest: Columns that it may take in any case, so that a title has room beside a narrow table.
+        narrowest: Smallest width to allow, so that the title of a narrow table has room.
     """
     wanted = Measurement.get(console, console.options.update(width=1000), table).maximum
     width = console.width

@@ -1,4 +1,4 @@
-"""Write files so that a reader never finds half of one, and read arrays so that a damaged file does no harm."""
+"""Write files atomically, and read arrays safely from files that may be damaged."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from attree.errors import ArgumentError
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to. On success it replaces `path`; on failure it is removed.
 
-    The file has the rights that the umask gives to any new file.
+    The file has the permissions that the umask gives to new files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = new_file(path)
     mode = temporary.stat().st_mode
     try:
         yield temporary
-        temporary.chmod(mode)  # whoever wrote it may have replaced it
+        temporary.chmod(mode)  # the writer may have replaced the file
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -55,49 +55,48 @@ def give_usual_rights(path: Path) -> None:
 
 
 def write_npz(path: Path, **arrays: Any) -> Path:
-    """Write plain arrays to a plain `.npz` archive at `path`, whole or not at all."""
+    """Write arrays to an uncompressed `.npz` archive, atomically."""
     with replacing(path) as temporary, temporary.open("wb") as stream:
         np.savez(stream, **arrays)
     return path
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write text to `path`, whole or not at all."""
+    """Write text to a file, atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
 def zip_damage(path: Path) -> str | None:
-    """What is wrong with a ZIP archive, such as a file of `torch.save`; None if all of its checksums are right.
+    """Return what is wrong with a ZIP archive, such as a file of `torch.save`; None if all checksums are right.
 
-    `torch.load` does not compare the checksums, so that it reads a damaged file as a good one with other numbers.
+    `torch.load` ignores the checksums, so it reads wrong numbers from a damaged file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            # No checksum covers the mark of a folder, and torch reads a file that has it as memory that nobody wrote.
+            # No checksum covers the folder flag, and torch reads uninitialised memory for a file that has it.
             marked = next(
                 (one.filename for one in archive.infolist() if one.file_size and one.external_attr & 0x10), None
             )
             wrong = archive.testzip() or marked
         return None if wrong is None else f"{wrong} in it is not as it was written"
-    except Exception as error:  # damaged bytes raise whatever they happen to lead to
+    except Exception as error:  # damaged bytes raise any error
         return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def read_npz(path: Path, max_bytes: int | None = None) -> dict[str, np.ndarray]:
-    """Read the arrays of an `.npz` archive. A damaged or forged one raises and can do nothing else.
+    """Read the arrays of an `.npz` archive safely: no code in it is run, and damage raises an error.
 
-    Nothing in it is run. What it claims is compared with what it holds before memory is taken: the arrays together
-    with `max_bytes`, each array's shape with the bytes that are there, and all bytes with their checksum.
+    Sizes are checked before memory is allocated: the total against `max_bytes`, and each array's shape against its
+    bytes. All bytes are checked against their checksum.
 
     Args:
         path: The file.
-        max_bytes: Bytes that all arrays may take together; None for no more than the file has, which suits archives
-            that are not compressed.
+        max_bytes: Most bytes of all arrays together; None for the size of the file, which suits uncompressed archives.
 
     Raises:
-        ArgumentError: The file cannot be read; in one sentence, whatever is wrong with it.
+        ArgumentError: The file cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -109,7 +108,7 @@ def read_npz(path: Path, max_bytes: int | None = None) -> dict[str, np.ndarray]:
             if len(arrays) < len(members):
                 raise ValueError("it holds two arrays of one name")
             return arrays
-    except Exception as error:  # damaged bytes raise whatever they happen to lead to
+    except Exception as error:  # damaged bytes raise any error
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ArgumentError(f"The file {path} is no intact .npz archive of plain arrays ({reason}).") from error
 

@@ -1,4 +1,4 @@
-"""JSON files: the metrics of a finished run, and values that JSON can hold."""
+"""JSON files: the metrics of a run, and content without NaN and infinity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attree.errors import ArgumentError
 from attree.io.files import write_text
 
 INTERVALS, VERDICT = "intervals", "verdict"
-"""Keys of a file that are no metrics: the interval of each metric, and sentences that sum them up."""
+"""Keys of a metrics file that are no metrics: the intervals, and the sentences of the verdict."""
 
 
 def write_metrics(
@@ -21,13 +21,13 @@ def write_metrics(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     verdict: Sequence[str] | None = None,
 ) -> Path:
-    """Write metrics by name. JSON knows no NaN and no infinity: what is undefined or infinite is `null`.
+    """Write metrics by name. NaN and infinity become `null`, because JSON has neither.
 
     Args:
         path: The file.
         metrics: Numbers by name.
-        intervals: Low and high end of some of them, written under the key `intervals`.
-        verdict: What the metrics say in sentences, written under the key `verdict`.
+        intervals: Low and high end of some metrics, written under the key `intervals`.
+        verdict: Sentences on the metrics, written under the key `verdict`.
     """
     content: dict[str, Any] = {name: _finite(value) for name, value in metrics.items()}
     if intervals:
@@ -42,7 +42,7 @@ def _finite(value: float) -> float | None:
 
 
 def read_metrics(path: Path) -> dict[str, float]:
-    """Read metrics that `write_metrics` wrote; `null` is NaN. A file of anything else is refused in a sentence."""
+    """Read metrics that `write_metrics` wrote; `null` becomes NaN. Any other file raises an `ArgumentError`."""
     try:
         content = json.loads(path.read_bytes())
         return {name: _number(value) for name, value in content.items() if name not in (INTERVALS, VERDICT)}
@@ -51,7 +51,7 @@ def read_metrics(path: Path) -> dict[str, float]:
 
 
 def read_intervals(path: Path) -> dict[str, tuple[float, float]]:
-    """Read the intervals that `write_metrics` wrote beside metrics; none where it wrote none."""
+    """Read the intervals that `write_metrics` wrote; empty if it wrote none."""
     try:
         content = json.loads(path.read_bytes())
         return {name: (_number(low), _number(high)) for name, (low, high) in content.get(INTERVALS, {}).items()}

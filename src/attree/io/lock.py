@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Lock a folder for one process."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from types import TracebackType
 from attree.errors import ArgumentError
 
 MARK = b"process "
-"""How the content of every lock file begins, unless it is empty."""
+"""First bytes of every lock file that is not empty."""
 
 _HELD: set[Path] = set()
-"""Folders that this process holds: the system's locks are of processes, and would let it in twice."""
+"""Folders that this process has locked: the system's locks would let the same process in twice."""
 
 
 class InUseError(ArgumentError):
-    """Another process, or another part of this one, holds a folder."""
+    """A folder is locked by another process, or by another part of this one."""
 
 
 class FolderLock:
     """Locks a folder for one process, from `acquire` until `release` or until the process ends or is killed.
 
-    The lock is the system's, on a hidden file beside the folder, so none is left by a killed process. It belongs to
-    the process alone: workers that it forks do not inherit it. On a file system without locks there is none.
+    It is a system lock on a hidden file beside the folder, so a killed process leaves none behind. Forked workers do
+    not inherit it. On a file system without locks, nothing is locked.
 
     Args:
         folder: The folder; it need not exist.
-        patience: Seconds to wait for another process that holds it.
+        patience: Seconds to wait while another process holds the lock.
     """
 
     def __init__(self, folder: Path, patience: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class FolderLock:
         self._handle: int | None = None
 
     def acquire(self) -> FolderLock:
-        """Take the lock, or raise an `ArgumentError` that names the process which has it."""
+        """Take the lock, or raise an `InUseError` that names the process that holds it."""
         end = time.monotonic() + self.patience
         while True:
             try:
@@ -78,7 +78,7 @@ class FolderLock:
         return self
 
     def release(self) -> None:
-        """Give the folder back; nothing happens if it is not held."""
+        """Release the lock, if it is held."""
         if self._handle is not None:
             self._path.unlink(missing_ok=True)
             os.close(self._handle)
@@ -86,7 +86,7 @@ class FolderLock:
             _HELD.discard(self.folder)
 
     def _open(self) -> int:
-        """Open the lock file. Links are refused: they would let others choose which file is overwritten."""
+        """Open the lock file. Links are refused: through one, another file would be overwritten."""
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
@@ -100,7 +100,7 @@ class FolderLock:
         return handle
 
     def _is_there(self, handle: int) -> bool:
-        """Whether the open file is still the lock file: the former holder may have removed it meanwhile."""
+        """Whether the open file is still the lock file: its last holder may have removed it."""
         try:
             return os.path.samestat(os.fstat(handle), os.lstat(self._path))
         except FileNotFoundError:

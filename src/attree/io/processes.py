@@ -1,8 +1,7 @@
-"""How processes end: a scheduler's polite request does what Ctrl-C does, and children end with their parent.
+"""End processes: SIGTERM acts like Ctrl-C, and children end with their parent.
 
-A parent that is killed can end nobody. So each child watches the parent: it holds one end of a pipe whose other end
-only the parent has, and which the system closes when the parent is gone, however it went. That works on Linux and macOS
-alike.
+A parent that is killed cannot end its children. So each child watches its parent through a pipe: only the parent holds
+the other end, which the system closes when the parent ends for any reason. This works on Linux and macOS.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from functools import cache
 from typing import Any
 
 PARENT_PIPE = "ATTREE_PARENT_PIPE"
-"""Variable that tells a child which of its open files is the pipe."""
+"""Environment variable with the number of the pipe in a child."""
 
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, as a scheduler sends it, raise KeyboardInterrupt while the block runs."""
+    """Inside the block, SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -33,9 +32,9 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 
 def start_child(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, so that Ctrl-C reaches this process alone.
+    """Start a command in its own session, so that Ctrl-C reaches only this process.
 
-    The command has to call `end_with_parent` when it starts, as `attree` does: then it ends when this process does.
+    The command must call `end_with_parent` when it starts, as `attree` does, to end with this process.
 
     Args:
         command: The program and its arguments.
@@ -49,7 +48,7 @@ def start_child(command: Sequence[str], environment: Mapping[str, str], **option
 
 @cache
 def _pipe_to_children() -> tuple[int, int]:
-    """The pipe that all children watch; nobody writes to it, and its other end is open as long as this process is."""
+    """Return the pipe that all children watch. Nobody writes to it; its other end closes when this process ends."""
     return os.pipe()
 
 
@@ -68,11 +67,11 @@ def end_worker_with_parent() -> None:
 
 
 def _watch(wait: Callable[[], object]) -> None:
-    """End this process once `wait` returns, which it does when the parent is gone."""
+    """Start a thread that ends this process when `wait` returns, after the parent has ended."""
 
     def end() -> None:
         wait()
-        if os.getpgrp() == os.getpid():  # a session of its own: all in it are this process's
+        if os.getpgrp() == os.getpid():  # it leads a session: all members are its children
             os.killpg(os.getpid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Progress bars: over results that arrive in parts, and over whatever else takes long."""
+"""Progress bars on the terminal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ S = TypeVar("S", bound=Sized)
 
 
 def track(parts: Iterable[S], total: int, description: str = "Explaining") -> Iterator[S]:
-    """Pass parts on while a bar on the terminal counts their targets, as many as a part is long.
+    """Yield parts, while a bar counts their targets (the length of each part).
 
     Args:
-        parts: Results of consecutive targets, such as a method's `stream` gives.
-        total: Number of targets in all.
-        description: What stands before the bar.
+        parts: Results of consecutive targets, such as a method's `stream` yields.
+        total: Number of targets in all parts.
+        description: Text before the bar.
     """
     with _bar(plain_console()) as progress:
         task = progress.add_task(description, total=total)
@@ -37,13 +37,11 @@ def track(parts: Iterable[S], total: int, description: str = "Explaining") -> It
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """While open, a bar counts to `total`, with the time left; the returned function advances it.
-
-    It is shown like that of `LateBar`.
+    """Show a `LateBar` inside the block; call the returned function to advance it.
 
     Args:
-        description: What stands before the bar.
-        total: How much there is to do.
+        description: Text before the bar.
+        total: Number of steps.
     """
     done = 0
     with closing(LateBar(description)) as bar:
@@ -57,11 +55,11 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
 
 def counted(steps: range, description: str) -> Iterator[int]:
-    """Pass the steps of a loop on while a bar counts them, shown like that of `LateBar`.
+    """Yield the steps of a loop, while a `LateBar` counts them.
 
     Args:
         steps: The steps.
-        description: What stands before the bar.
+        description: Text before the bar.
     """
     with progress_bar(description, len(steps)) as advance:
         for step in steps:
@@ -70,13 +68,12 @@ def counted(steps: range, description: str) -> Iterator[int]:
 
 
 class LateBar:
-    """A bar on standard error for what may take long: it appears after a few seconds and is gone when all is done.
+    """A progress bar on standard error that appears after a few seconds and disappears at the end.
 
-    It is shown on a terminal or in a notebook, by the first process alone, and never beside another of its kind, so
-    that what is quick, a log file and a bar within a bar stay as they are.
+    It is shown only on a terminal or in a notebook, only by the first process, and never beside another `LateBar`.
 
     Args:
-        description: What stands before the bar.
+        description: Text before the bar.
     """
 
     _shown: ClassVar[LateBar | None] = None
@@ -87,7 +84,7 @@ class LateBar:
         self._progress: Progress | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` is done; the bar disappears when all is."""
+        """Set the progress to `done` of `total`; the bar disappears when all is done."""
         if done >= total:
             self.close()
             return
@@ -101,7 +98,7 @@ class LateBar:
         self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 
     def close(self) -> None:
-        """Take the bar away; it may come again."""
+        """Remove the bar. A later `update` may show it again."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = LateBar._shown = None

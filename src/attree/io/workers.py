@@ -1,8 +1,8 @@
-"""Who works on something that several processes and machines share, and who has claimed which part of it.
+"""Workers on several machines that share work through a folder, and their claims to parts of it.
 
-Nothing is needed but a folder that all of them see. A process holds a lock for as long as it lives, which processes
-under the same kernel can ask; all others look at the time of its last sign of life, as the file system has it, so that
-the clocks of machines need not agree.
+All workers need is a folder that they can all write to. Each holds a lock while it lives, which workers on the same
+machine can test. Workers on other machines look at the time of its last sign of life, by the clock of the file system,
+so the machines' clocks need not agree.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from attree.io.files import new_file
 from attree.io.lock import FolderLock, InUseError
 
 FOLDER = ".workers"
-"""Folder in the shared one with a lock file for each process at work."""
+"""Subfolder of the shared folder with a lock file for each worker."""
 
 BEATS_PER_GRACE = 6
-"""Signs of life in the time after which a worker counts as dead."""
+"""Number of signs of life within the grace period."""
 
 
 class Worker:
     """A process that shares work with others through a folder.
 
-    Locks of network file systems are not asked, as not all of them tell the truth: see `knows_alive`.
+    Locks are tested only on the same machine, because network file systems do not always report them: see
+    `knows_alive`.
 
     Args:
         shared: The shared folder.
@@ -46,11 +47,11 @@ class Worker:
         self._lock.acquire()
 
     def end(self) -> None:
-        """Give the lock back; the last one removes the folder."""
+        """Release the lock. The last worker removes the subfolder."""
         self._lock.release()
         try:
             self._lock.folder.parent.rmdir()
-        except OSError:  # others are at work, or nobody ever was
+        except OSError:  # other workers remain, or there never was one
             return
 
     def beat(self) -> None:
@@ -58,14 +59,14 @@ class Worker:
         _touch(_lock_file(self._lock.folder))
 
     def as_dict(self) -> dict[str, str]:
-        """What others need to know of this worker."""
+        """Return what other workers need to know about this one."""
         return {"name": self.name, "kernel": self._kernel, "lock": str(self._lock.folder)}
 
     def knows_alive(self, other: Mapping[str, Any]) -> bool | None:
-        """Whether another worker lives; None if this one cannot know.
+        """Whether another worker lives; None if unknown, as for workers on other machines.
 
         Args:
-            other: What `as_dict` said of it.
+            other: The other worker, as `as_dict` returned it.
         """
         name = str(other.get("name"))
         if name == self.name:
@@ -81,10 +82,10 @@ class Worker:
         return False
 
     def others(self, grace: float) -> list[str]:
-        """Names of other workers that may live: their lock is held here, or elsewhere they gave a sign of life lately.
+        """Return the names of other workers that may live, by their lock or by their last sign of life.
 
         Args:
-            grace: How many seconds ago at most.
+            grace: Seconds after which a worker without a sign of life counts as dead.
         """
         found = []
         for path in sorted(self._lock.folder.parent.glob(".*.lock")):
@@ -98,7 +99,7 @@ class Worker:
 
     @cached_property
     def _kernel(self) -> str:
-        """An id of the running kernel: containers of one machine share it, two machines do not."""
+        """Id of the running kernel: the same in all containers of a machine, different on other machines."""
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         except OSError:
@@ -108,13 +109,13 @@ class Worker:
 class Claims:
     """Claims of a worker to parts of the work, as files in the shared folder.
 
-    A claim expires when its worker dies, or gives no sign of life. Two workers may hold the same claim for a moment if
-    one of them was only slow: whoever uses claims must not mind a part that is done twice.
+    A claim expires when its worker dies or gives no sign of life. If a worker was only slow, two workers may hold the
+    same claim for a moment, so it must be harmless to do a part twice.
 
     Args:
         shared: The shared folder.
-        worker: Who claims.
-        grace: Seconds without a sign of life after which a claim has expired.
+        worker: The worker that claims.
+        grace: Seconds without a sign of life after which a claim expires.
     """
 
     def __init__(self, shared: Path, worker: Worker, grace: float = 60.0) -> None:
@@ -126,18 +127,18 @@ class Claims:
         self._heart = threading.Thread(target=self._beat, name="signs of life", daemon=True)
 
     def begin(self) -> None:
-        """Begin to give signs of life."""
+        """Start to give signs of life."""
         self._heart.start()
 
     def end(self) -> None:
-        """Give all claims back, and no more signs of life."""
+        """Release all claims, and stop giving signs of life."""
         self._over.set()
         for path in list(self._held):
             path.unlink(missing_ok=True)
         self._held.clear()
 
     def take(self, part: str) -> bool:
-        """Claim a part; False if another worker has it."""
+        """Claim a part. Return False if another worker holds the claim."""
         path = self._path(part)
         if path.exists() and self._has_expired(path):
             path.unlink(missing_ok=True)
@@ -151,7 +152,7 @@ class Claims:
         return True
 
     def release(self, part: str) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         path = self._path(part)
         self._held.discard(path)
         path.unlink(missing_ok=True)
@@ -163,7 +164,7 @@ class Claims:
         try:
             holder = json.loads(path.read_text(encoding="utf-8"))
             alive = self.worker.knows_alive(holder) if isinstance(holder, dict) else None
-        except (OSError, ValueError):  # it is being written, or was given back
+        except (OSError, ValueError):  # it is being written, or was just released
             alive = None
         return age(path) > self.grace if alive is None else not alive
 
@@ -175,7 +176,7 @@ class Claims:
 
 
 def age(path: Path) -> float:
-    """Seconds since a file was written or touched, by the clock of the file system that holds it; 0 if it is gone."""
+    """Return the seconds since a file was written or touched, by the file system's clock; 0 if it does not exist."""
     now = new_file(path)
     try:
         return now.stat().st_mtime - path.stat().st_mtime
@@ -200,5 +201,5 @@ def _is_locked(folder: Path) -> bool:
 def _touch(path: Path) -> None:
     try:
         os.utime(path)
-    except FileNotFoundError:  # it was given back, or taken away from a worker that was taken for dead
+    except FileNotFoundError:  # it was released, or removed because this worker seemed dead
         return

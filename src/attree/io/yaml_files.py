@@ -1,4 +1,4 @@
-"""Reads YAML files. One that is not valid, or that would keep a parser busy for ever, is refused in one sentence."""
+"""Read YAML files. Invalid files, and files that would take a parser for ever, are refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import yaml
 from attree.errors import ArgumentError
 
 MAX_DEPTH = 50
-"""Lists and mappings in each other; libyaml's recursion has no limit of its own."""
+"""Most levels of nested lists and mappings; libyaml's recursion has no limit."""
 
 MAX_VALUES = 100_000
-"""Values with every alias written out: a few lines of aliases to aliases can stand for billions."""
+"""Most values with all aliases expanded: a few lines of aliases to aliases can expand to billions."""
 
 _EVENTS: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
-    """Read a YAML file of one document; an `ArgumentError` names the file and what is wrong with it."""
+    """Read a YAML file with one document. An `ArgumentError` names the file and what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
         check_yaml(text)
@@ -33,10 +33,10 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
 
 
 def check_yaml(text: str) -> None:
-    """Raise a `yaml.YAMLError` if the text is not YAML, has a key twice, is nested too deep, or is too long.
+    """Raise a `yaml.YAMLError` if the text is not YAML, has duplicate keys, is nested too deep, or has too many values.
 
-    How long it is counts with every alias written out. The text is read as a stream of events, so that the check itself
-    takes no more time than the text is long.
+    Values are counted with all aliases expanded. The text is read as a stream of events, so that the check takes time
+    linear in its length.
     """
     sizes: dict[str, int] = {}
     open_anchors: list[str | None] = []
@@ -70,11 +70,11 @@ class _Keys:
     """Finds duplicate keys of a mapping: YAML forbids them, but its parsers silently take the last value."""
 
     def __init__(self) -> None:
-        self._open: list[dict[str, int] | None] = []  # for each collection the lines of its keys; None is a list
+        self._open: list[dict[str, int] | None] = []  # lines of the keys of each open collection; None for a list
         self._key_is_next: list[bool] = []
 
     def see(self, event: yaml.Event) -> None:
-        """Look at the next event."""
+        """Process the next event."""
         if isinstance(event, yaml.CollectionEndEvent):
             self._open.pop()
             self._key_is_next.pop()

@@ -1,4 +1,4 @@
-"""The networks, and the LightningModules that train them."""
+"""Attention networks, and LightningModules that train them."""
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.classifier import Classifier

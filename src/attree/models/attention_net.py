@@ -1,8 +1,8 @@
 """The attention networks: one stack for every kind of attention convolution.
 
-A network is `num_layers` convolutions of one kind with dropout before each, ELU between them and nothing after the
-last, whose heads are averaged (Velickovic et al., ICLR 2018). What differs between GAT, GATv2 and SuperGAT is only
-which PyG convolution fills the stack, so a subclass says just that.
+A network has `num_layers` convolutions of one kind, with dropout before each and ELU between them. The heads of the
+last are averaged (Velickovic et al., ICLR 2018). GAT, GATv2 and SuperGAT differ only in the PyG convolution, which is
+all that a subclass sets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class AttentionNet(nn.Module):
         out_channels: Number of classes.
         hidden_channels: Width of each head in the hidden layers.
         num_layers: Number of convolutions, at least 1.
-        heads: Attention heads in every layer, but for the last if `last_heads` is given.
+        heads: Attention heads in every layer; `last_heads` can change the last.
         concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
         dropout: Dropout on the features that enter each layer.
         attention_dropout: Dropout on the attention weights: one rate for all layers, or a list with one for each.
         bias: Add a learned bias after each layer.
-        last_heads: Attention heads in the last layer, where they are averaged; None for as many as in the others.
+        last_heads: Attention heads in the last layer, which are averaged; None for `heads`.
     """
 
     conv_class: ClassVar[type[MessagePassing]]
@@ -98,17 +98,17 @@ class AttentionNet(nn.Module):
 
     @property
     def is_plain_stack(self) -> bool:
-        """Whether each layer works on what the one before it returned and on nothing else, whatever the weights."""
+        """Whether the input of each layer is the output of the layer before and nothing else."""
         known = all(type(conv) in (GATConv, GATv2Conv, SuperGATConv) for conv in self.convs)
         skips = any(getattr(conv, "residual", False) for conv in self.convs)
         return known and not skips and type(self).forward is AttentionNet.forward
 
     def conv_options(self) -> dict[str, Any]:
-        """What this kind of convolution takes beyond what all of them take."""
+        """Return further arguments of this kind of convolution."""
         return {}
 
     def pass_options(self, edge_index: Tensor, batch: Tensor | None) -> dict[str, Any]:
-        """What every convolution of this kind takes in one forward pass beyond features and edges."""
+        """Return further arguments of the convolutions in a forward pass, besides features and edges."""
         return {}
 
     @property
@@ -134,11 +134,11 @@ class AttentionNet(nn.Module):
 
     @staticmethod
     def activation(x: Tensor) -> Tensor:
-        """What stands between two layers: ELU."""
+        """Apply the activation between two layers: ELU."""
         return F.elu(x)
 
     def attention_loss(self) -> Tensor | None:
-        """The network's own loss on its attention, already weighted; None if it has none."""
+        """Return the network's own loss on its attention, already weighted; None if it has none."""
         return None
 
 
@@ -157,17 +157,16 @@ class GATv2(AttentionNet):
 class SuperGAT(AttentionNet):
     """Self-supervised graph attention (Kim and Oh, ICLR 2021), over `torch_geometric.nn.SuperGATConv`.
 
-    In training each layer also predicts which edges exist from its attention; that loss is added with the weight
-    `attention_loss_weight`. Where several graphs are batched into one, all layers of a step see the same non-edges,
-    drawn within each graph: PyG's convolution would draw them across graphs, or, given the batch vector, as many for
-    each graph as for all together.
+    In training, each layer also predicts which edges exist from its attention. This loss is added with weight
+    `attention_loss_weight`. In a batch of several graphs, all layers of a step use the same non-edges, drawn within
+    each graph. (PyG's convolution would draw them across graphs or, given the batch vector, too many for each graph.)
 
     Args:
         in_channels: Width of the node features.
         out_channels: Number of classes.
         hidden_channels: Width of each head in the hidden layers.
         num_layers: Number of convolutions, at least 1.
-        heads: Attention heads in every layer, but for the last if `last_heads` is given.
+        heads: Attention heads in every layer; `last_heads` can change the last.
         concat: Concatenate the heads of hidden layers; otherwise average them. The last layer always averages.
         dropout: Dropout on the features that enter each layer.
         attention_dropout: Dropout on the attention weights: one rate for all layers, or a list with one for each.
@@ -175,9 +174,9 @@ class SuperGAT(AttentionNet):
         attention_type: `MX` (GAT's attention logit times the sigmoid of the dot product) or `SD` (scaled dot
             product).
         attention_loss_weight: Weight of the edge-prediction loss.
-        edge_sample_ratio: Share of the edges that the edge-prediction loss sees in each step.
+        edge_sample_ratio: Fraction of the edges in the edge-prediction loss of each step.
         neg_sample_ratio: Sampled non-edges per edge in that loss.
-        last_heads: Attention heads in the last layer, where they are averaged; None for as many as in the others.
+        last_heads: Attention heads in the last layer, which are averaged; None for `heads`.
     """
 
     conv_class = SuperGATConv

@@ -1,4 +1,4 @@
-"""What node and graph classification share: loss, optimiser, metrics and what is logged under which name."""
+"""Base class of classifiers: loss, metrics, and the names under which they are logged."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Stage = Literal["train", "val", "test"]
 
 
 class Accuracy(MulticlassAccuracy):
-    """The share of examples that are classified correctly; NaN, not 0, where there were none."""
+    """The fraction of examples that are classified correctly; NaN, not 0, without examples."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count examples, be it none, as a process's share may be."""
+        """Count examples. There may be none, if a process has no share."""
         if target.numel():
             super().update(preds, target)
 
@@ -36,24 +36,24 @@ class Accuracy(MulticlassAccuracy):
 
 
 class Classifier(TrainedModule):
-    """Trains a network to classify something and logs `train/loss`, `val/loss`, `val/acc`, `test/loss`, `test/acc`.
+    """Trains a network to classify, and logs `train/loss`, `val/loss`, `val/acc`, `test/loss` and `test/acc`.
 
-    The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention in training if
-    it has one (SuperGAT), plus penalties on attention if they are asked for, which are logged apart from `train/loss`,
-    without their strengths, as `train/attention_<name>`. The optimiser is Adam.
+    The loss is cross-entropy over the examples of a step, plus the network's own loss on its attention if it has one
+    (SuperGAT), plus optional penalties on attention. Penalties are not part of `train/loss`; they are logged without
+    their strengths as `train/attention_<name>`. The optimiser is Adam.
 
-    A subclass says what the examples of a batch are, what they are called (`classified`) and which of attree's data
-    modules have them (`data_class`).
+    A subclass implements `examples`, and sets `classified` (what the examples are called) and `data_class` (attree's
+    data modules that have them).
 
-    In a distributed run every process evaluates its share of the examples; the logged metrics are those of all
-    examples together, also if the shares differ in size or some are empty.
+    In a distributed run, every process evaluates its share of the examples. The logged metrics are of all examples
+    together, even if shares differ in size or are empty.
 
     Args:
         net: The network, with an integer attribute `out_channels`: the number of classes.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        penalties: Penalties on attention, each by its name with its strength, or with its arguments: `{entropy: 0.1}`;
-            one of one's own as `class_path` and `init_args` under any name. See `attree.penalties`.
+        penalties: Penalties on attention by name, each with its strength or its arguments: `{entropy: 0.1}`. Your own
+            penalty has `class_path` and `init_args` under any name. See `attree.penalties`.
     """
 
     data_class: ClassVar[type[DatasetModule]]
@@ -79,17 +79,17 @@ class Classifier(TrainedModule):
         self.num_classes = num_classes
         self.lr = lr
         self.weight_decay = weight_decay
-        # Lightning's own mean of logged losses divides by the processes' mean number of examples, rounded down. A loss
-        # that is not a number is one that users must see: it counts as such.
+        # Lightning's own mean of logged losses divides by the mean number of examples per process, rounded down. NaN
+        # losses must stay visible, so they make the mean NaN.
         self.train_loss, self.val_loss, self.test_loss = (MeanMetric(nan_strategy=math.nan) for _ in range(3))
         self.val_acc, self.test_acc = (
             Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
         )
 
     def setup(self, stage: str) -> None:
-        """Refuse data of attree's that this model cannot classify, before anything runs; begin all metrics anew."""
+        """Refuse attree's data that this model cannot classify, and reset all metrics."""
         for metric in (self.train_loss, self.val_loss, self.val_acc, self.test_loss, self.test_acc):
-            metric.reset()  # what `validate` and `test` leave are inference tensors, which a fit cannot add to
+            metric.reset()  # `validate` and `test` leave inference tensors, which a fit cannot update
         data = self.datamodule
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
@@ -98,7 +98,7 @@ class Classifier(TrainedModule):
 
     @abstractmethod
     def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:
-        """Logits [n, classes] and labels [n] of what this stage classifies in the batch."""
+        """Return logits [n, classes] and labels [n] of the examples of this stage in the batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         with self.watch_attention() as watched:

@@ -1,4 +1,4 @@
-"""Whether data fits a classifier, asked before anything runs."""
+"""Check that data fits a classifier, before anything runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_fits(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
 
     Args:
         data: The data, loaded.
-        net: The network; its `in_channels`, if it has a fixed one, is compared.
-        num_classes: How many classes the network tells apart.
+        net: The network; its `in_channels` is checked if it is fixed.
+        num_classes: Number of classes of the network.
     """
     labels = _labels(data)
     if labels.numel() == 0:
@@ -26,13 +26,13 @@ def check_fits(data: DatasetModule, net: nn.Module, num_classes: int) -> None:
     wanted = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
     expect(highest < num_classes, "net", wanted, num_classes)
     width = getattr(net, "in_channels", None)
-    if isinstance(width, dict) or (isinstance(width, int) and width > 0):  # -1 stands for whatever comes
+    if isinstance(width, dict) or (isinstance(width, int) and width > 0):  # -1 means any width
         wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
         expect(width == data.num_features, "net", wanted, width)
 
 
 def _labels(data: DatasetModule) -> Tensor:
-    """The labels that training, validation or test reads; others may be anything."""
+    """Return the labels that training, validation and test read."""
     if isinstance(data, NodeDataModule | HeteroDataModule):
         graph = data.masked(data.graph)
         return graph.y[graph.train_mask | graph.val_mask | graph.test_mask]

@@ -24,11 +24,10 @@ READOUTS: dict[str, Callable[..., Tensor]] = {
 class GraphClassifier(Classifier):
     """Trains a network to classify graphs: the logits of a graph are a readout of the logits of its nodes.
 
-    The network gives every node one logit a class, and the readout (sum, mean or elementwise maximum) of a graph's
-    nodes, plus one learned bias a class, is the graph's logits. The bias is what a sum lacks: without it the logits of
-    a graph grow in proportion to its size, and no threshold such as "more than three nitrogen atoms" can be expressed.
-    It is the same for all graphs, so the computation tree of a graph is its nodes' trees joined by the readout, which
-    is what GAtt follows.
+    The network returns one logit per node and class. The logits of a graph are the readout (sum, mean or elementwise
+    maximum) over its nodes, plus one learned bias per class. Without the bias, a sum grows in proportion to the graph's
+    size, and cannot express a threshold such as "more than three nitrogen atoms". The bias is the same for all graphs,
+    so GAtt can follow the computation tree of a graph: the trees of its nodes, joined by the readout.
 
     Args:
         net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
@@ -37,7 +36,7 @@ class GraphClassifier(Classifier):
         weight_decay: Adam's L2 penalty.
         readout: `sum` (the paper's), `mean` or `max` over the nodes of a graph.
         bias: Add the learned bias to the readout.
-        penalties: Penalties on attention, each by its name with its strength, or with its arguments.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
     """
 
     data_class = GraphDataModule
@@ -68,7 +67,7 @@ class GraphClassifier(Classifier):
             x: Features of the nodes of all graphs.
             edge_index: Their edges.
             batch: The graph of each node, ascending; None if there is one graph.
-            num_graphs: Number of graphs; by default the highest one in `batch` is the last.
+            num_graphs: Number of graphs; None for the highest in `batch` plus 1.
         """
         logits = READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs)
         return logits if self.bias is None else logits + self.bias

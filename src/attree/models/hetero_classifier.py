@@ -19,7 +19,7 @@ class HeteroClassifier(Classifier):
             (the type that it classifies) whose forward takes `(x_dict, edge_index_dict)`.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        penalties: Penalties on attention, each by its name with its strength, or with its arguments.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
     """
 
     data_class = HeteroDataModule

@@ -1,4 +1,4 @@
-"""Attention networks on heterogeneous graphs: HGT, and GAT with one attention a relation."""
+"""Attention networks on heterogeneous graphs: HGT, and GAT with one attention per relation."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from attree.errors import expect, expect_bool, expect_int, expect_number
 from attree.faithfulness.exact.lazy_rows import compact_features
 
 SPARSE_FROM = 2**20
-"""Features from this many numbers on are looked at for zeros: on fewer, a dense product is as fast."""
+"""Smallest number of entries for which features are checked for sparsity; below it, a dense product is as fast."""
 
 
 class InputLinear(nn.Linear):
-    """A linear map of fixed features, which training multiplies as a sparse matrix where few of them are not 0.
+    """A linear map of fixed features. In training, mostly zero features are multiplied as a sparse matrix.
 
-    Bags of words have few words each: DBLP's papers have 7 of 4231, and the product is 20 times as fast. Outside of
-    training this is `nn.Linear` itself.
+    Bags of words are sparse: DBLP's papers have 7 of 4231 words, and the product is 20 times as fast. Outside of
+    training, this is `nn.Linear`.
     """
 
     _known: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The map of features [n, in_channels]."""
+        """Map features [n, in_channels]."""
         if not self.training or type(x) is not Tensor or x.requires_grad or x.numel() < SPARSE_FROM:
             return super().forward(x)
         if self._known is None or self._known[0]() is not x or self._known[1] != x._version:
@@ -44,14 +44,14 @@ class InputLinear(nn.Linear):
 
 
 class HeteroNet(nn.Module):
-    """What both networks share: a linear map of each type to one width, layers, and a linear map to logits.
+    """Base class: a linear map of each type to one width, attention layers, and a linear map to logits.
 
     Args:
         in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
         out_channels: Number of classes.
-        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
-            `num_features` of one of attree's data modules, which knows them.
-        node_type: The type whose nodes are classified; None likewise.
+        edge_types: The relations, as (source type, name, destination type). None if `in_channels` is `num_features` of
+            one of attree's data modules, which has them.
+        node_type: The type whose nodes are classified; None as for `edge_types`.
         hidden_channels: Width of the hidden layers, all heads together.
         num_layers: Number of attention layers, at least 1.
         heads: Attention heads in every layer; they share the hidden width.
@@ -106,7 +106,7 @@ class HeteroNet(nn.Module):
         return type(self).__name__
 
     def make_conv(self) -> nn.Module:
-        """One layer: features of all types in, features of the types that an edge enters out."""
+        """Make a layer that maps features of all types to features of the types with incoming edges."""
         raise NotImplementedError
 
     def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Tensor]) -> Tensor:
@@ -119,7 +119,7 @@ class HeteroNet(nn.Module):
         hidden = {kind: F.relu(self.inputs[kind](x)) for kind, x in x_dict.items()}
         for layer, conv in enumerate(self.convs):
             entering = {kind: F.dropout(x, p=self.dropout, training=self.training) for kind, x in hidden.items()}
-            # A type that no edge enters keeps what it has.
+            # A type without incoming edges keeps its features.
             hidden = {**hidden, **conv(entering, edge_index_dict)}
             if layer < self.num_layers - 1:
                 hidden = {kind: self.activation(x) for kind, x in hidden.items()}
@@ -127,7 +127,7 @@ class HeteroNet(nn.Module):
 
     @staticmethod
     def activation(x: Tensor) -> Tensor:
-        """What stands between two layers: nothing, unless a network says so."""
+        """Apply the activation between two layers; none by default."""
         return x
 
 
@@ -140,9 +140,9 @@ class HGT(HeteroNet):
     Args:
         in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
         out_channels: Number of classes.
-        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
-            `num_features` of one of attree's data modules, which knows them.
-        node_type: The type whose nodes are classified; None likewise.
+        edge_types: The relations, as (source type, name, destination type). None if `in_channels` is `num_features` of
+            one of attree's data modules, which has them.
+        node_type: The type whose nodes are classified; None as for `edge_types`.
         hidden_channels: Width of the hidden layers, all heads together.
         num_layers: Number of attention layers, at least 1.
         heads: Attention heads in every layer; they share the hidden width.
@@ -150,24 +150,24 @@ class HGT(HeteroNet):
     """
 
     def make_conv(self) -> nn.Module:
-        """One HGT layer."""
+        """Make an HGT layer."""
         metadata = list(self.in_channels), self.edge_types
         return HGTConv(self.hidden_channels, self.hidden_channels, metadata, self.heads)
 
 
 class HeteroGAT(HeteroNet):
-    """GAT on a heterogeneous graph: one `GATConv` a relation, in PyG's `HeteroConv`, whose outputs are added up.
+    """GAT on a heterogeneous graph: one `GATConv` per relation, joined by PyG's `HeteroConv`.
 
-    Each relation has an attention of its own, whose weights add up to 1 for every node that the relation enters: what
-    a relation matters is in its values, not in its attention. With `residual`, a node keeps a linear map of its own
-    state, as there are no self-loops between types.
+    Each relation has its own attention, whose weights sum to 1 at every node with incoming edges of the relation. So
+    the importance of a relation is in its values, not in its attention. With `residual`, each layer adds a linear map
+    of a node's own features, because there are no self-loops between types.
 
     Args:
         in_channels: Width of the features of each type of node, a mapping in the order of the graph's types.
         out_channels: Number of classes.
-        edge_types: The relations, as (source type, name, destination type); None where `in_channels` is the
-            `num_features` of one of attree's data modules, which knows them.
-        node_type: The type whose nodes are classified; None likewise.
+        edge_types: The relations, as (source type, name, destination type). None if `in_channels` is `num_features` of
+            one of attree's data modules, which has them.
+        node_type: The type whose nodes are classified; None as for `edge_types`.
         hidden_channels: Width of the hidden layers, all heads together.
         num_layers: Number of attention layers, at least 1.
         heads: Attention heads in every layer; they share the hidden width.
@@ -197,7 +197,7 @@ class HeteroGAT(HeteroNet):
         super().__init__(in_channels, out_channels, edge_types, node_type, hidden_channels, num_layers, heads, dropout)
 
     def make_conv(self) -> nn.Module:
-        """One attention a relation."""
+        """Make a layer with one `GATConv` per relation."""
         return HeteroConv({relation: self._relation_conv() for relation in self.edge_types}, aggr=self.aggr)
 
     def _relation_conv(self) -> GATConv:
@@ -208,5 +208,5 @@ class HeteroGAT(HeteroNet):
 
     @staticmethod
     def activation(x: Tensor) -> Tensor:
-        """What stands between two layers: ELU, as in GAT."""
+        """Apply ELU, as GAT does."""
         return F.elu(x)

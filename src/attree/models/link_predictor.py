@@ -1,4 +1,4 @@
-"""Link prediction as a LightningModule: an encoder of nodes, and the dot product of two of them."""
+"""Link prediction as a LightningModule: an encoder of nodes, and the dot product of two nodes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from attree.tensors.precision import exact_dtype
 
 
 class LinkAUROC(BinaryAUROC):
-    """Area under the ROC curve of pairs that are edges against pairs that are none; NaN, not 0, without both."""
+    """AUROC of edges against pairs that are no edges; NaN, not 0, if either is missing."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Take pairs, be it none, as a process's share may be."""
+        """Count pairs. There may be none, if a process has no share."""
         if target.numel():
             super().update(preds, target)
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """The area over the pairs of all processes."""
+        """Return the AUROC over the pairs of all processes."""
         if not len(self.target) or dim_zero_cat(self.target).unique().numel() < 2:
             return torch.tensor(torch.nan, device=self.device)
         return super().compute()
@@ -38,20 +38,18 @@ class LinkAUROC(BinaryAUROC):
 class LinkPredictor(TrainedModule):
     """Trains an encoder to predict links; logs `train/loss`, `val/loss`, `val/auc`, `test/loss` and `test/auc`.
 
-    The score of a pair (u, v) is the dot product of the encoder's outputs at u and v, its sigmoid the probability of an
-    edge (Kipf and Welling, 2016). The loss is binary cross-entropy over the training edges and as many random pairs
-    that are no edges, drawn anew in every step, plus penalties on attention if they are asked for. The
-    optimiser is Adam.
+    The score of a pair (u, v) is the dot product of the encoder's outputs at u and v; its sigmoid is the probability of
+    an edge (Kipf and Welling, 2016). The loss is binary cross-entropy over the training edges and an equal number of
+    random pairs that are no edges, drawn in every step, plus optional penalties on attention. The optimiser is Adam.
 
-    In a distributed run every process draws its own pairs; the logged metrics are those of all pairs together.
+    In a distributed run, every process draws its own pairs. The logged metrics are of all pairs together.
 
     Args:
-        encoder: A network that maps `(x, edge_index)` to one vector a node: `GAT`, `GATv2`, `SuperGAT`, or
-            any other; its `out_channels` is the width of the vectors.
+        encoder: A network that maps `(x, edge_index)` to one vector per node: `GAT`, `GATv2`, `SuperGAT`, or any other.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        penalties: Penalties on attention, each by its name with its strength, or with its arguments: `{entropy: 0.1}`;
-            one of one's own as `class_path` and `init_args` under any name. See `attree.penalties`.
+        penalties: Penalties on attention by name, each with its strength or its arguments: `{entropy: 0.1}`. Your own
+            penalty has `class_path` and `init_args` under any name. See `attree.penalties`.
     """
 
     net_argument: ClassVar[str] = "encoder"
@@ -78,18 +76,18 @@ class LinkPredictor(TrainedModule):
 
     @property
     def net(self) -> nn.Module:
-        """The encoder, under the name that attree's other modules have for their network."""
+        """The encoder, under the name of the network in attree's other modules."""
         return self.encoder
 
     def setup(self, stage: str) -> None:
-        """Refuse data of attree's that has no links, before anything runs; begin all metrics anew."""
+        """Refuse attree's data without links, and reset all metrics."""
         for metric in (self.train_loss, self.val_loss, self.val_auc, self.test_loss, self.test_auc):
             metric.reset()
         data = self.datamodule
         if isinstance(data, DatasetModule):
             expect(isinstance(data, LinkDataModule), "data", "of links, as LinkPredictor predicts", data.name)
             width = getattr(self.encoder, "in_channels", None)
-            if isinstance(width, int) and width > 0:  # -1 stands for whatever comes
+            if isinstance(width, int) and width > 0:  # -1 means any width
                 wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
                 expect(width == data.num_features, "encoder", wanted, width)
 
@@ -134,24 +132,24 @@ class LinkPredictor(TrainedModule):
         return torch.stack([1 - edge, edge], dim=-1)
 
     def _update(self, loss: MeanMetric, area: LinkAUROC, batch: Data) -> int:
-        """Count the pairs of a batch; return how many there are."""
+        """Update the metrics with the pairs of a batch, and return their number."""
         logits = self(batch.x, batch.edge_index, batch.edge_label_index)
         loss.update(F.binary_cross_entropy_with_logits(logits, batch.edge_label, reduction="none"))
-        # Between 0 and 1, as the metric takes scores, but no two of them equal that are not: sigmoids round to 1.
+        # The metric takes scores in [0, 1]. Sigmoids would round different large logits to 1; softsign does not.
         wide = logits.detach().to(exact_dtype(logits.device))
         area.update((1 + F.softsign(wide)) / 2, batch.edge_label.long())
         return int(logits.numel())
 
 
 def random_non_edges(edge_index: Tensor, num_nodes: int, count: int) -> Tensor:
-    """Draw pairs of different nodes that are no edges, uniformly, from torch's random stream.
+    """Draw pairs of different nodes that are no edges, uniformly, with torch's random generator.
 
-    PyG's `negative_sampling` draws from Python's, which a resumed run does not get back.
+    PyG's `negative_sampling` uses Python's generator, whose state Lightning does not restore.
 
     Args:
         edge_index: The edges [2, E].
         num_nodes: Number of nodes.
-        count: How many pairs; fewer are returned where the graph has hardly any that are no edges.
+        count: Number of pairs; fewer are returned if almost all pairs are edges.
     """
     edges = edge_index[0] * num_nodes + edge_index[1]
     found: list[Tensor] = []

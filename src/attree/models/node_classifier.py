@@ -13,15 +13,15 @@ from attree.models.classifier import Classifier, Stage
 class NodeClassifier(Classifier):
     """Trains a network to classify nodes, on the whole graph at once or on sampled neighbourhoods.
 
-    The nodes of a step are those at `train_mask`, `val_mask` or `test_mask` of a whole graph, and the first
-    `batch_size` nodes, the seeds, of a batch from one of PyG's neighbour loaders.
+    On a whole graph, a step classifies the nodes at `train_mask`, `val_mask` or `test_mask`. On a batch of one of PyG's
+    neighbour loaders, it classifies the first `batch_size` nodes, the seeds.
 
     Args:
         net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
             whose forward takes `(x, edge_index)`.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        penalties: Penalties on attention, each by its name with its strength, or with its arguments.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
     """
 
     data_class = NodeDataModule
@@ -29,7 +29,7 @@ class NodeClassifier(Classifier):
 
     @property
     def is_plain_stack(self) -> bool:
-        """Whether the network is a plain stack of attention layers, and the module adds nothing to it."""
+        """Whether the network is a plain stack of attention layers, and the module adds no computation."""
         return type(self).forward is NodeClassifier.forward and bool(getattr(self.net, "is_plain_stack", False))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

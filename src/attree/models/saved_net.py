@@ -1,4 +1,4 @@
-"""Networks in checkpoints: how one is described in plain values, and made again without running a stranger's code."""
+"""Describe networks in checkpoints by plain values, and make them again without running a stranger's code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETS: dict[str, type[nn.Module]] = {net.__name__: net for net in (GAT, GATv2, Su
 
 
 def net_arguments(net: nn.Module) -> dict[str, Any] | None:
-    """What makes a network like this one, as plain values: `name`, one of `NETS`, and its arguments; None of others."""
+    """Return the name and arguments of a network as plain values; None if it is not one of `NETS`."""
     if NETS.get(type(net).__name__) is not type(net):
         return None
     names = [name for name in signature(type(net).__init__).parameters if name != "self"]
@@ -28,7 +28,7 @@ def net_arguments(net: nn.Module) -> dict[str, Any] | None:
 
 
 def net_from_arguments(arguments: Mapping[str, Any]) -> nn.Module:
-    """Make a network as `net_arguments` says; nothing but the classes of `NETS` is ever made.
+    """Make a network from the values of `net_arguments`. Only classes of `NETS` are made.
 
     >>> net_from_arguments(net_arguments(GATv2(3, 2, heads=4))).heads
     4
@@ -39,7 +39,7 @@ def net_from_arguments(arguments: Mapping[str, Any]) -> nn.Module:
 
 
 class SavesNet(LightningModule):
-    """A LightningModule around a network that is loaded from a checkpoint together with its network.
+    """A LightningModule that is loaded from a checkpoint together with its network.
 
     Attributes:
         net_argument: Name of the argument that takes the network.
@@ -48,16 +48,16 @@ class SavesNet(LightningModule):
     net_argument: ClassVar[str] = "net"
 
     def record_net(self, net: nn.Module) -> None:
-        """Keep in the hyperparameters what makes the network, if it is one of attree's."""
+        """Record the network in the hyperparameters, if it is one of attree's."""
         if (arguments := net_arguments(net)) is not None:
             self.hparams[self.net_argument] = arguments
 
     @classmethod
     def safe_arguments(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments to take in place of those of a checkpoint that could make a stranger's code run; none by default.
+        """Return safe replacements for arguments of a checkpoint that could run a stranger's code; none by default.
 
         Args:
-            saved: The arguments that the checkpoint names.
+            saved: The arguments in the checkpoint.
         """
         return {}
 
@@ -71,21 +71,21 @@ class SavesNet(LightningModule):
         weights_only: bool | None = True,
         **kwargs: Any,
     ) -> Self:
-        """Load a trained model; its network is made as the checkpoint says, if it is one of attree's, or is given.
+        """Load a trained model. Its network is made from the checkpoint if it is one of attree's; otherwise pass it.
 
         Args:
-            checkpoint_path: The checkpoint's file.
-            map_location: Where its tensors go, as in `torch.load`.
-            hparams_file: Hyperparameters of a checkpoint that has none of its own.
-            strict: Whether the names of all weights must be those of the model.
-            weights_only: Read nothing but tensors and plain values.
-            kwargs: Arguments of the model, in place of the checkpoint's.
+            checkpoint_path: The checkpoint file.
+            map_location: Device of its tensors, as in `torch.load`.
+            hparams_file: File of hyperparameters, for a checkpoint without any.
+            strict: Whether the names of all weights must match the model's.
+            weights_only: Read only tensors and plain values.
+            kwargs: Arguments of the model that replace the checkpoint's.
         """
         saved = _saved_arguments(checkpoint_path)
         if cls.net_argument not in kwargs:
             kwargs[cls.net_argument] = _saved_net(saved, cls.net_argument)
         kwargs = {**cls.safe_arguments(saved), **kwargs}
-        # The command line leaves the name of a function here that would make the model from a config.
+        # The command line records a function here that would make the model from a config.
         kwargs["_instantiator"] = None
         loaded: Self = super().load_from_checkpoint(
             checkpoint_path, map_location, hparams_file, strict, weights_only=weights_only, **kwargs
@@ -94,7 +94,7 @@ class SavesNet(LightningModule):
 
 
 def _saved_arguments(checkpoint_path: Any) -> Mapping[str, Any]:
-    """The arguments that a checkpoint's model was made with, as far as it says."""
+    """Return the arguments of the model that a checkpoint records; empty if it records none."""
     checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
     if hasattr(checkpoint_path, "seek"):
         checkpoint_path.seek(0)
@@ -103,7 +103,7 @@ def _saved_arguments(checkpoint_path: Any) -> Mapping[str, Any]:
 
 
 def _saved_net(saved: Mapping[str, Any], name: str) -> nn.Module:
-    """The untrained network that a checkpoint's model was made with."""
+    """Return the untrained network that a checkpoint records."""
     arguments = saved.get(name)
     if arguments is None:
         raise ArgumentError(

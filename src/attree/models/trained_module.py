@@ -1,4 +1,4 @@
-"""What all of attree's LightningModules share: Adam, and penalties on attention in the training loss."""
+"""Base class of attree's LightningModules: Adam, and penalties on attention in the training loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attree.penalties.regularizer import AttentionPenalties, WatchedPass
 
 
 class TrainedModule(SavesNet):
-    """A LightningModule that is saved with its network and trained by Adam, with penalties on attention if asked for.
+    """A LightningModule that is saved with its network and trained by Adam, with optional penalties on attention.
 
     Attributes:
         lr: Adam's learning rate.
@@ -29,19 +29,19 @@ class TrainedModule(SavesNet):
     penalties: AttentionPenalties
 
     def take_penalties(self, penalties: PenaltiesArgument | None) -> None:
-        """Take penalties on attention, and keep attree's own of them in the hyperparameters."""
+        """Set the penalties on attention, and record attree's own in the hyperparameters."""
         self.penalties = AttentionPenalties(penalties)
         if settings := plain_settings(self.penalties.by_name):
             self.hparams["penalties"] = settings
 
     @classmethod
     def safe_arguments(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """Penalties of a checkpoint may name any class: only attree's own are taken. Only training needs them."""
+        """Keep only attree's own penalties of a checkpoint, because others could name any class."""
         return {"penalties": only_own(saved.get("penalties")) or None}
 
     @contextmanager
     def watch_attention(self) -> Iterator[WatchedPass | None]:
-        """While open, the attention of a training step is recorded for the penalties; None if there are none."""
+        """Record the attention of a training step for the penalties inside the block; yield None without penalties."""
         if not self.penalties:
             yield None
             return
@@ -49,13 +49,13 @@ class TrainedModule(SavesNet):
             yield watched
 
     def add_penalties(self, loss: Tensor, watched: WatchedPass | None, output: Tensor, batch: Any) -> Tensor:
-        """The loss of a step with its penalties, which are logged as `train/attention_<name>`.
+        """Return the loss of a step plus its penalties, and log them as `train/attention_<name>`.
 
         Args:
-            loss: The loss without them.
-            watched: What `watch_attention` gave.
-            output: What the network returned.
-            batch: What the step trains on.
+            loss: The loss without penalties.
+            watched: What `watch_attention` yielded.
+            output: The output of the network.
+            batch: The batch of the step.
         """
         if watched is None:
             return loss

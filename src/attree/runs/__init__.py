@@ -1,4 +1,4 @@
-"""A run on disk: its folder and lock, its config, its checkpoint, how it is resumed and how it is opened again."""
+"""A run on disk: its directory and lock, its config, its checkpoint, how it is resumed and loaded."""
 
 from attree.runs.load_run import FinishedRun, load_run
 

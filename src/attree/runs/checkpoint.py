@@ -1,4 +1,4 @@
-"""Checkpoints: read and checked before anything is built, and resumed as the run that wrote them."""
+"""Read checkpoints, check them before anything is built, and check that a resumed run keeps its settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from attree.io.yaml_files import read_yaml
 from attree.runs.classes import LINKS
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")
-"""What Lightning reads of every checkpoint."""
+"""Keys that Lightning reads from every checkpoint."""
 
 
 def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[str, Any]:
-    """Read a checkpoint without running code from it, and check that it is a whole one."""
+    """Read a checkpoint without running code from it, and check that it is complete."""
     if not Path(path).is_file():
         _refuse(path, "a checkpoint file", "which does not exist" + _why_not(str(path)))
-    with Path(path).open("rb") as stream:  # what the system refuses is not the file's fault
+    with Path(path).open("rb") as stream:  # errors of the system are not about the file's content
         is_zip = stream.read(2) == b"PK"
     damage = zip_damage(Path(path)) if is_zip else None
     if damage is not None:
@@ -33,7 +33,7 @@ def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[
         content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         _refuse(path, "a checkpoint of tensors and plain values alone", cause=error)
-    except Exception as error:  # torch raises whatever the damage leads to, OSError among others
+    except Exception as error:  # torch raises any error on damaged bytes, also OSError
         _refuse(path, "a checkpoint file", "which is empty, cut off or damaged", cause=error)
     missing = [name for name in needed if not isinstance(content, Mapping) or name not in content]
     if missing:
@@ -42,12 +42,12 @@ def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[
 
 
 def run_of(checkpoint: Path) -> Path | None:
-    """The folder of the run that wrote a checkpoint; None if it does not lie in one."""
+    """Return the run directory of a checkpoint; None if the checkpoint is not in one."""
     return checkpoint.resolve().parent.parent if checkpoint.parent.name == "checkpoints" else None
 
 
 def mismatch(error: Exception, path: str) -> ArgumentError:
-    """What to say when a checkpoint's weights do not fit the network."""
+    """Return the error for a checkpoint whose weights do not fit the network."""
     first = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
     if found := re.match(r'(Missing|Unexpected) key\(s\) in state_dict: "([^"]+)"', first):
         has, has_not = ("this network", "it") if found[1] == "Missing" else ("it", "this network")
@@ -60,7 +60,7 @@ def mismatch(error: Exception, path: str) -> ArgumentError:
 
 
 def _why_not(path: str) -> str:
-    """Lightning's words for checkpoints that only the process which wrote them knows."""
+    """Return a hint on Lightning's names for checkpoints that only the process that wrote them knows."""
     return ": in a new process a file has to be named" if path in ("best", "last", "hpc") else ""
 
 
@@ -70,14 +70,14 @@ def _refuse(path: str | Path, expected: str, reason: str = "", cause: Exception 
 
 
 PARTS = ("data", "model", "optimizer", "lr_scheduler")
-"""What a run's numbers depend on, beside its seed."""
+"""Parts of the config that a run's numbers depend on, besides the seed."""
 
 MAY_DIFFER = ("data.root", "data.num_workers")
-"""Arguments that do not change what is computed."""
+"""Settings that do not change a run's numbers."""
 
 
 def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
-    """Make a TensorBoard logger continue in the checkpoint's run, without later points; False if it cannot."""
+    """Make a TensorBoard logger continue the checkpoint's run, without its later points. Return False if it cannot."""
     run = run_of(checkpoint)
     if run is None or not str(getattr(logger, "class_path", "")).endswith("TensorBoardLogger"):
         return False
@@ -88,14 +88,14 @@ def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
 
 
 def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Refuse to resume a run with other data, another network or another optimiser than it began with.
+    """Refuse to resume a run with other data, another network or another optimiser.
 
-    They are compared with the run's `config.yaml`, or, if the checkpoint has been moved away from it, with what
-    the checkpoint says of itself. Settings of the trainer, the explanations and the checkpoints may differ.
+    The settings are compared with the run's `config.yaml`, or, if the checkpoint was moved, with the hyperparameters in
+    the checkpoint. Settings of the trainer, the explanations and the checkpoints may differ.
 
     Args:
         asked: The config of this command.
-        path: The checkpoint's file.
+        path: The checkpoint file.
         checkpoint: Its content.
     """
     now, before = settings(asked), settings(_config_of(path, checkpoint))
@@ -107,18 +107,18 @@ def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str
     if differing:
         raise ArgumentError(
             f"Expected the settings of the run that {path} resumes, but {', '.join(differing)}: "
-            "what a run has learned belongs to them. Start a new run without --ckpt_path, or leave them as they were."
+            "a run keeps its settings. Start a new run without --ckpt_path, or use the run's settings."
         )
 
 
 def _is_of_the_data(key: str, value: Any) -> bool:
-    """Whether a setting is a size of the network that is read from the data."""
+    """Whether a setting is a width of the network that is taken from the data."""
     *_, part, argument = ["", *key.split(".")]
     return value is None and argument in LINKS.get(part, ())
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run's numbers depend on, by dotted name: data, model, optimiser and seed.
+    """Return the settings that a run's numbers depend on, by dotted name: data, model, optimiser and seed.
 
     >>> settings({"seed_everything": True, "model": {"class_path": "A", "init_args": {"lr": 0.1}}, "explain": {}})
     {'model': 'A', 'model.lr': 0.1}
@@ -129,7 +129,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(content: Any) -> list[tuple[str, Any]]:
-    """Pairs of `.dotted.name` and value of nested mappings, without the words that only a config needs."""
+    """Return pairs of `.dotted.name` and value of nested mappings, without `class_path`, `init_args`, `dict_kwargs`."""
     if not isinstance(content, Mapping):
         return []
     pairs = []
@@ -153,11 +153,11 @@ def _config_of_hyperparameters(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
-    """A message if the run has already trained as long as the trainer is asked to; None if there is more to do.
+    """Return a message if the run has already trained for the trainer's epochs or steps; None if it has not.
 
     Args:
         checkpoint: The content of the checkpoint.
-        trainer: The trainer that would go on.
+        trainer: The trainer that would resume the run.
     """
     progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
     done = {"max_epochs": int(progress.get("processed", 0)), "max_steps": int(checkpoint["global_step"])}

@@ -1,10 +1,10 @@
-"""Build the objects that a run's config names, and call no class that nobody trusts.
+"""Build the objects that a run's config names, using only trusted classes.
 
-A run may come from a stranger, and a class that is called with arguments of a stranger's choice can do anything: PyG's
-`Sequential` evaluates its argument annotations as Python code. So a run's config is not handed to LightningCLI's
-parser, which imports whatever is named. Only three kinds of classes are imported and called: attree's own modules, the
-optimisers and schedulers of PyTorch, and what the caller allows by name. All other values are plain: numbers, texts,
-lists and mappings.
+A run may come from a stranger, and a class that is called with a stranger's arguments can do anything: PyG's
+`Sequential` evaluates its argument annotations as Python code. LightningCLI's parser imports any class that a config
+names, so it is not used here. Only three kinds of classes are imported and called: attree's own, PyTorch's optimisers
+and schedulers, and classes that the caller allows by name. All other values are plain: numbers, strings, lists and
+mappings.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from attree.errors import ArgumentError
 from attree.penalties import AttentionPenalty
 
 TORCH_MODULES = {"torch.optim": torch.optim.Optimizer, "torch.optim.lr_scheduler": torch.optim.lr_scheduler.LRScheduler}
-"""Where PyTorch's optimisers and schedulers are: called with plain values they compute, and do nothing else."""
+"""Modules of PyTorch's optimisers and schedulers, which are safe to call with plain values."""
 
 OWN_MODULES = ("attree.data.", "attree.models.", "attree.penalties.")
-"""Where attree's data modules, models and penalties are."""
+"""Packages of attree's data modules, models and penalties."""
 
 LINKS = {
     "net": {"in_channels": "num_features", "out_channels": "num_classes"},
     "encoder": {"in_channels": "num_features"},
 }
-"""Arguments of a model's network that the data decides, and what the data calls them."""
+"""Arguments of a model's network that come from the data, each with the name of the data module's attribute."""
 
 
 def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()) -> tuple[Any, Any]:
@@ -45,14 +45,14 @@ def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()
 
     Args:
         config: The config, with `data` and `model`.
-        file: Where it was read from, for messages.
-        allow: Import paths of classes and functions that may be used beside attree's own.
+        file: The config's file, for messages.
+        allow: Import paths of other classes and functions that may be used.
 
     Returns:
         The data module and the model.
 
     Raises:
-        ArgumentError: The config names a class that is not allowed, or one that cannot be made with its arguments.
+        ArgumentError: The config names a class that is not allowed, or arguments that a class does not accept.
     """
     refused = [path for path in foreign_classes(config) if path not in allow]
     if refused:
@@ -69,20 +69,20 @@ def build_run(config: Mapping[str, Any], file: Path, allow: Collection[str] = ()
 
 
 def foreign_classes(config: Mapping[str, Any]) -> list[str]:
-    """Import paths in a run's config that are not attree's own, so that they have to be allowed by name."""
+    """Return the import paths in a run's config that are not attree's own, and must be allowed by name."""
     named = {path for part in ("data", "model") for path in class_paths(config[part])}
     return sorted(path for path in named if not _is_own(path))
 
 
 def search_working_folder() -> None:
-    """Let classes be imported from the working folder, as `python -m` does: `attree` alone does not look there."""
+    """Add the working directory to the import path, as `python -m` does, so that users' classes are found."""
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.append(folder)  # last: no file there may stand in for a package's
+        sys.path.append(folder)  # last, so that no file there hides a package
 
 
 def class_paths(content: Any) -> Iterator[str]:
-    """Every `class_path` in a config, at any depth."""
+    """Yield every `class_path` in a config, at any depth."""
     if isinstance(content, Mapping):
         if "class_path" in content:
             yield str(content["class_path"])
@@ -94,7 +94,7 @@ def class_paths(content: Any) -> Iterator[str]:
 
 
 def _with_sizes(model: Any, data: Any) -> Any:
-    """The model's config, with the input and output sizes of its network taken from the data if they are missing."""
+    """Return the model's config, with missing input and output widths of its network taken from the data."""
     arguments = model.get("init_args") if isinstance(model, Mapping) else None
     if not isinstance(arguments, Mapping):
         return model
@@ -114,7 +114,7 @@ def _with_own_sizes(net: Any, links: Mapping[str, str], data: Any) -> Any:
 
 
 def _is_own(path: str) -> bool:
-    """Whether an import path is a module or data module of attree's, or one of PyTorch's optimisers and schedulers."""
+    """Whether an import path is a module or data module of attree, or an optimiser or scheduler of PyTorch."""
     home, _, name = path.rpartition(".")
     base = TORCH_MODULES.get(home)
     if base is not None:
@@ -131,7 +131,7 @@ def _is_own(path: str) -> bool:
 
 
 def _import(path: str) -> Any:
-    """The class or function of an import path; None if there is none."""
+    """Return the class or function of an import path; None if it does not exist."""
     home, _, name = path.rpartition(".")
     try:
         return getattr(import_module(home), name)
@@ -140,15 +140,15 @@ def _import(path: str) -> Any:
 
 
 class _Builder:
-    """Makes objects from mappings with a `class_path`. All classes have been checked before."""
+    """Builds objects from mappings with a `class_path`, whose classes have been checked before."""
 
     def __init__(self, file: Path, allow: frozenset[str]) -> None:
         self.file = file
         self.allow = allow
 
     def build(self, content: Any, where: str) -> Any:
-        """The object that a mapping with a `class_path` stands for; mappings and lists with such objects in them."""
-        if isinstance(content, dict):  # as YAML has them: sizes that come from the data are mappings of another kind
+        """Build the object of a mapping with a `class_path`; in other mappings and lists, build the objects inside."""
+        if isinstance(content, dict):  # not any Mapping: the data's widths are one, and no config
             if "class_path" in content:
                 return self._make(content, where)()
             return {key: self.build(value, f"{where}.{key}") for key, value in content.items()}
@@ -157,7 +157,7 @@ class _Builder:
         return content
 
     def _make(self, content: Mapping[str, Any], where: str) -> Callable[..., Any]:
-        """A function that makes the object. An optimiser factory takes further arguments."""
+        """Return a function that makes the object. It accepts further arguments, as an optimiser factory does."""
         path = content["class_path"]
         made = _import(path)
         if not callable(made):
@@ -175,7 +175,7 @@ class _Builder:
         return make
 
     def _argument(self, value: Any, hint: Any, where: str) -> Any:
-        """Convert a value of the config to the declared type: YAML has neither tuples nor functions."""
+        """Convert a value of the config to the declared type, because YAML has neither tuples nor functions."""
         options = _options(hint)
         if any(typing.get_origin(one) is collections.abc.Callable or one is Callable for one in options):
             if isinstance(value, Mapping) and "class_path" in value:
@@ -205,7 +205,7 @@ class _Builder:
         return built
 
     def _named(self, path: str, where: str) -> Any:
-        """A class or function that is an argument itself."""
+        """Return a class or function that is itself an argument."""
         if path not in self.allow and not _is_own(path):
             raise ArgumentError(
                 f"Expected `{where}` in {self.file} to be allowed by name, but {path!r} is not: if you trust it and "
@@ -215,13 +215,13 @@ class _Builder:
 
 
 def _hints(made: Any) -> dict[str, Any]:
-    """The declared types of a class's or function's arguments; none where they cannot be read."""
+    """Return the declared types of the arguments of a class or function; empty if they cannot be read."""
     try:
         return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
-    except Exception:  # annotations of others may name what is only there for a type checker
+    except Exception:  # annotations may name types that only a type checker imports
         return {}
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """Return the types of a union, or the single type."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

@@ -1,4 +1,4 @@
-"""A finished run back in one line: its network with the trained weights, its data, its config."""
+"""Load a finished run: its network with the trained weights, its data, its config."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from attree.runs.classes import build_run
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run leaves behind.
+    """A finished run, loaded from disk.
 
     Attributes:
-        folder: Its folder.
-        config: Its config, as it was resolved.
+        folder: The run directory.
+        config: The resolved config.
         module: The LightningModule with the weights of the checkpoint, in eval mode.
         data: The data module, made as in the run: the same seed, the same graph, the same split.
     """
@@ -40,19 +40,19 @@ class FinishedRun:
 
 
 def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
-    """Load a finished run of `attree fit`, without running code that its files bring.
+    """Load a finished run of `attree fit`, without running code from its files.
 
-    A run's config names classes. Attree's own are made; any other class has to be allowed by name, because the run
-    decides what arguments it is called with. The checkpoint is read as tensors and plain values alone.
+    A run's config names classes. Attree's classes are always allowed. Any other class must be allowed by name, because
+    the config decides which arguments it is called with. The checkpoint is read as tensors and plain values only.
 
     Args:
-        path: Its folder, such as `logs/infection/version_0`, or a checkpoint `.../checkpoints/last.ckpt` in it.
-        allow: Import paths of other classes that the run may use, as its config spells them:
+        path: The run directory, such as `logs/infection/version_0`, or a checkpoint `.../checkpoints/last.ckpt` in it.
+        allow: Import paths of other classes that the run may use, as written in its config:
             `["mypkg.MyModule", "torch_geometric.nn.GAT"]`.
 
     Raises:
         ArgumentError: The config names a class that is not allowed.
-        MissingDataError: There is no such run, or its config or checkpoint is gone.
+        MissingDataError: The run, its config or its checkpoint does not exist.
 
     .. code-block:: python
 

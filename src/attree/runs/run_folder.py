@@ -1,4 +1,4 @@
-"""A run's folder: where it is, who may write to it, and the config that is kept in it."""
+"""The run directory: its path, its lock, and the config that is saved in it."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from attree.io.files import write_text
 from attree.io.lock import FolderLock
 
 _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
-"""Folders that were numbered here, by the logger that has no version of its own."""
+"""Run directories that were numbered here, by logger, for loggers without a version."""
 
 
 def is_logger(logger: Any, *kinds: str) -> bool:
-    """Whether a logger's class, or one that it derives from, has one of these names.
+    """Whether the class of a logger, or one of its base classes, has one of these names.
 
-    By name, so that `lightning` and `pytorch_lightning` are alike, and nothing is imported that the user does not have.
+    Names are compared, so that `lightning` and `pytorch_lightning` are treated alike, and no missing package is
+    imported.
     """
     return any(base.__name__ in kinds for base in type(logger).__mro__)
 
 
 def flush_logger(logger: Any) -> None:
-    """Have a logger write all that it was given to disk."""
+    """Make a logger write all buffered data to disk."""
     logger.save()
     if is_logger(logger, "TensorBoardLogger"):
         logger.experiment.flush()
 
 
 def run_folder(trainer: Trainer) -> Path | None:
-    """The folder of a trainer's run, the same in all processes; None without a logger, as with `fast_dev_run`.
+    """Return the run directory of a trainer, the same in all processes; None without a logger, as with `fast_dev_run`.
 
-    TensorBoard's and the CSV logger name it themselves. For any other logger it is `save_dir/name/version`, which is
-    where Lightning puts such a run's checkpoints; a W&B run's version is its id, an MLflow run's too. (`save_dir`
-    alone, Lightning's `trainer.log_dir`, is one folder for all runs.) A logger without a version gets the next free
-    number.
+    TensorBoard's and the CSV logger choose it themselves. For any other logger it is `save_dir/name/version`, where
+    Lightning also saves its checkpoints; for W&B and MLflow, the version is the run's id. (Lightning's
+    `trainer.log_dir` would be `save_dir`, the same for all runs.) A logger without a version gets the next free number.
 
-    To be asked in all processes, as the first one's answer goes to all.
+    All processes must call this together: the first one broadcasts its path.
     """
     if not trainer.loggers or is_logger(trainer.loggers[0], "DummyLogger"):
         return None
@@ -52,7 +52,7 @@ def run_folder(trainer: Trainer) -> Path | None:
 
 
 def stage_folder(trainer: Trainer) -> Path | None:
-    """Where the results of a call are saved: the run's folder for `fit`, its folder `validate` or `test` otherwise."""
+    """Return the folder for a call's results: the run directory for `fit`, else its subfolder `validate` or `test`."""
     folder, stage = run_folder(trainer), trainer.state.fn
     return folder if folder is None or stage in (None, TrainerFn.FITTING) else folder / str(stage.value)
 
@@ -73,20 +73,20 @@ def _folder_of(logger: Logger, root: Path) -> Path:
 
 
 TRACES = ("events.out.tfevents.*", "config.yaml", "metrics*.json", "metrics.csv", "checkpoints/*")
-"""What a run leaves in its folder."""
+"""Patterns of the files in a run directory."""
 
 
 class RunLock:
-    """Allocates or reopens the folders of a run's loggers, and locks them until the run ends.
+    """Allocates or reopens the run directories of a run's loggers, and locks them until the run ends.
 
-    A logger without a version gets a new folder: `version_<n>` for a fit, `<command>_<n>` for what only reads a
-    trained network, so that neither its curves nor its files mix with the fit's. Two commands that start at the same
-    moment get different ones. A version that is given must be new, or the one that is resumed.
+    A logger without a version gets a new directory: `version_<n>` for a fit, `<command>_<n>` for other commands, so
+    that their curves and files do not mix with the fit's. Two commands that start at the same moment get different
+    directories. A given version must be new, or the one that is resumed.
 
     Args:
-        loggers: The loggers; those that have no such folders are left alone.
+        loggers: The loggers. Loggers other than TensorBoard's and the CSV logger are ignored.
         command: The command that is run.
-        resumed: Whether the fit goes on in a folder of its own.
+        resumed: Whether a fit is resumed in its directory.
     """
 
     def __init__(self, loggers: Iterable[Logger], command: str, resumed: bool) -> None:
@@ -107,10 +107,10 @@ class RunLock:
             raise
 
     def release(self, discard: bool = False) -> None:
-        """Unlock the folders, and remove new ones that are empty.
+        """Unlock the directories, and remove new ones that are empty.
 
         Args:
-            discard: Remove new folders whatever loggers have written there: the run was refused before it began.
+            discard: Remove new directories with their content, because the run was refused before it began.
         """
         for folder in self._made:
             if folder.is_dir() and (discard or not any(folder.iterdir())):
@@ -131,12 +131,12 @@ class RunLock:
         if not resumed and any(found for trace in TRACES for found in folder.glob(trace)):
             raise ArgumentError(
                 f"Expected argument `trainer.logger.version` to be a new one, but {folder} holds a run already: leave "
-                "the version out, or go on with that run by --ckpt_path."
+                "the version out, or resume that run with --ckpt_path."
             )
         return folder
 
     def _make_new(self, root: Path, prefix: str) -> Path:
-        """Make the folder with the next free number; of two processes, the one that makes it gets it."""
+        """Create the directory with the next free number. If another process creates it first, try the next number."""
         root.mkdir(parents=True, exist_ok=True)
         taken = [one.name.removeprefix(f"{prefix}_") for one in root.glob(f"{prefix}_*")]
         number = max((int(one) for one in taken if one.isdigit()), default=-1) + 1
@@ -159,10 +159,10 @@ def _version_name(logger: TensorBoardLogger) -> str:
 
 
 class SaveConfig(Callback):
-    """Writes the resolved config to `config.yaml` in the run's folder, and shows it as a text card in TensorBoard.
+    """Writes the resolved config to `config.yaml` in the run directory, and shows it as a text card in TensorBoard.
 
-    It is written when the run begins, after a checkpoint's weights were found to fit: a command that is refused leaves
-    the config of the run that it would have changed.
+    It is written when the run begins, after the checkpoint's weights were loaded, so that a refused command does not
+    overwrite the config of the run it would have resumed.
 
     Args:
         text: The config.
@@ -188,6 +188,6 @@ class SaveConfig(Callback):
         self._write(trainer)
 
     def _write(self, trainer: Trainer) -> None:
-        log_dir = trainer.log_dir if trainer.loggers else None  # asks all processes
+        log_dir = trainer.log_dir if trainer.loggers else None  # all processes must read this
         if log_dir is not None and trainer.is_global_zero:
             write_text(Path(log_dir) / "config.yaml", self.text)

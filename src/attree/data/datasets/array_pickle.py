@@ -118,6 +118,6 @@ def load_array_pickle(stream: IO[bytes], encoding: str = "ASCII") -> np.ndarray 
         if isinstance(found, dict):
             return found
         raise RefusedPickle(f"it holds a {type(found).__name__}")
-    except Exception as error:  # damaged bytes raise whatever they happen to lead to
+    except Exception as error:  # damaged bytes raise any error
         name = getattr(stream, "name", "a file")
         raise RefusedPickle(f"{name} is no pickle of arrays alone: {error or type(error).__name__}") from error

@@ -27,7 +27,7 @@ def load_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
 
     Args:
         path: The file.
-        remedy: What the user can do when it is absent or damaged, as a sentence.
+        remedy: A sentence on what to do if the file is missing or damaged.
     """
     if not path.is_file():
         raise MissingDataError(f"The file {path} does not exist. {remedy}")
@@ -44,7 +44,7 @@ def load_tensors(
 
     Args:
         path: The file.
-        remedy: What the user can do when it is absent or damaged, as a sentence.
+        remedy: A sentence on what to do if the file is missing or damaged.
         layout: What the arrays must be.
         check: Raises an `ArgumentError` unless the tensors fit each other.
     """

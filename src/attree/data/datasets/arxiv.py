@@ -27,14 +27,14 @@ class Arxiv(NodeDataModule):
     Args:
         split: `paper` draws 100 training nodes of each class (all 29 of the smallest) and tests on all
             others; its validation nodes are a sample of the test nodes for monitoring only (see
-            `paper_masks`), selecting on them leaks test labels. `public` is OGB's own by year: train until
+            `paper_masks`), so selecting on them leaks test labels. `public` is OGB's own by year: train until
             2017, validate on 2018, test on 2019 and later.
         symmetrize: Whether to add the reverse of every edge, so that information also flows from the citing
             paper to the cited one.
         seed: Seed of the `paper` split.
-        num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
+        num_val: Number of test nodes to use as validation nodes of the `paper` split, for monitoring.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/ogb/ogbn_arxiv`.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     name = "Arxiv"

@@ -35,7 +35,7 @@ class BAShapes(NodeDataModule):
     degree of width 50, where the last column also stands for all higher degrees. Every house node is a target
     and, as in the paper's evaluation, the true edges of all of them are all motif edges, both ways, and the
     self-loops of motif nodes. Nodes are split 80:20 into training and test nodes; the validation nodes are a
-    sample of the test nodes for monitoring only (see `paper_masks`), selecting on them leaks test labels.
+    sample of the test nodes for monitoring only (see `paper_masks`), so selecting on them leaks test labels.
 
     Args:
         num_base: Number of nodes of the base graph.
@@ -45,9 +45,9 @@ class BAShapes(NodeDataModule):
         seed: Seed of the graph and of the split.
         source: `generated`, or `authors` for the graph and the split of the paper's authors; the seed then
             only draws the validation nodes.
-        num_val: Number of test nodes monitored as validation nodes, at most all.
+        num_val: Number of test nodes to use as validation nodes, for monitoring.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the authors' file is `<root>/gatt_paper/ba_shapes.npz`.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     name = "BA-Shapes"

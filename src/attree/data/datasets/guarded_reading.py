@@ -60,7 +60,7 @@ def refused_file(folder: Path) -> Path | None:
         for path in sorted(folder.rglob("*.pt")):
             try:
                 torch.load(path, map_location="cpu", weights_only=True)
-            except Exception:  # damaged bytes raise whatever they happen to lead to
+            except Exception:  # damaged bytes raise any error
                 return path
     return None
 

@@ -34,7 +34,7 @@ class HeteroInfection(HeteroDataModule):
         meals: How many people a carrier feeds on, on average, and how many it bites.
         infected: Share of the people who are infected.
         seed: Seed of the graph and of the split.
-        num_val: Number of test nodes monitored as validation nodes, at most all.
+        num_val: Number of test nodes to use as validation nodes, for monitoring.
     """
 
     name = "HeteroInfection"

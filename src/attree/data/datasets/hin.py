@@ -30,8 +30,8 @@ class HIN(GraphDataModule):
     split; this one is random and stratified.
 
     Args:
-        val_fraction: Share of the graphs that validate.
-        test_fraction: Share of the graphs that test; the others train.
+        val_fraction: Fraction of the graphs for validation.
+        test_fraction: Fraction of the graphs for testing; the rest is for training.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); `<root>/hin/hin.npz` holds the arrays

@@ -30,7 +30,7 @@ class Infection(NodeDataModule):
     `num_layers` + 1 if it is farther than the network can see. What explains a label is the path from the
     infected node to the target; targets are the nodes with exactly one shortest path of length 1 ..
     `num_layers`. Nodes are split 50:50 into training and test nodes; the validation nodes are a sample of the
-    test nodes for monitoring only (see `paper_masks`), selecting on them leaks test labels.
+    test nodes for monitoring only (see `paper_masks`), so selecting on them leaks test labels.
 
     Args:
         num_nodes: Number of nodes N.
@@ -42,11 +42,11 @@ class Infection(NodeDataModule):
         seed: Seed of the graph and of the split.
         source: `generated`, or `authors` for the graph of the paper's authors (2 or 3 layers); the seed then
             only draws the split.
-        num_val: Number of test nodes monitored as validation nodes, at most all.
+        num_val: Number of test nodes to use as validation nodes, for monitoring.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the authors' files are
             `<root>/gatt_paper/infection_<L>hop.npz`.
         any_depth: Train networks of other depths on these labels, on purpose.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     name = "Infection"

@@ -14,12 +14,12 @@ class MUTAG(GraphDataModule):
     """Nitroaromatic compounds of Debnath et al. (1991), labelled by their mutagenic effect on a bacterium.
 
     Nodes are atoms with one of seven one-hot types, edges chemical bonds taken both ways, without their
-    types. They are read by `torch_geometric.datasets.TUDataset`, which downloads them where they are absent.
+    types. They are read by `torch_geometric.datasets.TUDataset`, which downloads them if they are missing.
     The paper does not state its split; this one is random and stratified.
 
     Args:
-        val_fraction: Share of the graphs that validate.
-        test_fraction: Share of the graphs that test; the others train.
+        val_fraction: Fraction of the graphs for validation.
+        test_fraction: Fraction of the graphs for testing; the rest is for training.
         batch_size: Number of graphs in a step.
         seed: Seed of the split and of the order of training graphs.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/tu/MUTAG/raw`.

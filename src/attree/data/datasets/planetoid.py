@@ -38,7 +38,7 @@ class Planetoid(NodeDataModule):
     """Citation graphs of "Revisiting Semi-Supervised Learning with Graph Embeddings" (ICML 2016).
 
     Nodes are papers, edges citations taken both ways, features bags of words, classes topics. They are read
-    by `torch_geometric.datasets.Planetoid`, which downloads them where they are absent. No ground truth.
+    by `torch_geometric.datasets.Planetoid`, which downloads them if they are missing. No ground truth.
 
     Args:
         name: `Cora`, `CiteSeer` or `PubMed`.
@@ -47,11 +47,11 @@ class Planetoid(NodeDataModule):
             test labels. `public` is Planetoid's own: 20 training nodes of each class, 500 validation and
             1,000 test nodes, disjoint.
         seed: Seed of the `paper` split.
-        num_val: Number of test nodes monitored as validation nodes in the `paper` split, at most all.
+        num_val: Number of test nodes to use as validation nodes of the `paper` split, for monitoring.
         normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`, as the paper's
             authors do; otherwise they are as stored.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/planetoid/<name>/raw`.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class PlanetoidLinks(LinkDataModule):
 
     Args:
         name: `Cora`, `CiteSeer` or `PubMed`.
-        val_fraction: Share of the edges that validate.
-        test_fraction: Share of the edges that test.
+        val_fraction: Fraction of the edges for validation.
+        test_fraction: Fraction of the edges for testing.
         seed: Seed of the split.
         normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/planetoid/<name>/raw`.
@@ -117,7 +117,7 @@ class PlanetoidLinks(LinkDataModule):
 
 
 def _read(name: str, folder: Path, normalize_features: bool) -> Data:
-    """Read one of the graphs with PyG, which downloads it where it is absent."""
+    """Read one of the graphs with PyG, which downloads it if it is missing."""
     root = folder / "planetoid"
     files = f"raw/ind.{name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
     dataset = open_dataset(name, root / name, files, lambda: datasets.Planetoid(str(root), name))

@@ -26,7 +26,7 @@ class WebKB(NodeDataModule):
     """Heterophilic web page graphs of "Geom-GCN: Geometric Graph Convolutional Networks" (ICLR 2020).
 
     Nodes are pages of a university, edges hyperlinks (directed), features bags of words, classes page types.
-    They are read by `torch_geometric.datasets.WebKB`, which downloads them where they are absent, with
+    They are read by `torch_geometric.datasets.WebKB`, which downloads them if they are missing, with
     Geom-GCN's ten splits of about 48 % training, 32 % validation and 20 % test nodes, disjoint. No ground
     truth.
 
@@ -35,7 +35,7 @@ class WebKB(NodeDataModule):
         split: Which of the ten splits, 0 .. 9; `paper` is the first (37, 37 and 51 test nodes).
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in
             `<root>/webkb/<name in lower case>/raw`.
-        **sampling: Whether and how training samples neighbours: see `NodeDataModule`.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
     def __init__(

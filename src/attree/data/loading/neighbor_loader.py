@@ -24,7 +24,7 @@ def neighbor_loader(
     num_workers: int = 0,
     epoch: int = 0,
 ) -> NodeLoader:
-    """Make a loader that goes through this process's share of the seed nodes once an epoch, in a new order each time.
+    """Make a loader over this process's share of the seed nodes, in a new order every epoch.
 
     A batch is a `Data` of sampled nodes, the `batch_size` seeds first, with `x`, `y`, `edge_index` and `n_id`; only
     rows of sampled nodes are copied. With pyg-lib or torch-sparse the sampling is PyG's (which draws from the global
@@ -38,8 +38,8 @@ def neighbor_loader(
         seed: Seed of the order and of the draws.
         rank: This process.
         world_size: Number of processes.
-        num_workers: Processes that sample ahead of the training.
-        epoch: The epoch to begin with.
+        num_workers: Number of processes that sample ahead of training.
+        epoch: The first epoch.
     """
     slim = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
     common = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}

@@ -17,23 +17,23 @@ from attree.tensors.ragged import expand, pointers, row_of
 class TorchNeighborSampler(BaseSampler):
     """Samples neighbourhoods as "Inductive Representation Learning on Large Graphs" (NeurIPS 2017) does.
 
-    Hop by hop, every node reached in the hop before draws some of the edges that enter it, all of them where it has no
-    more than asked for. A node reached twice is listed once and draws once. It is a drop-in for PyG's own sampler
-    under `torch_geometric.loader.NodeLoader`: nodes are listed in the order they were reached, the seeds first.
+    In each hop, every node that was reached in the hop before draws some of its incoming edges, or all if it has no
+    more. A node that is reached twice is listed once and draws once. The sampler replaces PyG's own in
+    `torch_geometric.loader.NodeLoader`: nodes are listed in the order in which they are reached, seeds first.
 
     Each draw of k out of d edges without replacement is a uniform k-subset, by Floyd's algorithm ("A Sample of
     Brilliance", 1987), run for all nodes of a hop at once: k steps of O(k) work a node, whatever its degree.
 
-    What is drawn depends on nothing but `seed`, `rank`, `epoch` and the batch, so it is the same for any number of
-    loader workers and after resuming.
+    The draws depend only on `seed`, `rank`, `epoch` and the batch, so they are the same for any number of loader
+    workers and after resuming.
 
     Args:
-        edge_index: Edges [2, E] of the whole graph; kept sorted by destination, once.
+        edge_index: Edges [2, E] of the whole graph; a copy is kept, sorted by destination.
         num_nodes: Number of nodes.
         num_neighbors: Edges to draw per node in each hop; -1 takes all.
-        replace: Draw with replacement: as many as asked for of every node that has any.
+        replace: Draw with replacement: every node with incoming edges draws the full number.
         seed: Seed of the draws.
-        rank: Process of a distributed run; each draws its own.
+        rank: Rank of the process; each rank draws differently.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class TorchNeighborSampler(BaseSampler):
         destination, self._permutation = edge_index[1].sort(stable=True)
         self._source = edge_index[0][self._permutation]
         self._ptr = pointers(destination.bincount(minlength=num_nodes))
-        # Place of each node in the sample under way; -1 elsewhere. Only entries that a sample touched are cleared.
+        # Position of each node in the current sample; -1 if absent. Only touched entries are cleared.
         self._place = torch.full((num_nodes,), -1)
 
     @property
     def edge_permutation(self) -> Tensor:
-        """Positions in `edge_index` of the edges as they are sorted here, which is what samples refer to."""
+        """Positions in `edge_index` of the sorted edges, which samples refer to."""
         return self._permutation
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, so that each draws anew."""
+        """Set the epoch; each epoch draws differently."""
         self.epoch = epoch
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput:
@@ -101,7 +101,7 @@ class TorchNeighborSampler(BaseSampler):
         )
 
     def sample_from_edges(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: PyG's interface asks for it, but nothing here is trained on edges."""
+        """Raise: PyG's interface has this method, but this sampler samples from nodes only."""
         raise NotImplementedError(f"{type(self).__name__} samples from nodes only.")
 
     def _generator(self, inputs: NodeSamplerInput) -> torch.Generator:
@@ -132,7 +132,7 @@ class TorchNeighborSampler(BaseSampler):
         owner, places = _first(begin, degree.clamp(max=count))
         exceeding = degree > count
         chosen = begin[exceeding] + _subsets(degree[exceeding], count, generator)
-        # Such nodes hold exactly `count` places by now, one after the other, so these can be overwritten.
+        # Each such node has exactly `count` consecutive places, which are overwritten.
         return owner, places.masked_scatter_(exceeding.index_select(0, owner), chosen.t().contiguous())
 
 

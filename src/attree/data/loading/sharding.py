@@ -1,4 +1,4 @@
-"""Who gets which examples when several processes share the work."""
+"""Distribute examples over the processes of a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shard_mask(mask: Tensor, rank: int, world_size: int) -> Tensor:
 class EvaluationShard(DistributedSampler):
     """Gives each process every `world_size`-th example, in order and each exactly once.
 
-    Lightning's own distributed sampler repeats examples until all processes have equally many, which counts some
-    twice. Lightning leaves a `DistributedSampler` that is already there alone.
+    Lightning's distributed sampler repeats examples until all processes have equally many, so it counts some twice.
+    Lightning does not replace an existing `DistributedSampler`.
     """
 
     def __init__(self, examples: Sized, rank: int, world_size: int) -> None:
@@ -42,21 +42,21 @@ class EvaluationShard(DistributedSampler):
 class TrainingShard(DistributedSampler):
     """Gives each process its share of the training examples, shuffled anew every epoch from one seed.
 
-    All processes get equally many, so that all take the same number of steps and none waits for ever. To that end up
-    to `world_size` - 1 examples of an epoch are given twice, to different processes; all others exactly once.
+    All processes get equally many examples, so that all take the same number of steps and none waits for ever. So up
+    to `world_size` - 1 examples per epoch are given to two processes; all others to exactly one.
 
-    A loader of these examples takes its own seed from `generator`, which depends on nothing but `seed`, `rank` and the
-    epoch. From the global random state a run that is resumed would take it at another time than the unbroken one, and
-    dropout would go on with other numbers.
+    A loader of these examples takes its seed from `generator`, which depends only on `seed`, `rank` and the epoch. If
+    it drew from the global generator, a resumed run would draw at another time than an uninterrupted one, and dropout
+    would continue with other numbers.
 
     Args:
         examples: The examples.
         rank: This process.
         world_size: Number of processes.
         seed: Seed of the order.
-        neighbors: A neighbour sampler that is to draw anew every epoch, too.
-        epoch: The epoch to begin with. Lightning makes a loader's iterator, whose workers set out at once, before it
-            calls `set_epoch` for the first time.
+        neighbors: A neighbour sampler whose epoch is set too.
+        epoch: The first epoch. Lightning creates the loader's iterator, whose workers start at once, before its
+            first call of `set_epoch`.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class TrainingShard(DistributedSampler):
 
 
 def process_of(trainer: Any) -> tuple[int, int]:
-    """Rank and number of processes of a trainer's run; (0, 1) without a trainer."""
+    """Return the rank and number of processes of a trainer; (0, 1) without a trainer."""
     return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
 
 def epoch_of(trainer: Any) -> int:
-    """The epoch that a trainer's fit begins with, or is resumed at; 0 without a trainer."""
+    """Return the first epoch of a trainer's fit, or the epoch at which it is resumed; 0 without a trainer."""
     return 0 if trainer is None else trainer.fit_loop.epoch_progress.current.processed
 
 
 def _sized(examples: Sized) -> Dataset[Any]:
-    """What torch's sampler takes: it only asks for the length, though it names a narrower type."""
+    """Return examples in the type that torch's sampler declares; it only reads their number."""
     return cast("Dataset[Any]", range(len(examples)))

@@ -23,9 +23,9 @@ def random_fraction(size: int, fraction: float, rng: np.random.Generator) -> np.
 
 
 def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) -> np.ndarray:
-    """Draw `per_class` nodes of every class without replacement, by default as many as the paper does.
+    """Draw `per_class` nodes of every class without replacement; the paper draws 100.
 
-    A class with no more than `per_class` nodes gives all it has, so that none is left for testing.
+    Of a class with fewer nodes, all are drawn, and none is left for testing.
     """
     order = rng.permutation(y.numel())
     shuffled = y.numpy()[order]
@@ -36,9 +36,9 @@ def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) 
 def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Generator) -> None:
     """Set the masks of the paper's protocol on `graph`: training nodes, all the others test.
 
-    The paper selects nothing on validation nodes (the last epoch counts), so its splits have none. To have a
-    curve to watch, `num_val` test nodes are sampled as validation nodes and stay in the test set. Choosing a
-    checkpoint or a hyperparameter by them therefore leaks test labels; use a public split for that.
+    The paper uses the last epoch and no validation nodes, so its splits have none. For a validation curve, `num_val`
+    test nodes are sampled as validation nodes, and stay in the test set. To choose a checkpoint or a hyperparameter by
+    them would leak test labels; use a public split for that.
     """
     size = graph.y.numel()
     graph.train_mask = index_mask(train, size)
