@@ -26,7 +26,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import attree
-from attree.data import GroundTruth
+from attree.data import GroundTruth, NodeDataModule
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.evaluate import subject_of
 from attree.models import GAT
@@ -43,6 +43,8 @@ def case(name: str, root: str) -> tuple[nn.Module, Data, torch.Tensor, GroundTru
     dataset, _, wish = name.partition(", ")
     layers = LAYERS.get(dataset, 2)
     data = make_data(dataset, layers, 0, root)
+    if not isinstance(data, NodeDataModule):
+        raise SystemExit(f"{dataset} has graphs; this measures nodes of one graph")
     data.prepare_data()
     data.setup()
     torch.manual_seed(0)

@@ -37,7 +37,8 @@ class Scaled(nn.Module):
         self.conv, self.factor = GATConv(6, 3), factor
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(x, edge_index) * self.factor
+        out: Tensor = self.conv(x, edge_index) * self.factor
+        return out
 
 
 class Graphs(nn.Module):
@@ -47,7 +48,8 @@ class Graphs(nn.Module):
         self.conv, self.out = GATConv(6, 8), nn.Linear(8, 2)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.out(global_mean_pool(self.conv(x, edge_index), batch))
+        out: Tensor = self.out(global_mean_pool(self.conv(x, edge_index), batch))
+        return out
 
 
 class Links(nn.Module):
@@ -58,7 +60,8 @@ class Links(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         z = self.conv(x, edge_index)
-        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+        out: Tensor = (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+        return out
 
 
 class Types(nn.Module):
@@ -173,9 +176,10 @@ def test_truth_with_one_kind_of_edges_says_nothing(are_true: bool) -> None:
 def test_numbers_have_no_classes_that_change() -> None:
     result = attree.evaluate(net(4), small(), num_targets=20, mode="regression", label=2, methods=["gatt"])
     assert "changed predictions" not in str(result).splitlines()[0]
-    for call in (attree.evaluate, attree.attention_tests):
-        with pytest.raises(ArgumentError, match="`label` to be the number to measure of several"):
-            call(net(4), small(), mode="regression")
+    with pytest.raises(ArgumentError, match="`label` to be the number to measure of several"):
+        attree.evaluate(net(4), small(), mode="regression")
+    with pytest.raises(ArgumentError, match="`label` to be the number to measure of several"):
+        attree.attention_tests(net(4), small(), mode="regression")
 
 
 def test_one_class_is_no_choice() -> None:
