@@ -23,6 +23,7 @@ from attree.sweep.plan import RUN, SEED, SWEEP
 TITLES = {
     "results": "Metrics by setting",
     "pareto": "Explanation quality against accuracy",
+    "over_uniform": "What attention adds to uniform attention",
     "curves": "One setting at each value of the other",
     "heat_map": "Two settings together",
     "frontier": "All settings, and the best of them",
