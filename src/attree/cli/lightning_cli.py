@@ -61,22 +61,25 @@ class AttreeCLI(HookedCLI):
             parser_kwargs={
                 "prog": "attree",
                 **{
-                    name: {"description": what, "usage": f"attree {name} --config FILE [options]"}
-                    for name, what in DESCRIPTIONS.items()
+                    name: {"description": DESCRIPTIONS[name], "usage": f"attree {name} --config FILE [options]"}
+                    for name in self.subcommands()
                 },
             },
             trainer_defaults={"logger": default_logger(), "log_every_n_steps": 1, "enable_model_summary": False},
             save_config_callback=None,
         )
 
-    @staticmethod
-    def subcommands() -> dict[str, set[str]]:
-        """Return the commands, each with the arguments of the trainer's method that are not options."""
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning asks the object too
+        """Return the commands, each with the arguments of the trainer's method that are not options.
+
+        If the first argument names a command, it is the only one: a parser takes as long to build as some epochs take.
+        """
         commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
         commands["predict"].add("return_predictions")
         commands["validate"].add("verbose")
         commands["test"].add("verbose")
-        return commands
+        typed = self.arguments[0] if self.arguments else None
+        return {name: skipped for name, skipped in commands.items() if typed not in commands or name == typed}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ExplainCallback, "explain")
