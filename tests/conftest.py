@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from matplotlib.figure import Figure
-
-# Lightning writes its log to the standard error that it finds when it is first imported. The command line does so late,
-# which in tests would be one test's captured stream, closed in all later ones.
-import_module("lightning.pytorch")
 
 DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
 
 
 LONG = (
-    *("test_distribution.py", "test_docs.py", "test_browser.py", "test_explain_dataset.py", "test_explain_ddp.py"),
+    *(
+        "test_distribution.py",
+        "test_docs.py",
+        "test_browser.py",
+        "test_browser_pictures.py",
+        "test_explain_dataset.py",
+        "test_explain_ddp.py",
+    ),
     *("test_processes.py", "test_paper_command.py", "test_notebook.py", "test_stop.py", "test_tab_browser.py"),
     *("test_strangers.py", "test_explain_command.py", "test_any_project.py", "test_other_projects.py"),
 )
@@ -29,6 +32,12 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the server of processes, if a test may need it: it is forked from this process as it is now."""
+    if session.items and "helpers.processes" in sys.modules:
+        sys.modules["helpers.processes"].start_server()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,6 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "needs(*paths): skip unless these files or folders are in the data folder ($ATTREE_DATA or data/)",
     )
+    hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+    if not hands_out:  # the process that only hands out tests needs no libraries, and need not wait for them
+        # Lightning writes its log to the standard error that it finds when it is first imported. The command line does
+        # so late, which in tests would be one test's captured stream, closed in all later ones.
+        import_module("lightning.pytorch")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -54,8 +68,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         absent = [path for path in marker.args if not (DATA / path).exists()]
         if absent:
             pytest.skip(f"{', '.join(absent)} not in {DATA}; set ATTREE_DATA to a folder that has it")
-    # A test's networks are the same whichever tests ran before it.
-    torch.manual_seed(0)
+    import torch
+
+    torch.manual_seed(0)  # a test's networks are the same whichever tests ran before it
 
 
 @pytest.fixture(scope="session")
@@ -75,19 +90,20 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(root)
 
 
-class QuickFigure(Figure):
-    """A figure of few dots, without ticks, whose parts are not arranged."""
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log folder of a tiny run, `infection/version_0`, which no test changes."""
+    from helpers.cli import fit
 
-    __module__ = Figure.__module__  # by which loggers know Matplotlib's figures
+    folder = tmp_path_factory.mktemp("trained")
+    fit(folder)
+    return folder
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options | {"dpi": 20, "layout": None})
 
-    def draw(self, renderer: Any) -> None:
-        for axes in self.axes:  # ticks take three quarters of the time
-            axes.xaxis.set_visible(False)
-            axes.yaxis.set_visible(False)
-        super().draw(renderer)
+@pytest.fixture
+def logs(trained: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, for a test that goes on with the run."""
+    return Path(shutil.copytree(trained, tmp_path / "logs"))
 
 
 @pytest.fixture(autouse=True)
@@ -97,5 +113,7 @@ def _quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     How they look is what tests of figures are about, which draw them as they are.
     """
     if {"report", "explanation", "tab", "serve"}.isdisjoint(request.path.parts):
+        from helpers.quick_figures import QuickFigure
+
         monkeypatch.setattr("attree.report.style.Figure", QuickFigure)
         monkeypatch.setattr("attree.report.style.FILE_DPI", 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
 from attree.cli import main
 from attree.data import Infection
 from attree.models import GAT, NodeClassifier
-from helpers.processes import WarmDDP
-from helpers.time_limit import run_command, time_limit
+from helpers.processes import WarmCommand, WarmDDP
+from helpers.quick_figures import draw_quickly
+from helpers.time_limit import SECONDS, time_limit
 
 CONFIG = Path(__file__).parents[2] / "configs" / "infection.yaml"
 
@@ -81,25 +81,32 @@ def test_two_processes_test_a_checkpoint_on_data_of_another_size(tmp_path: Path)
     """The checkpoint holds the fit's targets, which mean nothing there: all processes draw the same new ones."""
     seed_everything(0)
     data = Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
-    other = Infection(num_nodes=90, edge_probability=0.02, num_layers=2, seed=4)
-    model = NodeClassifier(GAT(data.num_features, data.num_classes, num_layers=2))
+
+    def network() -> NodeClassifier:
+        return NodeClassifier(GAT(data.num_features, data.num_classes, num_layers=2))
 
     def make(devices: int) -> Trainer:
         return Trainer(
             accelerator="cpu",
             devices=devices,
-            strategy="ddp_spawn" if devices > 1 else "auto",
+            strategy=WarmDDP() if devices > 1 else "auto",
             max_epochs=1,
             logger=TensorBoardLogger(tmp_path, name="", version=f"run{devices}", default_hp_metric=False),
             callbacks=[ExplainCallback(num_targets=15, figures=0, save=False), LastCheckpoint()],
             enable_progress_bar=False,
         )
 
-    make(1).fit(model, datamodule=data)
+    make(1).fit(network(), datamodule=data)
     checkpoint = tmp_path / "run1" / "checkpoints" / "last.ckpt"
     with time_limit():
         one, two = (
-            make(devices).test(model, datamodule=other, ckpt_path=checkpoint, verbose=False)[0] for devices in (1, 2)
+            make(devices).test(
+                network(),
+                datamodule=Infection(num_nodes=90, edge_probability=0.02, num_layers=2, seed=4),
+                ckpt_path=checkpoint,
+                verbose=False,
+            )[0]
+            for devices in (1, 2)
         )
     names = [name for name in one if name.startswith("test/explain/") and not name.endswith("seconds")]
     assert len(names) == 5 * (2 * 8 + 1)
@@ -123,7 +130,10 @@ def test_the_command_with_everything_at_its_default(tmp_path: Path) -> None:
         if devices == 1:
             main(arguments)
         else:
-            run_command([sys.executable, "-m", "attree.cli", *arguments, "--trainer.strategy=ddp"])
+            # Which starts itself again.
+            process = WarmCommand([*arguments, "--trainer.strategy=ddp"], before=draw_quickly)
+            printed = process.communicate(SECONDS)
+            assert process.returncode == 0, printed
         run = tmp_path / str(devices) / "infection" / "version_0"
         assert [path.name for path in run.parent.iterdir()] == ["version_0"]
         assert (run / "checkpoints" / "last.ckpt").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 import yaml
 
-from helpers.cli import CONFIGS, files, fit, only_line, refusal, start, tiny
+from helpers.cli import CONFIGS, files, fit, only_line, refusal, tiny
+from helpers.processes import WarmCommand
 from helpers.versions import since
 
 WORDS = since("jsonargparse", "4.50", "words refusals otherwise; they are passed on as they are")
@@ -18,10 +20,10 @@ WORDS = since("jsonargparse", "4.50", "words refusals otherwise; they are passed
 INFECTION = CONFIGS / "infection.yaml"
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def checkpoint(trained: Path) -> Path:
     """A checkpoint of a tiny run."""
-    return fit(tmp_path_factory.mktemp("trained")) / "checkpoints" / "last.ckpt"
+    return trained / "infection" / "version_0" / "checkpoints" / "last.ckpt"
 
 
 @WORDS
@@ -249,13 +251,13 @@ def test_a_log_folder_that_is_read_only(tmp_path: Path, capsys: pytest.CaptureFi
         tmp_path.chmod(0o700)
 
 
-def test_a_full_disk_ends_the_run_and_leaves_whole_files(tmp_path: Path) -> None:
+def fill_disk() -> None:
     """No file may grow beyond 6 KiB: enough for the config, too little for the curves and for a checkpoint."""
-    code = (
-        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (6144, 6144))\n"
-        "from attree.cli import main\nmain(sys.argv[1:])"
-    )
-    process = start(tiny("fit", tmp_path, "--trainer.max_epochs=40"), code=code)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6144, 6144))
+
+
+def test_a_full_disk_ends_the_run_and_leaves_whole_files(tmp_path: Path) -> None:
+    process = WarmCommand(tiny("fit", tmp_path, "--trainer.max_epochs=40"), before=fill_disk)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "File too large" in only_line(errors)

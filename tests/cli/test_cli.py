@@ -31,26 +31,27 @@ def test_fit_leaves_curves_config_checkpoint_and_explanations(tmp_path: Path) ->
 
 
 def test_reading_a_trained_network_leaves_the_fit_alone_and_prints_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fitted = fit(tmp_path)
+    fitted = logs / "infection" / "version_0"
     before = {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()}
     checkpoint = f"--ckpt_path={fitted / 'checkpoints' / 'last.ckpt'}"
     capsys.readouterr()
     for command, accuracy in (("validate", "val/acc"), ("test", "test/acc")):
-        run(command, tmp_path, checkpoint)
+        run(command, logs, checkpoint)
         assert len(re.findall(accuracy, capsys.readouterr().out)) == 1
-    run("predict", tmp_path, checkpoint)
+    run("predict", logs, checkpoint)
     assert {path: path.read_bytes() for path in fitted.rglob("*") if path.is_file()} == before
-    folders = sorted(path.name for path in (tmp_path / "infection").iterdir())
+    folders = sorted(path.name for path in (logs / "infection").iterdir())
     assert folders == ["predict_0", "test_0", "validate_0", "version_0"]
-    run("test", tmp_path, checkpoint)
-    assert (tmp_path / "infection" / "test_1").is_dir()
+    run("test", logs, checkpoint)
+    assert (logs / "infection" / "test_1").is_dir()
 
 
-def test_predict_writes_what_the_network_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fitted = fit(tmp_path)
-    checkpoint = fitted / "checkpoints" / "last.ckpt"
+def test_predict_writes_what_the_network_says(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = trained / "infection" / "version_0" / "checkpoints" / "last.ckpt"
     run("predict", tmp_path, f"--ckpt_path={checkpoint}")
     path = tmp_path / "infection" / "predict_0" / "predictions.npz"
     assert f"Predictions: {path}" in capsys.readouterr().out
@@ -81,16 +82,16 @@ def test_same_seed_and_config_give_the_same_numbers(tmp_path: Path) -> None:
     assert str(first) == str(second)
 
 
-def test_a_finished_fit_says_so_and_how_to_train_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fitted = fit(tmp_path)
-    before = files(tmp_path)
+def test_a_finished_fit_says_so_and_how_to_train_on(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = logs / "infection" / "version_0"
+    before = files(logs)
     resume = f"--ckpt_path={fitted / 'checkpoints' / 'last.ckpt'}"
     for limit in ([], ["--trainer.max_epochs=-1", "--trainer.max_steps=2"]):
         capsys.readouterr()
-        run("fit", tmp_path, resume, *limit)
+        run("fit", logs, resume, *limit)
         assert "Nothing to do: this run has trained 2 " in capsys.readouterr().out
-        assert files(tmp_path) == before
-    run("fit", tmp_path, resume, "--trainer.max_epochs=4")
+        assert files(logs) == before
+    run("fit", logs, resume, "--trainer.max_epochs=4")
     assert "Nothing to do" not in capsys.readouterr().out
     assert torch.load(fitted / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 import yaml
 
 from helpers.cli import CONFIGS, TINY, files, refusal
+from helpers.processes import WarmCommand
 
 MINE = '''
 import torch
@@ -88,12 +88,10 @@ def folder(tmp_path: Path) -> Path:
 
 def attree(folder: Path, *arguments: str) -> str:
     """What the command, as it is installed, prints: its folder, not the working folder, is first on the path."""
-    code = "import sys; sys.path.remove(''); from attree.cli import main; main(sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = WarmCommand(arguments, folder)
+    printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return printed
 
 
 def test_a_module_and_data_of_the_users_are_found_in_the_working_folder(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,16 +11,16 @@ import pytest
 import torch
 
 from attree.cli import main
-from helpers.cli import start, tiny
+from helpers.cli import tiny
 from helpers.processes import WarmCommand
 
 ENDLESS = ["--trainer.max_epochs=1000000", "--checkpoint.every_n_epochs=1", "--explain.every_n_epochs=0"]
 PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.enable_progress_bar=true"]
 
 
-def stop(arguments: list[str], number: signal.Signals, when: Path, real: bool = False) -> tuple[int, list[str]]:
-    """Start `attree`, as from a shell if `real`, signal it when a file is there; return its status and its words."""
-    process: subprocess.Popen[str] | WarmCommand = start(arguments) if real else WarmCommand(arguments)
+def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int, list[str]]:
+    """Start `attree`, signal it when a file is there; return its status and its words."""
+    process = WarmCommand(arguments)
     deadline = time.monotonic() + 120
     while not when.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -50,7 +49,7 @@ def test_the_line_that_is_printed_goes_on(
     run = tmp_path / "logs" / "infection" / "version_0"
     last = run / "checkpoints" / "last.ckpt"
     arguments = tiny("fit", tmp_path / "logs", *ENDLESS, *processes)
-    found, lines = stop(arguments, number, last, real=bool(processes))  # which starts itself again
+    found, lines = stop(arguments, number, last)
     assert found == status
     assert len(lines) == 1
     assert lines[0].startswith(f"attree: stopped by {name}; resume with: attree fit --config=")

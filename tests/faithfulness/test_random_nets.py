@@ -51,7 +51,7 @@ def some_slow(firsts: range, quick: int) -> list[ParameterSet]:
     return [pytest.param(first, marks=[] if place < quick else pytest.mark.slow) for place, first in enumerate(firsts)]
 
 
-@pytest.mark.parametrize("first", some_slow(range(0, NETS, PER_TEST), quick=8))
+@pytest.mark.parametrize("first", some_slow(range(0, NETS, PER_TEST), quick=4))
 def test_random_networks_as_one_forward_pass_each(first: int) -> None:
     exact = [check(seed) for seed in range(first, first + PER_TEST)]
     # One in ten may have self-loops of one node with different edge features, which only copies can tell apart.
@@ -59,7 +59,7 @@ def test_random_networks_as_one_forward_pass_each(first: int) -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("first", some_slow(range(NETS, NETS + 60, PER_TEST), quick=2))
+@pytest.mark.parametrize("first", some_slow(range(NETS, NETS + 60, PER_TEST), quick=1))
 def test_the_same_in_small_chunks(first: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "CHUNK_BYTES", 4_000)
     monkeypatch.setattr(changes, "DENSE_ENTRIES", 1 if dense else 10**9)

@@ -1,11 +1,8 @@
-"""Tiny runs of the `attree` command, in this process and in others."""
+"""Tiny runs of the `attree` command, in this process."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +53,6 @@ def command(*given: str, **more: Any) -> int:
             return COMMANDS[given[0]].run(list(given), **more)
     except SystemExit as stop:
         return int(stop.code or 0)
-
-
-def start(arguments: list[str], code: str | None = None) -> subprocess.Popen[str]:
-    """Start `attree`, or Python code that does, as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, *(["-m", "attree.cli"] if code is None else ["-c", code]), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
 
 
 def files(folder: Path) -> dict[Path, bytes]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GAT, GATConv, global_mean_pool
+
+from attree.callbacks import ExplainCallback
 
 NODES, CLASSES = 40, 3
 
@@ -120,3 +126,15 @@ class PlainGraphs(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+def make_trainer(folder: Path, callbacks: list[Any], **options: Any) -> Trainer:
+    """A trainer of two epochs that logs to TensorBoard."""
+    logger = TensorBoardLogger(folder, name="", version="run", default_hp_metric=False)
+    defaults: dict[str, Any] = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "logger": logger}
+    return Trainer(**{**defaults, **options}, callbacks=callbacks, enable_model_summary=False, log_every_n_steps=1)
+
+
+def explain(**options: Any) -> ExplainCallback:
+    """A callback that measures little and leaves nothing."""
+    return ExplainCallback(**{"protocols": ["removal"], "num_targets": 5, "figures": 0, "save": False, **options})

@@ -1,9 +1,10 @@
-"""Fits that a sweep only pretends to do: metrics computed from their arguments, in milliseconds."""
+"""Fits of sweeps without a process for each: in this one, or only pretended, with metrics from their arguments."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from threading import Lock
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from attree.sweep import summary
+from helpers.cli import command
 
 QUALITY = "explain/gatt/removal/faithfulness"
 SEARCH = {
@@ -37,6 +39,20 @@ SEARCH = {
 def given(arguments: Sequence[str]) -> dict[str, str]:
     """The options of a fit."""
     return dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
+
+
+class FitHere:
+    """A fit in this process, with what it prints in the log."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sequence[str]] = []
+
+    def __call__(
+        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], is_over: Callable[[], bool]
+    ) -> int:
+        self.seen.append(arguments)
+        with log.open("a") as output, redirect_stdout(output), redirect_stderr(output):
+            return command(*arguments)
 
 
 class SearchedFit:

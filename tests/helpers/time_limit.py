@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -31,18 +29,3 @@ def time_limit(seconds: int = SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, former)
         for child in set(multiprocessing.active_children()) - before:
             child.kill()
-
-
-def run_command(command: Sequence[str], seconds: int = SECONDS) -> str:
-    """Run a command to its end and return what it printed; after too long it is ended with all that it started."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    try:
-        printed, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        printed, _ = process.communicate()
-        raise TimeoutError(f"processes hang: not done after {seconds} seconds\n{printed}") from None
-    assert process.returncode == 0, printed
-    return printed

@@ -14,7 +14,8 @@ from rich.table import Table
 import attree
 from attree.cli import main
 from attree.io.console import linked, plain_console, print_whole
-from helpers.cli import CONFIGS, TINY, fit, refusal
+from helpers.cli import CONFIGS, TINY, command, fit, refusal
+from helpers.sweeps import FitHere
 
 NAME = "a[b]c[/d] [red]:smile:x"
 
@@ -79,9 +80,7 @@ def test_commands_print_the_paths_that_they_write_to(
     settings = {re.sub(r"^data\.", "data.init_args.", key): value for key, value in settings.items()}
     content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings | {"trainer.max_epochs": 1}}
     Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [0]}))
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", "mini.yaml", "--folder", str(folder / "out")])
-    assert stop.value.code == 0
+    assert command("sweep", "mini.yaml", "--folder", str(folder / "out"), launch=FitHere()) == 0
     assert f"All runs: {folder}/out/mini/results.csv" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         main(["paper", "properties", f"--out={folder / 'paper'}"])

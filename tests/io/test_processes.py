@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.paper.cells import Cell, CellContext
 from attree.paper.item import Options
 from attree.paper.run import measure_cells
 from helpers.cli import CONFIGS, TINY, command, fit
 from helpers.processes import WarmCommand, fork_server
+from helpers.sweeps import FitHere
 
 CHILD = """
 import os, sys, time
@@ -119,11 +121,17 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     finally:
         first.kill()
         first.communicate(timeout=30)
-    assert command("sweep", "mini.yaml", "--folder", "out") == 0
+    begun = {path: path.read_bytes() for path in Path("out/mini").rglob("events.*")}
+    launch = FitHere()
+    assert command("sweep", "mini.yaml", "--folder", "out", launch=launch) == 0
     assert re.search(r"done +\S*seed=4", capsys.readouterr().out)
     assert is_gone(pid)
-    (log,) = Path("out/mini").glob("*/output.log")
-    assert "Restoring states from the checkpoint" in log.read_text(), "the fit began anew"
+    ((*_, resumed),) = [[one for one in arguments if "ckpt_path" in one] for arguments in launch.seen]
+    assert resumed.endswith("last.ckpt"), "the fit began anew"
+    assert begun
+    assert all(path.read_bytes().startswith(content) for path, content in begun.items())
+    (run,) = {path.parent for path in begun}
+    assert [event.step for event in EventAccumulator(str(run)).Reload().Scalars("val/acc")] == list(range(100))
 
 
 def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from attree.paper import cache as fingerprint
 from attree.paper.cache import Cache
 from attree.paper.cells import FaithfulnessCell
+from helpers.processes import fork_server
 
 KEY = {"kind": "faithfulness", "cell": {"seed": 0, "protocols": ("weight",)}, "code": "abc"}
 
@@ -103,12 +104,22 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
     assert hashes() == before
 
 
-def test_what_is_imported_is_what_python_imports() -> None:
-    """Whatever is in memory after a fresh process has imported a module is among what its hash covers."""
-    module = FaithfulnessCell.__module__
-    code = f"import sys, {module}\nprint(*(name for name in sys.modules if name.split('.')[0] == 'attree'))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
-    loaded = {name for name in done.stdout.split() if name.split(".")[1:2] != ["report"]}
+def import_again(module: str, found: Path) -> None:
+    """Import a module where nothing of attree is in memory, and note what of attree is then."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "attree"]:
+        del sys.modules[name]
+    import_module(module)
+    found.write_text(" ".join(name for name in sys.modules if name.partition(".")[0] == "attree"))
+
+
+def test_what_is_imported_is_what_python_imports(tmp_path: Path) -> None:
+    """Whatever is in memory after a process has imported a module is among what its hash covers."""
+    module, found = FaithfulnessCell.__module__, tmp_path / "found"
+    process = fork_server().Process(target=import_again, args=(module, found))
+    process.start()
+    process.join(120)
+    loaded = {name for name in found.read_text().split() if name.split(".")[1:2] != ["report"]}
+    assert module in loaded
     assert loaded <= fingerprint.imported_modules(module)
 
 

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from attree.errors import ArgumentError
 from attree.io.lock import FolderLock
 from attree.runs.run_folder import RunLock
-from helpers.cli import files, fit, refusal, run, tiny
+from helpers.cli import files, refusal, run, tiny
 from helpers.processes import fork_server
 
 
@@ -57,19 +57,17 @@ def test_a_folder_in_which_nothing_was_written_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["version_0", "0"])
-def test_a_version_that_holds_a_run_is_refused(
-    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = fit(tmp_path)
-    before = files(tmp_path)
-    line = refusal(tiny("fit", tmp_path, f"--trainer.logger.version={version}"), capsys)
+def test_a_version_that_holds_a_run_is_refused(version: str, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = trained / "infection" / "version_0"
+    before = files(trained)
+    line = refusal(tiny("fit", trained, f"--trainer.logger.version={version}"), capsys)
     assert f"{first} holds a run already" in line
     line = refusal(
-        tiny("test", tmp_path, f"--trainer.logger.version={version}", f"--ckpt_path={first}/checkpoints/last.ckpt"),
+        tiny("test", trained, f"--trainer.logger.version={version}", f"--ckpt_path={first}/checkpoints/last.ckpt"),
         capsys,
     )
     assert f"{first} holds a run already" in line
-    assert files(tmp_path) == before
+    assert files(trained) == before
 
 
 def test_a_given_version_that_is_new_is_taken(tmp_path: Path) -> None:
@@ -79,15 +77,15 @@ def test_a_given_version_that_is_new_is_taken(tmp_path: Path) -> None:
     assert (tmp_path / "infection" / "mine" / "metrics.json").is_file()
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = fit(tmp_path)
+def test_a_folder_in_use_is_refused(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = logs / "infection" / "version_0"
     before = files(first)
     with FolderLock(first):
         resume = f"--ckpt_path={first / 'checkpoints' / 'last.ckpt'}"
-        assert f"{first} is in use by" in refusal(tiny("fit", tmp_path, resume, "--trainer.max_epochs=4"), capsys)
-    with FolderLock(tmp_path / "infection" / "mine"):
-        line = refusal(tiny("fit", tmp_path, "--trainer.logger.version=mine"), capsys)
-        assert f"{tmp_path / 'infection' / 'mine'} is in use by" in line
+        assert f"{first} is in use by" in refusal(tiny("fit", logs, resume, "--trainer.max_epochs=4"), capsys)
+    with FolderLock(logs / "infection" / "mine"):
+        line = refusal(tiny("fit", logs, "--trainer.logger.version=mine"), capsys)
+        assert f"{logs / 'infection' / 'mine'} is in use by" in line
     assert files(first) == before
 
 

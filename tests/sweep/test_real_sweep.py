@@ -27,6 +27,7 @@ def test_sweep_of_real_fits(
             "trainer.max_epochs": 2,
             "trainer.accelerator": "cpu",
             "explain.every_n_epochs": 1,
+            "explain.figures": 0,
         },
         "keys": {
             "dropout": ["model.init_args.net.init_args.dropout", "model.init_args.net.init_args.attention_dropout"],

@@ -1,0 +1,159 @@
+"""The page on screens of all widths, in light and dark, read by touch, keyboard and screen readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install 'attree[dev]'")
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from attree.io.json_files import json_ready
+from attree.report.looks import LOOKS
+from attree.report.page.content import page_content
+from attree.report.page.write import asset
+from browser import missing, set_screen
+from helpers.explained import ExplainedModel
+from helpers.page_in_browser import AXE, keys, one, place_of, press, rows, texts
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+def test_curves_stand_beside_each_other(page: Chrome) -> None:
+    panels = {
+        figure.find_element(By.TAG_NAME, "figcaption").get_attribute("textContent"): figure.find_element(
+            By.TAG_NAME, "svg"
+        ).get_attribute("aria-label")
+        for figure in page.find_elements(By.CSS_SELECTOR, "figure.curve")
+    }
+    assert list(panels)[:3] == ["accuracy", "faithfulness (mean), weight", "loss"]
+    assert panels["accuracy"].endswith("at the end: val 0.875")
+    assert panels["faithfulness (mean), weight"].endswith("at the end: GAtt 0.5")
+    assert "confidence, Pearson, weight" in panels
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_methods_curve_has_its_colour_in_all_figures(page: Chrome, theme: str) -> None:
+    set_screen(page, 1400, 900, theme)
+    WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == theme)
+    line = one(page, "svg[aria-label^='faithfulness (mean), weight'] polyline").get_attribute("stroke")
+    drawn = [int(number) for number in line.removeprefix("rgb(").removesuffix(")").split(",")]
+    look = [int(LOOKS["gatt"].color[start : start + 2], 16) for start in (1, 3, 5)]
+    if theme == "light":
+        assert drawn == look
+    else:  # lighter, until lines stand out from dark paper
+        assert all(shown >= own for shown, own in zip(drawn, look, strict=True))
+        assert contrast(drawn, [0x15, 0x18, 0x1D]) >= 3
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """WCAG 2's ratio of two colours."""
+
+    def luminance(color: list[int]) -> float:
+        parts = [value / 255 for value in color]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> None:
+    metrics = model.evaluation.metrics
+    for method in model.evaluation.pair_scores:
+        cells = [text.split()[0] for text in texts(page, f'.headline [data-method="{method}"] td')]
+        shown = [float(text.replace("−", "-").replace("undefined", "nan")) for text in cells]
+        named = ("truth_auroc", "weight/pc_pearson", "removal/pc_pearson")  # faithfulness is undefined
+        assert shown == pytest.approx([metrics[f"explain/{method}/{name}"] for name in named], abs=6e-5)
+    for folded in page.find_elements(By.CSS_SELECTOR, ".verdict summary"):
+        folded.click()
+    assert texts(page, ".verdict p") == [said.replace("`", "") for said in model.evaluation.verdict.sentences]
+    page.find_element(By.XPATH, "//summary[text()='All statistics']").click()
+    row = page.find_element(By.XPATH, "//table[@class='metrics']//tr[th[text()='ground truth, AUROC']]")
+    assert [float(cell.text.split()[0]) for cell in row.find_elements(By.TAG_NAME, "td")] == pytest.approx(
+        [metrics[f"explain/{method}/truth_auroc"] for method in model.evaluation.pair_scores], abs=6e-5
+    )
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_the_summary_is_cut_at_no_width(page: Chrome, width: int) -> None:
+    set_screen(page, width, 900)
+    table = one(page, ".headline")
+    assert table.size["width"] <= width
+    box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.left, b.right]", table)
+    assert 0 <= box[0] < box[1] <= width
+    assert [head.split("\n")[0] for head in texts(page, ".headline thead th")] == [
+        *("method", "ground truth, AUROC", "confidence, Pearson", "confidence, Pearson")
+    ]
+
+
+def test_words_are_explained_by_touch_and_keyboard(page: Chrome) -> None:
+    terms = page.find_elements(By.CSS_SELECTOR, "details.term")
+    assert len(terms) >= 5
+    for summary in page.find_elements(By.CSS_SELECTOR, "details.term > summary"):
+        assert summary.get_attribute("aria-label").startswith("What is meant by ")
+    first = page.find_element(By.CSS_SELECTOR, "details.term > summary")
+    first.click()
+    assert first.find_element(By.XPATH, "..").find_element(By.CLASS_NAME, "note").is_displayed()
+    keys(page, Keys.ESCAPE)
+    assert not first.find_element(By.XPATH, "..").find_element(By.CLASS_NAME, "note").is_displayed()
+    page.find_element(By.XPATH, "//summary[text()='How to read this page']").click()
+    guide = one(page, ".guide").text
+    for word in ("drop of confidence (ΔPC)", "loss of certainty (ΔNE)", "faithfulness", "reduced by removal"):
+        assert word in guide
+
+
+def test_the_first_column_of_the_table_stays(page: Chrome) -> None:
+    set_screen(page, 390, 800)
+    scroller = one(page, ".edge-table .scroller")
+    left = "return document.querySelector('.edges tbody th').getBoundingClientRect().left"
+    before = page.execute_script(left)
+    page.execute_script("arguments[0].scrollLeft = 150", scroller)
+    assert page.execute_script("return arguments[0].scrollLeft", scroller) > 50
+    assert page.execute_script(left) == pytest.approx(before, abs=1)
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
+    set_screen(page, width, 740)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    assert one(page, ".docked").is_displayed()
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
+@pytest.mark.parametrize("view", ["Neighbourhood", "Computation tree"])
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (380, "light")])
+def test_axe_finds_nothing_serious(page: Chrome, width: int, theme: str, view: str) -> None:
+    set_screen(page, width, 900, theme)
+    WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == theme)
+    press(page, view)
+    one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+    page.execute_script(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = page.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 20
+    serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in serious] == []
+
+
+def test_the_same_module_is_the_notebook_widget(driver: Chrome, model: ExplainedModel) -> None:
+    script = """
+        const [source, content, done] = arguments;
+        const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+        const element = document.body.appendChild(document.createElement("div"));
+        const model = { get: (name) => content[name] };
+        import(address).then((module) => module.default.render({ model, el: element }))
+          .then(() => done(""), (error) => done(String(error)));
+    """
+    driver.get("about:blank")
+    content = {"content": json_ready(page_content(model.evaluation, **model.options))}
+    assert driver.execute_async_script(script, asset("explorer.js"), content) == ""
+    assert one(driver, ".target-name").text == "Node n11"
+    own = place_of(model, 11)
+    assert len(rows(driver)) == own.stop - own.start
