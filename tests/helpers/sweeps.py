@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import pytest
 import yaml
@@ -99,3 +100,47 @@ def only_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw no figures and grow no trees for importances: they take longer than all the rest."""
     monkeypatch.setattr(summary, "draw_figures", lambda *_: {})
     monkeypatch.setattr(summary, "importances", lambda *_: {})
+
+
+GRID: dict[str, Any] = {
+    "name": "study",
+    "config": "base.yaml",
+    "seeds": [0, 1],
+    "runs": [{"grid": {"model.decay": [0, 0.01]}}, {"grid": {"dropout": [0.5]}}],
+    "metrics": ["val/acc", "explain/*/*/faithfulness"],
+}
+"""A sweep of three settings with two seeds each."""
+
+ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
+"""Its runs."""
+
+
+class FakeFit:
+    """Writes what a fit would: metrics computed from its arguments."""
+
+    def __init__(self, fail: str = "", crash_after_metrics: bool = False) -> None:
+        self.fail = fail
+        self.crash_after_metrics = crash_after_metrics
+        self.seen: list[dict[str, str]] = []
+        self.environments: list[Mapping[str, str]] = []
+        self._lock = Lock()
+
+    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
+        given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
+        version = given["trainer.logger.init_args.version"]
+        with self._lock:
+            self.seen.append(given)
+            self.environments.append(environment)
+        log.write_text("output\n")
+        fails = bool(self.fail) and self.fail in version
+        if not fails or self.crash_after_metrics:
+            seed = int(given["seed_everything"])
+            metrics = {
+                "val/acc": 0.5 + 0.2 * seed - float(given.get("model.decay", 0)),
+                "explain/gatt/weight/faithfulness": float("nan") if seed else 0.25,
+            }
+            (log.parent / "metrics.json").write_text(json.dumps(metrics))
+        return 1 if fails else 0
+
+    def versions(self) -> list[str]:
+        return sorted(given["trainer.logger.init_args.version"] for given in self.seen)

@@ -1,6 +1,7 @@
+"""The command as users type it: what is run, what is done already, and what is summed up."""
+
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -8,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 from time import sleep
 from typing import Any
 
@@ -21,59 +21,9 @@ from attree.io.lock import FolderLock
 from attree.sweep import summary
 from attree.sweep.launch import Processes, threads_per_worker
 from helpers.cli import command
-
-CONTENT: dict[str, Any] = {
-    "name": "study",
-    "config": "base.yaml",
-    "seeds": [0, 1],
-    "runs": [{"grid": {"model.decay": [0, 0.01]}}, {"grid": {"dropout": [0.5]}}],
-    "metrics": ["val/acc", "explain/*/*/faithfulness"],
-}
-
-
-class FakeFit:
-    """Writes what a fit would: metrics computed from its arguments."""
-
-    def __init__(self, fail: str = "", crash_after_metrics: bool = False) -> None:
-        self.fail = fail
-        self.crash_after_metrics = crash_after_metrics
-        self.seen: list[dict[str, str]] = []
-        self.environments: list[Mapping[str, str]] = []
-        self._lock = Lock()
-
-    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
-        given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
-        version = given["trainer.logger.init_args.version"]
-        with self._lock:
-            self.seen.append(given)
-            self.environments.append(environment)
-        log.write_text("output\n")
-        fails = bool(self.fail) and self.fail in version
-        if not fails or self.crash_after_metrics:
-            seed = int(given["seed_everything"])
-            metrics = {
-                "val/acc": 0.5 + 0.2 * seed - float(given.get("model.decay", 0)),
-                "explain/gatt/weight/faithfulness": float("nan") if seed else 0.25,
-            }
-            (log.parent / "metrics.json").write_text(json.dumps(metrics))
-        return 1 if fails else 0
-
-    def versions(self) -> list[str]:
-        return sorted(given["trainer.logger.init_args.version"] for given in self.seen)
-
+from helpers.sweeps import ALL, GRID, FakeFit
 
 DRAW = summary.draw_figures
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(summary, "draw_figures", lambda *_: {})  # they take seconds
-    (tmp_path / "base.yaml").write_text("model: {}\n")
-    path = tmp_path / "sweep.yaml"
-    path.write_text(yaml.safe_dump(CONTENT))
-    return path
-
 
 SUMMARY = (
     "journal.log",
@@ -87,7 +37,6 @@ SUMMARY = (
     "pareto.svg",
     "results",
 )
-ALL = [f"{setting}-seed={seed}" for setting in ("decay=0", "decay=0.01", "dropout=0.5") for seed in (0, 1)]
 
 
 def test_sweep_runs_everything_and_sums_it_up(
@@ -121,7 +70,7 @@ def test_sweep_runs_everything_and_sums_it_up(
 
 def test_swept_keys_named_like_the_results_own_columns_have_columns_of_their_own(file: Path) -> None:
     grid = {"data.seed": [7, 8], "x.run": ["r"], "y.sweep": ["s"], "z.setting": ["t"]}
-    file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": grid, "name": "splits"}]}))
+    file.write_text(yaml.safe_dump({**GRID, "runs": [{"grid": grid, "name": "splits"}]}))
     assert command("sweep", str(file), launch=FakeFit()) == 0
     results = pd.read_csv("logs/sweeps/study/results.csv")
     assert results["data.seed"].tolist() == [7, 7, 8, 8]
@@ -142,7 +91,7 @@ def test_finished_runs_are_not_done_again_changed_ones_are(file: Path) -> None:
 
     stale = Path("logs/sweeps/study/decay=0-seed=0/events.old")
     stale.write_text("of the former config")
-    file.write_text(yaml.safe_dump({**CONTENT, "runs": [{"grid": {"model.decay": [0]}, "set": {"epochs": 9}}]}))
+    file.write_text(yaml.safe_dump({**GRID, "runs": [{"grid": {"model.decay": [0]}, "set": {"epochs": 9}}]}))
     changed = FakeFit()
     assert command("sweep", str(file), launch=changed) == 0
     assert changed.versions() == ["decay=0-seed=0", "decay=0-seed=1"]
@@ -193,85 +142,6 @@ def test_a_folder_of_an_older_version_is_noticed_and_taken_over(file: Path, caps
     assert [trial.state for trial in study.trials] == [optuna.trial.TrialState.COMPLETE] * 6
     assert command("sweep", str(file), launch=fit) == 0
     assert "without studies" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("crash_after_metrics", [False, True])
-def test_failed_run_stops_no_other_and_is_tried_again(
-    file: Path, capsys: pytest.CaptureFixture[str], crash_after_metrics: bool
-) -> None:
-    fit = FakeFit(fail="decay=0.01-seed=1", crash_after_metrics=crash_after_metrics)
-    assert command("sweep", str(file), "--jobs", "2", launch=fit) == 1
-    assert fit.versions() == sorted(ALL)
-    shown = capsys.readouterr().out
-    log = "logs/sweeps/study/decay=0.01-seed=1/output.log"
-    assert f"failed: decay=0.01-seed=1: output (all it printed: {log})" in shown
-    assert "failed  decay=0.01-seed=1  0 s  output" in shown
-    assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [one for one in ALL if one != ALL[3]]
-
-    repaired = FakeFit()
-    assert command("sweep", str(file), launch=repaired) == 0
-    assert repaired.versions() == ["decay=0.01-seed=1"]
-
-
-class FailingFit(FakeFit):
-    """Fails as `attree fit` does: in a sentence, behind what it printed before."""
-
-    def __init__(self, sentences: Sequence[str]) -> None:
-        super().__init__()
-        self.sentences = sentences
-
-    def __call__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
-        super().__call__(arguments, log, environment)
-        (log.parent / "metrics.json").unlink()
-        sentence = self.sentences[(len(self.seen) - 1) % len(self.sentences)]
-        log.write_text(f"Seed set to 0\nattree: error: {sentence.format(run=log.parent.name)}\n")
-        return 2
-
-
-@pytest.mark.parametrize(
-    ("sentences", "runs"),
-    [
-        (["{run} has no data."], 3),
-        (["lr is -1.", "lr is -0.5e-3."], 3),
-        (["The disk is full.", "The data are damaged."], 6),
-    ],
-    ids=["one reason", "one reason, other numbers", "two reasons"],
-)
-def test_a_sweep_whose_runs_all_fail_alike_stops_and_says_why(
-    sentences: list[str], runs: int, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fit = FailingFit(sentences)
-    assert command("sweep", str(file), launch=fit) == 1
-    shown = capsys.readouterr().out
-    assert ("Stopped: the first 3 runs failed for the same reason" in shown) == (runs == 3)
-    assert shown.count("failed: ") == runs
-    for run, sentence in zip(ALL, sentences, strict=False):
-        assert f"{run}: {sentence.format(run=run)} (all it printed: logs/sweeps/study/{run}/output.log)" in shown
-    assert command("sweep", str(file), launch=FakeFit()) == 0  # the same command goes on
-
-
-def test_runs_that_fail_after_one_went_well_stop_nothing(file: Path) -> None:
-    """The first runs of the file go well, all others fail."""
-    fit = FakeFit(fail="=0.")
-    assert command("sweep", str(file), launch=fit) == 1
-    assert fit.versions() == sorted(ALL)
-
-
-def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def killed(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
-        log.write_text("epoch 3\n")
-        return -signal.SIGKILL
-
-    assert command("sweep", str(file), "--run", ALL[0], launch=killed) == 1
-    assert f"failed: {ALL[0]}: ended by signal 9 (all it printed: " in capsys.readouterr().out
-
-
-def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def silent(arguments: Sequence[str], log: Path, environment: Mapping[str, str], *_: Any) -> int:
-        return 0
-
-    assert command("sweep", str(file), launch=silent) == 1
-    assert "nothing to sum up" in capsys.readouterr().out
 
 
 def test_dry_run_prints_a_command_for_each_run_that_is_not_finished(
@@ -332,7 +202,7 @@ def test_unusable_file_is_one_sentence_and_status_2(tmp_path: Path, capsys: pyte
 
 
 def test_metrics_that_no_run_logged_are_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(yaml.safe_dump({**CONTENT, "metrics": ["val/f1"]}))
+    file.write_text(yaml.safe_dump({**GRID, "metrics": ["val/f1"]}))
     assert command("sweep", str(file), launch=FakeFit()) == 0
     assert "No run logged any of the metrics val/f1" in capsys.readouterr().out
     assert not Path("logs/sweeps/study/results.png").exists()
