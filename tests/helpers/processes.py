@@ -66,6 +66,9 @@ def start_server() -> None:
                 with suppress(OSError):
                     if int(name) not in passed and os.readlink(descriptors / name) in pipes:
                         os.close(int(name))
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for number in (1, 2):
+                os.dup2(nowhere, number)
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not those that pytest reads
             for logger in (logging.root, *map(logging.getLogger, logging.root.manager.loggerDict)):
                 for handler in [*logger.handlers]:
