@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+collect_ignore_glob = ["*/conftest.py"]
+"""Files of fixtures have no doctests, and are one module to pytest since they have one name."""
+
 DATA = Path(os.environ.get("ATTREE_DATA", Path(__file__).parents[1] / "data"))
 
 
