@@ -79,7 +79,7 @@ def test_help_of_fit_begins_with_what_is_attrees(capsys: pytest.CaptureFixture[s
         assert name in first
     assert "--trainer.max_epochs" in text
     flowing = " ".join(text.split())
-    assert "Epochs between two evaluations; 0 evaluates only at the last epoch." in flowing
+    assert "Number of epochs between two evaluations; 0 evaluates only after the last epoch." in flowing
 
 
 def test_help_of_a_class_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
