@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.evaluation.names import PREFIX, MetricName
+from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName
 from attree.report.looks import Line, Look, method_looks
 from attree.report.style import INK, SMALL_SIZE, new_figure, note_undefined, plain_axes, plain_legend
-from attree.report.table import METRIC_LABELS
 
 ROW_LABELS = {"acc": "accuracy", **METRIC_LABELS}
 """What each kind of metric is called; others are called by their own last word."""
