@@ -9,6 +9,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.sweep.read_plan import DEFAULT_METRICS
+from attree.sweep.run import metrics_of_run
 from helpers.cli import command
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"
@@ -36,6 +37,7 @@ def test_sweep_of_real_fits(
         # The last one is refused by the network: a fit that ends with an error.
         "runs": [{"list": [{"dropout": 0.5}, {"dropout": 2.0}]}],
         "seeds": [4],
+        "objectives": {"val/acc": "maximize", "explain/gatt/truth_auroc": "maximize"},
     }
     Path("mini.yaml").write_text(yaml.safe_dump(content))
 
@@ -52,6 +54,13 @@ def test_sweep_of_real_fits(
     assert Path("out/mini/results.png").is_file()
 
     run = Path("out/mini/dropout=0.5-seed=4")
+    (best,) = Path("out/mini/best").iterdir()
+    assert command("fit", "--config", str(best)) == 0  # as it stands, and it gives the trial's numbers
+    again, wanted = (metrics_of_run(folder) or {} for folder in (Path("logs/mini_best/version_0"), run))
+    for metrics in (again, wanted):
+        del metrics["explain/seconds"]
+    assert again == pytest.approx(wanted, rel=1e-4, abs=1e-6, nan_ok=True)
+
     saved = yaml.safe_load((run / "config.yaml").read_text())
     net = saved["model"]["init_args"]["net"]["init_args"]
     assert (net["dropout"], net["attention_dropout"]) == (0.5, 0.5)
