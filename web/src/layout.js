@@ -1,4 +1,4 @@
-// Where the nodes stand when only a part of a neighbourhood is drawn: the room that the others leave is used.
+// Places nodes when only a part of a neighbourhood is drawn, so that this part fills the picture.
 
 const SWEEPS = 80;
 const PULL = 6;

@@ -22,8 +22,8 @@ def telling_order(
 ) -> Tensor:
     """Positions of an evaluation's targets, the most telling first: right, with true edges, small, confident.
 
-    Among targets that are equal in all this, the one whose prediction hangs most on a single edge comes first. What is
-    not known of a target stands between what speaks for it and what speaks against it.
+    Ties go to the target whose prediction depends most on a single edge. A target whose true class is unknown comes
+    after those predicted right and before those predicted wrong.
 
     Args:
         evaluation: The result.
@@ -57,7 +57,7 @@ def order_targets(
     has_truth: Tensor | None = None,
     effect: Tensor | None = None,
 ) -> Tensor:
-    """As `telling_order`, of targets that nothing but this is known of; those that are equal in all stay in order.
+    """Like `telling_order`, from these numbers alone; ties keep their order.
 
     Args:
         sizes: How many edges are around each target, [T].

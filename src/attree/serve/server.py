@@ -21,8 +21,7 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 class PageServer(ThreadingHTTPServer):
     """Serves a page at `/` and answers questions at `/what_if`; there is nothing else, and no file is opened.
 
-    A page of the web that makes a name of its own point to this computer (DNS rebinding) is refused by the name that it
-    asks for, and one that posts from elsewhere by its origin.
+    Requests under another host name (DNS rebinding) and posts from another origin are refused.
 
     Args:
         page: The page, as HTML.

@@ -45,7 +45,7 @@ class AttreePlugin(base_plugin.TBPlugin):
         return apps | {f"/static/{name}": _static_route(name, kind) for name, kind in STATIC.items()}
 
     def is_active(self) -> bool:
-        """Whether some run has explanations: a look at names in memory, and none once there were some."""
+        """Whether some run has explanations. Only names in memory are read, and a yes is remembered."""
         self._is_active = self._is_active or has_explanations(self._provider)
         return self._is_active
 

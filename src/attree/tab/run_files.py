@@ -1,4 +1,4 @@
-"""The explanations that runs have saved in their folders, found and read without leaving the log folder."""
+"""Finds and reads the explanations that runs have saved in their folders, and nothing outside of the log folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = re.compile(rb'<script type="application/json" id="attree-data">(.*?)</scr
 
 
 class RunFiles:
-    """Reads what runs of a log folder have saved; files outside of it are none, also behind links.
+    """Reads what the runs of a log folder have saved, and nothing outside of it, even through links.
 
     Args:
         logdir: The log folder; empty if TensorBoard was started with several.

@@ -1,4 +1,4 @@
-"""Numbers and text on their way into a page: small, exact to the bit they are shown with, and never taken for HTML."""
+"""Encodes numbers and text for a page: arrays as base64, text so that it is never read as HTML."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def place(part: DrawnPart) -> Floats:
 
 
 def spacing(positions: Floats) -> float:
-    """The distance that few nodes fall below to their nearest neighbour: what the size of a node goes by."""
+    """The 20 % quantile of the distances between nearest neighbours, from which nodes get their size."""
     if len(positions) == 1:
         return 1.0
     gaps = _lengths(positions)

@@ -101,14 +101,14 @@ class Explained:
         return [int(pairs.targets[position])] if is_own else []
 
     def _names(self, nodes: Ints) -> list[str] | None:
-        """What nodes are called, where the page does not know it otherwise: in a batch, and in a union of types."""
+        """Names of nodes of a batch or of a union of types; None where the page has one list for all targets."""
         if self.node_names is not None:
             return [str(self.node_names[node]) for node in nodes.tolist()]
         types = self.evaluation.pairs.graph.types
         return None if types is None else types.names(torch.as_tensor(nodes))
 
     def _name_of_target(self, roots: list[int]) -> str | None:
-        """What a target is called, where it is not one node that the page has a name for."""
+        """The name of a target that is a pair or a node of a type; None for a node that the page names itself."""
         if self.evaluation.pairs.level == "edge" and len(roots) == 1:  # a node with itself
             roots = roots * 2
         names = self._names(np.array(roots)) if roots else None

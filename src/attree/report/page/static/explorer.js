@@ -342,7 +342,7 @@ var Content = class {
     this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
     this.isLive = typeof content.live === "function";
   }
-  /** The place of a node's group in the order of colours: as it is listed, as far as there are colours. */
+  /** The colour number of a group of nodes; -1 for nodes without a group. */
   groupRank(group) {
     return group < this.groups.names.length ? group : -1;
   }
