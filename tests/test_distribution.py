@@ -125,10 +125,12 @@ def test_the_demo_runs_in_an_empty_folder(attree: Path, tmp_path: Path, capsys: 
     with pytest.raises(SystemExit):
         main(["configs"])
     assert run(attree, "configs", cwd=tmp_path) == capsys.readouterr().out
-    printed = run(attree, "fit", "--config", "infection", "--trainer.max_epochs", "2", cwd=tmp_path)
+    small = ("--data.num_nodes", "300", "--data.edge_probability", "0.007", "--explain.figures", "1")
+    printed = run(attree, "fit", "--config", "infection", "--trainer.max_epochs", "2", *small, cwd=tmp_path)
     assert "ground truth, AUROC" in printed
     folder = tmp_path / "logs" / "infection" / "version_0"
     assert (folder / "checkpoints" / "last.ckpt").is_file()
     assert (folder / "metrics.json").is_file()
+    assert (folder / "page.html").is_file()  # whose script and style are files of the package
     planned = run(attree, "sweep", "regularization", "--dry_run", cwd=tmp_path).splitlines()
     assert len(planned) == 27
