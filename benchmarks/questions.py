@@ -66,6 +66,7 @@ def measured(dataset: str, seed: int, epochs: int | None, root: str, targets: in
     subject, chosen = chosen_targets(model, data, truth, targets)
     result = attree.evaluate(model, subject, chosen, ("gatt", "uniform", "avgatt"), PROTOCOLS)
     gatt, avgatt = result.pair_scores["gatt"], result.pair_scores["avgatt"]
+    assert result.predictions is not None
     row: dict[str, Any] = {"accuracy": accuracy, "sureness": float(result.predictions.amax(dim=-1).mean())}
     row["faithfulness"] = result.metrics["explain/gatt/weight/faithfulness"]
     for protocol in PROTOCOLS:
