@@ -133,7 +133,7 @@ def test_one_graph_without_a_batch() -> None:
 )
 def test_what_cannot_be_read_is_said(pool: Callable[[Tensor, Tensor], Tensor]) -> None:
     subject = Subject.of(Pooled(pool).double(), X, EDGES, BATCH)
-    with pytest.warns(UserWarning, match="Argument `readout` says it"):
+    with pytest.warns(UserWarning, match="Argument `readout` sets it"):
         weights = subject.node_weights
     torch.testing.assert_close(weights, SUM)
     with warnings.catch_warnings():
