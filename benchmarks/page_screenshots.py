@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--data", default="data", help="data folder")
     arguments = parser.parse_args()
     out, wanted = arguments.out, arguments.only.split(",")
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, chromium() as driver:
         folder = Path(place)
         if "infection" in wanted:

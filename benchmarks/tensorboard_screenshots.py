@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--only", default="tab,scalars", help="which pictures")
     arguments = parser.parse_args()
     wanted, logs, out = arguments.only.split(","), arguments.logs, arguments.out
+    out.mkdir(parents=True, exist_ok=True)
     with chromium() as driver:
         if "tab" in wanted:
             with tensorboard_command(logs / "sweeps" / "small_grid") as address:
