@@ -27,23 +27,12 @@ from attree.attribution import subject_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer, Reducer, WholeReducer, reduce_attention
 from attree.subject import Head, Subject
 from helpers.graphs import randomize
-from helpers.hetero import CHANNELS, METADATA, RELATIONS, SIZES, EdgeType, HeteroNet, Stacked, hetero_graph
+from helpers.hetero import CHANNELS, METADATA, RELATIONS, SIZES, EdgeType, HeteroNet, Plain, Stacked, hetero_graph
 
 DATA = hetero_graph()
 LINKS = torch.tensor([[0, 3, 4, 1, 0], [6, 2, 5, 0, 6]])
 LOGIT = Head(mode="binary_classification", return_type="raw")
 MODULES = ("gat_conv", "gatv2_conv", "transformer_conv", "hgt_conv", "han_conv")
-
-
-class Plain(nn.Module):
-    """What `to_hetero` makes a heterogeneous network of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = (GATConv((-1, -1), CHANNELS, add_self_loops=False) for _ in range(2))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.last(self.first(x, edge_index).relu(), edge_index)
 
 
 class AuthorOfPaper(nn.Module):

@@ -78,6 +78,17 @@ class Stacked(nn.Module):
         return self.head(x_dict["paper"])
 
 
+class Plain(nn.Module):
+    """What `to_hetero` makes a heterogeneous network of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = (GATConv((-1, -1), CHANNELS, add_self_loops=False) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
 def listed(kind: EdgeType, edges: Tensor, weights: Tensor, given: int | None = None) -> Call:
     """What a call attends to on the edges of one type; edges beyond those given are self-loops that it added."""
     given = edges.shape[1] if given is None else given

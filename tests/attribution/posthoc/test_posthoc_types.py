@@ -28,7 +28,7 @@ from attree.errors import UnsupportedModelError
 from attree.faithfulness import ReductionProtocol
 from attree.subject import Head, Subject
 from helpers.graphs import NODES, messy_graph, randomize
-from helpers.hetero import CHANNELS, METADATA, RELATIONS, EdgeType, HeteroNet, Stacked, hetero_graph
+from helpers.hetero import CHANNELS, METADATA, RELATIONS, EdgeType, HeteroNet, Plain, Stacked, hetero_graph
 
 DATA = hetero_graph()
 TARGETS = (0, 2, 5)
@@ -72,17 +72,6 @@ class Links(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         z = self.last(F.elu(self.first(x, edge_index)), edge_index)
         return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
-
-
-class Plain(nn.Module):
-    """What `to_hetero` makes a heterogeneous network of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = (GATConv((-1, -1), CHANNELS, add_self_loops=False) for _ in range(2))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.last(self.first(x, edge_index).relu(), edge_index)
 
 
 def ready(model: nn.Module, *args: Any) -> nn.Module:
