@@ -37,7 +37,7 @@ from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC
 from attree.models import GAT
 from attree.subject import Subject
-from attree.tensors import precision
+from attree.tensors import limits
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.pretend_device import Elsewhere, frozen, pretend
 
@@ -143,7 +143,7 @@ def test_mps_has_no_float64() -> None:
 
 
 def test_float32_is_said_once() -> None:
-    precision._say_narrow.cache_clear()
+    limits._warn_float32.cache_clear()
     with pretend("mps") as device, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         graph, model = small_graph().to(device), net().to(device)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from attree.errors import expect
-from attree.tensors.edges import check_edge_index
+from attree.tensors.arrays import check_edge_index
 from attree.tensors.ragged import Rows, group
 
 EdgeType = tuple[str, str, str]

@@ -12,7 +12,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flows import Frontier
-from attree.tensors.memory import chunk_bounds
+from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand
 
 CPU_BLOCK = 2**15

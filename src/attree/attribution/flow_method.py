@@ -21,7 +21,7 @@ from attree.errors import expect, expect_ints, expect_memory
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.subject.target_ids import Targets
-from attree.tensors.memory import WALK_MEMORY
+from attree.tensors.limits import WALK_MEMORY
 from attree.tensors.ragged import pointers
 
 Skips = Literal["ignore", "follow"]

@@ -27,8 +27,7 @@ from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.errors import expect_memory
 from attree.subject.roots import Roots
-from attree.tensors.memory import WALK_MEMORY, chunk_bounds
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import expand
 
 BYTES_PER_SCORE = 32

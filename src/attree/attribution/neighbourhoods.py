@@ -10,8 +10,7 @@ from torch import Tensor
 
 from attree.attribution.flows import stream_frontiers
 from attree.subject import Part, Subject
-from attree.tensors.memory import chunk_bounds
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import chunk_bounds, exact_dtype
 from attree.tensors.ragged import expand, group
 
 

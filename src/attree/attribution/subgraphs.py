@@ -32,7 +32,7 @@ from attree.subject import ModelCall, Part
 from attree.subject.locality import NotLocalError, check_local
 from attree.subject.roots import Roots
 from attree.subject.target_ids import Targets, as_targets
-from attree.tensors.memory import WALK_MEMORY, chunk_bounds
+from attree.tensors.limits import WALK_MEMORY, chunk_bounds
 
 TRIED = 8
 """Targets that a model is tried with."""

@@ -17,7 +17,7 @@ import torch
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
 from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class TreeNode(NamedTuple):

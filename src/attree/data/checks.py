@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.data.ground_truth import GroundTruth
 from attree.errors import expect
-from attree.tensors.edges import check_edge_index
+from attree.tensors.arrays import check_edge_index
 from attree.tensors.ragged import find
 
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -23,7 +23,7 @@ from attree.effects.occlusion import DEFAULT_PROTOCOL
 from attree.errors import UnsupportedModelError, expect_int
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class AttentionGradient(MaskMethod):

@@ -19,7 +19,7 @@ from attree.errors import expect_memory
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
 from attree.subject.target_ids import Targets
-from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
 
 BYTES_PER_PAIR = 128
 """Bytes that a pair takes while its effect is measured, beside the engine's own working memory."""

@@ -33,7 +33,7 @@ from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
 from attree.subject.target_ids import Targets
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 def attention_tests(

@@ -28,7 +28,7 @@ from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.target_ids import Targets
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class Evaluator:

@@ -10,7 +10,7 @@ from attree.faithfulness import Reducer, ReductionProtocol
 from attree.faithfulness.choose import SET_ENGINES, RecordedPass
 from attree.metrics.functional.sets import curve_area, fidelity, ranked, sparsity, unfaithfulness
 from attree.subject import Subject
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 from attree.tensors.ragged import Rows, expand, pointers, row_of
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75)

@@ -19,7 +19,7 @@ from attree.evaluation import Evaluation
 from attree.explain_run.rows import ScoredRows
 from attree.faithfulness import ReductionProtocol
 from attree.subject import Subject
-from attree.tensors.memory import chunk_bounds
+from attree.tensors.limits import chunk_bounds
 
 
 class ExplainedTargets(ABC):

@@ -23,7 +23,7 @@ from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
 from attree.subject.locality import NotLocalError, NotRowwiseError
-from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows
 
 TRIED = 8

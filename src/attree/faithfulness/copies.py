@@ -25,8 +25,7 @@ from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
 from attree.subject.locality import NotLocalError, check_local, target_outputs
-from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import Rows, expand
 
 

@@ -12,7 +12,7 @@ from attree.errors import expect, expect_instance, expect_ints, expect_memory
 from attree.faithfulness.choose import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol
 from attree.subject import Subject
-from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows, expand, pointers, row_of
 
 

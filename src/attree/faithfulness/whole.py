@@ -17,8 +17,7 @@ from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Subject
-from attree.tensors.memory import REDUCTION_MEMORY
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import REDUCTION_MEMORY, exact_dtype
 from attree.tensors.ragged import Rows, group
 
 

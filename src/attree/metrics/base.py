@@ -11,7 +11,7 @@ from torchmetrics import Metric
 
 from attree.errors import expect
 from attree.metrics.functional.ranking import Values, check_columns
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class ColumnMetric(Metric):

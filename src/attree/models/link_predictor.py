@@ -17,7 +17,7 @@ from attree.data import LinkDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_number
 from attree.models.trained_module import TrainedModule
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class LinkAUROC(BinaryAUROC):

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order
 
 from attree.attention import Graph
 from attree.report.style import count
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from attree.tensors.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

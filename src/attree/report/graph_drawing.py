@@ -17,8 +17,7 @@ from matplotlib.collections import EllipseCollection, LineCollection, PolyCollec
 from numpy.typing import NDArray
 
 from attree.report.style import BLUE, INK, MUTED, ORANGE, SMALL_SIZE
-
-Floats = NDArray[np.float64]
+from attree.tensors.arrays import Floats
 
 MARGIN = 2.8
 """Room that a drawing needs around the outermost nodes, in radii: self-loops and the target stick out."""

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 Mode = Literal["multiclass_classification", "binary_classification", "regression"]
 """What is predicted, in the words of PyG's `ModelConfig`."""

@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from attree.attention.eager import eval_mode
 from attree.attention.provenance import Provenance, tensors_in
 from attree.attention.softmax_hook import attention_convs
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 LAYERS = 0
 """The mark of what layers return; pools have the numbers from 1 on."""

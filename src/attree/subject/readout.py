@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attree.errors import expect
 from attree.subject.pooling import winners
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 Level = Literal["node", "edge", "graph"]
 """What a model's outputs belong to: nodes, pairs of nodes, or graphs."""

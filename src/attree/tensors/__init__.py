@@ -1,1 +1,1 @@
-"""Tensors: ragged arrays, edge lists, memory budgets and precision, which everything else stands on."""
+"""Helpers for tensors: ragged arrays, checks of edge lists, memory budgets and floating-point precision."""

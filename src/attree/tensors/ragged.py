@@ -1,7 +1,7 @@
-"""Ragged arrays: rows of different lengths, stored one after the other, with pointers to where each begins.
+"""Ragged arrays: rows of different lengths, stored one after the other, with a pointer to the start of each row.
 
-Graphs are made of them: the edges that enter each node, the nodes of each neighbourhood, the scores of each target.
-`ptr` always has one entry more than there are rows, and row k is `ptr[k]:ptr[k + 1]`.
+Examples: the edges that enter each node, the nodes of each neighbourhood, the scores of each target. `ptr` always has
+one entry more than there are rows. Row k is `ptr[k]:ptr[k + 1]`, as in the CSR format.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 class Rows(NamedTuple):
-    """Items grouped into rows: those of row `j` are `items[ptr[j]:ptr[j + 1]]`, in ascending order.
+    """Items grouped into rows: row `j` is `items[ptr[j]:ptr[j + 1]]`, in ascending order.
 
     Attributes:
-        ptr: Where each row begins, [rows + 1].
-        items: The items, such as ids of edges, row by row.
+        ptr: Start of each row, and the total number of items, [rows + 1].
+        items: The items (for example edge ids), row by row.
     """
 
     ptr: Tensor
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 def pointers(sizes: Tensor) -> Tensor:
-    """Where each row begins, given the rows' sizes, with the total at the end.
+    """Return the start of each row, and the total at the end, from the sizes of the rows.
 
     >>> pointers(torch.tensor([2, 0, 1])).tolist()
     [0, 2, 2, 3]
@@ -41,22 +41,22 @@ def pointers(sizes: Tensor) -> Tensor:
 
 
 def are_pointers(ptr: Tensor, num_rows: int, num_items: int) -> bool:
-    """Whether `ptr` cuts items into rows: `num_rows` + 1 integers that rise from 0 to `num_items`, or stay.
+    """Whether `ptr` is valid: `num_rows` + 1 integers that start at 0, never decrease and end at `num_items`.
 
     >>> are_pointers(torch.tensor([0, 2, 2, 3]), 3, 3), are_pointers(torch.tensor([0, 3, 2, 3]), 3, 3)
     (True, False)
     """
     if ptr.shape != (num_rows + 1,) or ptr.dtype != torch.int64:
         return False
-    # The bounds first: differences of absurd numbers wrap round.
+    # Check the bounds first: differences of very large numbers overflow.
     within = bool(((ptr >= 0) & (ptr <= num_items)).all())
     return within and int(ptr[0]) == 0 and int(ptr[-1]) == num_items and bool((ptr.diff() >= 0).all())
 
 
 def row_of(sizes: Tensor) -> Tensor:
-    """The row that each item belongs to, given the rows' sizes: `torch.repeat_interleave(sizes)`.
+    """Return the row of each item from the sizes of the rows; equals `torch.repeat_interleave(sizes)`.
 
-    Counting the row ends up to each item spares small jobs the cost of waking all threads, which that function does.
+    `repeat_interleave` wakes all threads, which is slow for small inputs. Counting the row ends up to each item is not.
 
     >>> row_of(torch.tensor([2, 0, 1])).tolist()
     [0, 0, 2]
@@ -68,7 +68,7 @@ def row_of(sizes: Tensor) -> Tensor:
 
 
 def group(row: Tensor, num_rows: int) -> Rows:
-    """Group items, numbered from 0, by the row given for each.
+    """Group the items 0, 1, 2, ... by the row that is given for each.
 
     >>> rows = group(torch.tensor([2, 0, 2]), num_rows=3)
     >>> rows.ptr.tolist(), rows.items.tolist()
@@ -81,11 +81,11 @@ def expand(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """List the items of several rows one after the other.
 
     Args:
-        ptr: Where each row begins.
-        rows: The rows that are wanted, with repetitions if need be.
+        ptr: Start of each row.
+        rows: The rows to list; a row may occur more than once.
 
     Returns:
-        For every listed item, the position in `rows` that it is listed for, and its place among all items.
+        For every listed item, the position of its row in `rows`, and its position among all items.
 
     >>> owner, place = expand(torch.tensor([0, 2, 3]), torch.tensor([1, 0]))
     >>> owner.tolist(), place.tolist()
@@ -100,7 +100,7 @@ def expand(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each of the asked-for keys stands among ascending ones, and whether it is one of them.
+    """Return the position of each asked key among ascending keys, and whether the key is one of them.
 
     >>> place, known = find(torch.tensor([1, 4]), torch.tensor([4, 5]))
     >>> place.tolist(), known.tolist()
@@ -108,14 +108,14 @@ def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
     """
     if ascending.numel() == 0:
         return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
-    if torch.equal(ascending, asked):  # all of them, in their order: no search
+    if torch.equal(ascending, asked):  # all keys in their order: no search needed
         return torch.arange(asked.numel(), device=asked.device), torch.ones_like(asked, dtype=torch.bool)
     place = torch.searchsorted(ascending, asked.contiguous()).clamp_(max=ascending.numel() - 1)
     return place, ascending[place] == asked
 
 
 def take_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a tensor: `values[rows]`, by the way that is fastest on a CPU for rows of any width."""
+    """Return `values[rows]`, computed in the way that is fastest on a CPU for any row width."""
     if values.dim() > 1 and values.numel() == values.shape[0]:
         return values.reshape(-1).index_select(0, rows).view(-1, *values.shape[1:])
     return values.index_select(0, rows)

@@ -19,8 +19,7 @@ from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.io.progress import progress_bar
 from attree.subject import Subject
 from attree.subject.roots import Roots
-from attree.tensors.memory import WALK_MEMORY, chunk_bounds
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import find
 
 BYTES_PER_ENTRY = 128

@@ -11,7 +11,7 @@ from torch import Tensor
 from attree.attention.capture import Attention, capture_run
 from attree.subject import Subject
 from attree.subject.head import check_output
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 
 class Predictions:

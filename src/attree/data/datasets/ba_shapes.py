@@ -18,7 +18,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
 from attree.errors import expect, expect_int
-from attree.tensors.edges import check_edge_index
+from attree.tensors.arrays import check_edge_index
 
 LAYOUT: Layout = {"edge_index": (np.int64, 2), "x": (np.float32, 2), "y": (np.int64, 1), "idx_train": (np.int64, 1)}
 NUM_FEATURES = 50

@@ -17,7 +17,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
 from attree.errors import expect, expect_bool, expect_int, expect_number
-from attree.tensors.edges import check_edge_index
+from attree.tensors.arrays import check_edge_index
 
 LAYOUT: Layout = {"edge_index": (np.int64, 2), "infected": (np.bool_, 1)}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attree.faithfulness.exact.layer_graph import LayerGraph
-from attree.tensors.memory import chunk_bounds
+from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand, find, pointers, take_rows
 
 

@@ -31,7 +31,7 @@ from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.stages import Stages
 from attree.faithfulness.exact.ways import Ways
 from attree.subject.level import OutputLevel
-from attree.tensors.memory import chunk_bounds
+from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand, pointers, row_of, take_rows
 
 CHUNK_BYTES = 64 * 2**20

@@ -29,7 +29,7 @@ from attree.subject.arguments import Kind
 from attree.subject.head import check_output
 from attree.subject.locality import NotRowwiseError
 from attree.subject.model_call import take_index
-from attree.tensors.precision import exact_dtype
+from attree.tensors.limits import exact_dtype
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
 """Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns its output."""

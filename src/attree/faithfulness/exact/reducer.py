@@ -22,7 +22,7 @@ from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
-from attree.tensors.memory import REDUCTION_MEMORY
+from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import take_rows
 
 

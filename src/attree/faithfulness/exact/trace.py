@@ -13,7 +13,7 @@ from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.conv_arguments import LayerEdges
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import weighted_sums
-from attree.tensors.memory import chunk_bounds
+from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import take_rows
 
 CHUNK_BYTES = 64 * 2**20

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attree.metrics.functional.correlation import as_small, partitions
 from attree.metrics.functional.ranking import Ranking
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from attree.tensors.arrays import Floats, Ints
 
 # Measured: below blocks of 32 values, comparing all of a block is cheaper than partitioning once more.
 _BLOCK_BITS = 5

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.metrics.functional.concordance import Floats, Ints, concordance_by_point, lead
+from attree.metrics.functional.concordance import concordance_by_point, lead
 from attree.metrics.functional.correlation import kendall, spearman
 from attree.metrics.functional.ranking import Ranking
+from attree.tensors.arrays import Floats, Ints
 
 T = TypeVar("T")
 

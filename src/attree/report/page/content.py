@@ -17,11 +17,11 @@ from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import METRIC_LABELS, MetricName
 from attree.faithfulness import PROTOCOLS
-from attree.report.drawn_part import Bools
 from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
 from attree.report.page.target import Explained, relations_of
 from attree.report.telling import telling_order
+from attree.tensors.arrays import Bools
 from attree.tensors.ragged import expand, find
 
 TITLE = "How attention explains the model"

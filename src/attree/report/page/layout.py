@@ -6,7 +6,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
-from attree.report.drawn_part import DrawnPart, Floats, Ints
+from attree.report.drawn_part import DrawnPart
+from attree.tensors.arrays import Floats, Ints
 
 STEPS = 60
 PULL = 6.0

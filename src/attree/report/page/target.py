@@ -14,9 +14,10 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
-from attree.report.drawn_part import Bools, DrawnPart, Floats, Ints, left_out, strength_of
+from attree.report.drawn_part import DrawnPart, left_out, strength_of
 from attree.report.page.encode import packed
 from attree.report.page.layout import hops, place, spacing
+from attree.tensors.arrays import Bools, Floats, Ints
 
 GRID = 65535
 """Positions are whole numbers from 0 to this: finer than any screen, and half the size of floating-point numbers."""
