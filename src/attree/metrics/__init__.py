@@ -1,12 +1,10 @@
-"""Statistics of scores against what they should foretell: pure functions, and `torchmetrics` classes over them."""
+"""Statistics that compare scores with effects or ground truth: pure functions, and `torchmetrics` classes."""
 
 from attree.metrics import functional
-from attree.metrics.auroc import AUROC, TruthAUROC
-from attree.metrics.comparison import FaithfulnessComparison
-from attree.metrics.correlation import Kendall, Pearson, Spearman
-from attree.metrics.faithfulness import Faithfulness
+from attree.metrics.faithfulness import Faithfulness, FaithfulnessComparison
 from attree.metrics.functional import Ranking, faithfulness_statistics
 from attree.metrics.sets import CharacterizationScore, Fidelity, Unfaithfulness
+from attree.metrics.statistics import AUROC, Kendall, Pearson, Spearman, TruthAUROC
 
 __all__ = [
     "AUROC",

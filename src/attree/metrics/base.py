@@ -1,4 +1,4 @@
-"""What all metric classes share: columns of float64 kept until they are asked for, and gathered over processes."""
+"""Base classes of the metrics: they store float64 columns and gather them over processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from attree.tensors.limits import exact_dtype
 
 
 class ColumnMetric(Metric):
-    """A metric over columns with one entry per pair: `update` appends to them, `compute` reads them whole.
+    """Base class of metrics over columns with one entry per pair of a target and an edge.
 
-    Ranks exist only once all pairs are known, so the columns themselves are the state. They are float64 (on devices
-    without it, float32) whatever comes in: a process that saw no pairs must still offer the others a column of their
-    dtype to gather. Integers that this would round, and so might tie, are refused.
+    `update` appends to the columns and `compute` reads them whole: ranks are known only when all pairs are. Columns are
+    float64 (float32 on devices without it) for any input dtype, because a process without pairs must still offer a
+    column of the same dtype to the others. Integers that float64 would round are refused: rounding could make ties.
 
     Args:
-        kwargs: what every `torchmetrics.Metric` accepts.
+        kwargs: Arguments of `torchmetrics.Metric`.
     """
 
     is_differentiable = False
@@ -36,11 +36,11 @@ class ColumnMetric(Metric):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def append(self, prefix: str = "", /, **columns: Tensor) -> None:
-        """Check one batch of every column, and append it.
+        """Check one batch of each column and append it.
 
         Args:
-            prefix: what the state of a column is called, before the column's own name.
-            columns: the batches, by the names that errors use.
+            prefix: Put before a column's name to get the name of its state.
+            columns: The batches, by the names that errors use.
         """
         for name, column in columns.items():
             expect(isinstance(column, Tensor), name, "a tensor", type(column).__name__)
@@ -49,7 +49,7 @@ class ColumnMetric(Metric):
             getattr(self, f"{prefix}{name}").append(_as_floats(column.detach(), name))
 
     def column(self, name: str) -> Tensor:
-        """Return a column whole; empty if nothing came yet."""
+        """Return a whole column; it is empty before the first update."""
         state = getattr(self, name)
         if isinstance(state, Tensor):
             return state.to(exact_dtype(state.device))
@@ -58,18 +58,18 @@ class ColumnMetric(Metric):
         return torch.cat([torch.empty(0, dtype=exact_dtype(self.device), device=self.device), *state])
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Join each column before processes exchange them, so that all offer the same dtype, be it of no entries."""
+        """Concatenate each column before processes exchange it, so that all have the same dtype, even if empty."""
         for name, state in self.metric_state.items():
             if isinstance(state, list):
                 state[:] = [self.column(name)]
         super().sync(*args, **kwargs)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot a value, or several as a curve.
+        """Plot one value, or several as a curve.
 
         Args:
-            val: a result of `compute` or `forward`, or a list of them; by default what `compute` gives now.
-            ax: the matplotlib axes to draw into; by default those of a new figure.
+            val: A result of `compute` or `forward`, or a list of them. Default: the result of `compute`.
+            ax: The matplotlib axes to draw into. Default: those of a new figure.
 
         Returns:
             The figure and its axes.
@@ -78,7 +78,7 @@ class ColumnMetric(Metric):
 
 
 def _as_floats(column: Tensor, name: str) -> Tensor:
-    """The column in float64, if there is one; integers of 2**53 and beyond, some of which it rounds, are refused."""
+    """Return the column in float64 where the device has it; refuse integers that the conversion could round."""
     values = column.to(exact_dtype(column.device))
     bits = 1 - round(math.log2(torch.finfo(values.dtype).eps))
     if not column.is_floating_point() and column.dtype.itemsize * 8 > bits:
@@ -89,20 +89,20 @@ def _as_floats(column: Tensor, name: str) -> Tensor:
 
 
 class PairMetric(ColumnMetric):
-    """A statistic of two columns; a subclass names the function that computes it."""
+    """Base class of a statistic of two columns; a subclass names the function that computes it."""
 
     columns = ("scores", "target")
     function: staticmethod[[Values, Values], Tensor]
 
     def update(self, scores: Tensor, target: Tensor) -> None:
-        """Append pairs of a score and what it is held against.
+        """Append scores and the values to compare them with.
 
         Args:
-            scores: a vector.
-            target: a vector of the same length.
+            scores: A vector.
+            target: A vector of the same length.
         """
         self.append(scores=scores, target=target)
 
     def compute(self) -> Tensor:
-        """Compute the statistic over all pairs of all processes, as a 0-d float64 tensor."""
+        """Compute the statistic over the pairs of all processes, as a 0-d float64 tensor."""
         return self.function(self.column("scores"), self.column("target"))

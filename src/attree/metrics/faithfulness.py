@@ -1,18 +1,27 @@
-"""All faithfulness statistics of one method as one `torchmetrics.MetricCollection`."""
+"""Faithfulness statistics as `torchmetrics` classes: of one method, or of several methods over the same pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from attree.errors import expect
 from attree.metrics.base import ColumnMetric
+from attree.metrics.functional.auroc import as_labels
 from attree.metrics.functional.faithfulness import STATISTICS, faithfulness_statistics
+from attree.metrics.functional.ranking import Ranking
+
+DELTAS = ("delta_pc", "delta_ne", "changed")
+
+PREFIX = "column_"
+"""Prefix of the attributes that hold columns, so that no method's name collides with an attribute of the metric."""
 
 
 class _Statistic(ColumnMetric):
-    """One of the seven statistics, over the columns that all members of the collection share."""
+    """One of the seven statistics; all members of the collection share the columns."""
 
     columns = ("scores", "delta_pc", "delta_ne", "changed")
     plot_lower_bound = -1.0
@@ -36,7 +45,7 @@ class _Statistic(ColumnMetric):
 
 
 class _Mean(_Statistic):
-    """The mean of the seven, which needs them all and so leaves them for the collection to read."""
+    """The mean of the seven statistics; it computes all seven and keeps them for the collection."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__("faithfulness", **kwargs)
@@ -51,13 +60,13 @@ class Faithfulness(MetricCollection):
     """The seven faithfulness statistics of a method and their mean; see `functional.faithfulness_statistics`.
 
     A `MetricCollection` of eight metrics in one compute group: the pairs are stored once, and `compute` gathers them
-    over processes once and sorts each column once. It also works through `log_dict(collection)`, at the price of
-    every member gathering and sorting by itself.
+    over processes once and sorts each column once. `log_dict(collection)` works too, but then every member gathers and
+    sorts by itself.
 
     Args:
-        prefix: put before every key, for instance `"explain/gatt/weight/"`.
-        postfix: put after every key.
-        kwargs: what every `torchmetrics.Metric` accepts.
+        prefix: Put before every key, for instance `"explain/gatt/weight/"`.
+        postfix: Put after every key.
+        kwargs: Arguments of `torchmetrics.Metric`.
 
     >>> import torch
     >>> metric = Faithfulness(prefix="gatt/")
@@ -74,18 +83,18 @@ class Faithfulness(MetricCollection):
     def __init__(self, prefix: str | None = None, postfix: str | None = None, **kwargs: Any) -> None:
         members: dict[str, Any] = {name: _Statistic(name, **kwargs) for name in STATISTICS}
         members["faithfulness"] = _Mean(**kwargs)
-        # The first of a group is the one that is updated: the mean, which computes all.
+        # Torchmetrics updates the first member of a group: the mean, which computes all.
         group = ["faithfulness", *STATISTICS]
         super().__init__(members, prefix=prefix, postfix=postfix, compute_groups=[group])
 
     def compute(self) -> dict[str, Tensor]:
-        """Compute the eight values over all pairs of all processes."""
+        """Compute the eight values over the pairs of all processes."""
         mean = self._mean()
         value = mean.compute()
         return self._named({name: v.to(value.device, copy=True) for name, v in mean.statistics.items()})
 
     def forward(self, scores: Tensor, delta_pc: Tensor, delta_ne: Tensor, changed: Tensor) -> dict[str, Tensor]:
-        """Append pairs and return the eight values of these alone."""
+        """Append pairs and return the eight values of these pairs alone."""
         if self._mean().dist_sync_on_step:
             return super().forward(scores, delta_pc, delta_ne, changed)
         self.update(scores, delta_pc, delta_ne, changed)
@@ -99,3 +108,71 @@ class Faithfulness(MetricCollection):
     def _named(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Put the prefix before and the postfix after each key."""
         return {f"{self.prefix or ''}{name}{self.postfix or ''}": value for name, value in values.items()}
+
+
+class FaithfulnessComparison(ColumnMetric):
+    """The seven faithfulness statistics and their mean, for each of several methods.
+
+    The deltas are stored, gathered and sorted once for all methods; with one `Faithfulness` per method, once for each.
+
+    Args:
+        methods: Names of the methods.
+        fixed: Methods whose scores are the same in every epoch, for instance random ones. Their ranking survives
+            `reset` and is recomputed only when the scores change: comparing is much faster than sorting.
+        kwargs: Arguments of `torchmetrics.Metric`.
+
+    >>> import torch
+    >>> metric = FaithfulnessComparison(["good", "bad"])
+    >>> deltas = torch.tensor([0.3, 0.1, 0.0, 0.0])
+    >>> metric.update({"good": deltas, "bad": -deltas}, deltas, deltas, deltas > 0.2)
+    >>> {method: values["pc_pearson"].item() for method, values in metric.compute().items()}
+    {'good': 1.0, 'bad': -1.0}
+    """
+
+    columns = ()
+
+    def __init__(self, methods: Iterable[str], fixed: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.methods = tuple(methods)
+        taken = [name for name in self.methods if name in DELTAS]
+        expect(not taken, "methods", f"names other than {', '.join(DELTAS)}", taken)
+        self.fixed = frozenset(fixed)
+        unknown = sorted(self.fixed.difference(self.methods))
+        expect(not unknown, "fixed", f"names among {', '.join(self.methods)}", unknown)
+        self._kept: dict[str, Ranking] = {}
+        for name in (*DELTAS, *self.methods):
+            self.add_state(_state(name), default=[], dist_reduce_fx="cat")
+
+    def update(self, scores: Mapping[str, Tensor], delta_pc: Tensor, delta_ne: Tensor, changed: Tensor) -> None:
+        """Append pairs.
+
+        Args:
+            scores: Scores of the pairs, by method.
+            delta_pc: Decline of the predicted class's probability, of each pair.
+            delta_ne: Change of the negative entropy, of each pair.
+            changed: Whether the predicted class changed, of each pair.
+        """
+        expect(set(scores) == set(self.methods), "scores", f"scores of {', '.join(self.methods)}", ", ".join(scores))
+        columns = {"delta_pc": delta_pc, "delta_ne": delta_ne, "changed": changed, **scores}
+        self.append(PREFIX, **columns)
+
+    def compute(self) -> dict[str, dict[str, Tensor]]:
+        """Compute each method's statistics over the pairs of all processes; keys as in `faithfulness_statistics`."""
+        pc, ne = (Ranking(self.column(_state(name))) for name in DELTAS[:2])
+        changed = as_labels(self.column(_state("changed")), "changed")
+        return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
+
+    def _ranking(self, method: str) -> Ranking:
+        column = self.column(_state(method))
+        if method not in self.fixed:
+            return Ranking(column)
+        kept = self._kept.get(method)
+        if kept is None or kept.values.device != column.device or not kept.values.equal(column):
+            # A copy: if the caller changed the tensor in place, it would still be equal to itself.
+            self._kept[method] = kept = Ranking(column.clone())
+        return kept
+
+
+def _state(name: str) -> str:
+    """Return the name of the attribute that holds a column."""
+    return f"{PREFIX}{name}"

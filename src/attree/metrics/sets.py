@@ -1,4 +1,4 @@
-"""Metrics of sets of edges as `torchmetrics.Metric` classes; see `attree.metrics.functional.sets`."""
+"""Metrics of sets of edges as `torchmetrics.Metric` classes; `attree.metrics.functional.sets` has the functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attree.metrics.functional.sets import characterization_score, fidelity, unf
 
 
 class _MeanOverTargets(Metric):
-    """The mean of one value per target, over all processes."""
+    """Mean of one value per target, over all processes."""
 
     is_differentiable = False
     full_state_update = False
@@ -25,17 +25,17 @@ class _MeanOverTargets(Metric):
         self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
 
     def add(self, values: Tensor) -> None:
-        """Take in values of some targets."""
+        """Add the values of some targets."""
         self.total = self.total + values.sum().to(self.total)
         self.count = self.count + values.numel()
 
     def compute(self) -> Tensor:
-        """The mean; NaN of no targets."""
+        """Return the mean; NaN without targets."""
         return self.total / self.count
 
 
 class Fidelity(_MeanOverTargets):
-    """Share of predictions that edges taken out change: fidelity+ or fidelity-.
+    """Share of targets whose prediction changes when edges are masked: fidelity+ or fidelity-.
 
     >>> metric = Fidelity()
     >>> metric.update(torch.tensor([0, 1]), torch.tensor([0, 2]))
@@ -44,12 +44,12 @@ class Fidelity(_MeanOverTargets):
     """
 
     def update(self, predicted: Tensor, predicted_after: Tensor) -> None:
-        """Take in predicted classes of targets with all edges, and with some masked."""
+        """Add targets: their predicted classes with all edges and with some edges masked."""
         self.add(fidelity(predicted, predicted_after))
 
 
 class Unfaithfulness(_MeanOverTargets):
-    """How far predictions from the chosen edges alone are from those of all.
+    """Distance of the predictions from the chosen edges alone to the predictions from all edges, mean over targets.
 
     >>> metric = Unfaithfulness()
     >>> metric.update(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]]))
@@ -60,16 +60,16 @@ class Unfaithfulness(_MeanOverTargets):
     higher_is_better = False
 
     def update(self, probability: Tensor, probability_after: Tensor) -> None:
-        """Take in class probabilities of targets with all edges, and with the chosen ones alone."""
+        """Add targets: their class probabilities with all edges and with the chosen edges alone."""
         self.add(unfaithfulness(probability, probability_after))
 
 
 class CharacterizationScore(Metric):
-    """Harmonic mean of fidelity+ and 1 - fidelity-.
+    """Weighted harmonic mean of fidelity+ and 1 - fidelity-.
 
     Args:
         weight: Weight of fidelity+, in (0, 1).
-        kwargs: what every `torchmetrics.Metric` accepts.
+        kwargs: Arguments of `torchmetrics.Metric`.
 
     >>> metric = CharacterizationScore()
     >>> metric.update(torch.tensor([0, 1]), without=torch.tensor([0, 2]), alone=torch.tensor([0, 1]))
@@ -87,16 +87,16 @@ class CharacterizationScore(Metric):
         self.positive, self.negative = Fidelity(**kwargs), Fidelity(**kwargs)
 
     def update(self, predicted: Tensor, without: Tensor, alone: Tensor) -> None:
-        """Take in predicted classes with all edges, without the chosen ones, and with these alone."""
+        """Add targets: their predicted classes with all edges, without the chosen edges, and with these alone."""
         self.positive.update(predicted, without)
         self.negative.update(predicted, alone)
 
     def compute(self) -> Tensor:
-        """The score of all targets."""
+        """Return the score over all targets."""
         return characterization_score(self.positive.compute(), self.negative.compute(), self.weight)
 
     def reset(self) -> None:
-        """Forget all targets."""
+        """Remove all targets."""
         super().reset()
         self.positive.reset()
         self.negative.reset()

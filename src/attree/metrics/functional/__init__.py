@@ -1,4 +1,4 @@
-"""The statistics as pure functions of tensors, and `Ranking`, through which several share one sort."""
+"""Statistics as pure functions of tensors, and `Ranking`, which lets several of them share one sort."""
 
 from attree.metrics.functional.auroc import auroc, auroc_by_target
 from attree.metrics.functional.bootstrap import percentile_interval, resample_targets, resampled_faithfulness

@@ -1,4 +1,4 @@
-"""Area under the ROC curve from ranks: of all pairs together, or one target at a time."""
+"""Area under the ROC curve, from ranks: over all pairs, or as a mean over targets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from attree.metrics.functional.ranking import Ranking, Values, as_ranking, as_te
 
 
 def auroc(scores: Values, labels: Values) -> Tensor:
-    r"""Probability that a positive scores above a negative, ties counting half: the area under the ROC curve.
+    r"""Area under the ROC curve: the probability that a positive scores above a negative, with ties counting half.
 
     .. math:: \frac{\sum_{i \in P} m_i - |P|(|P|+1)/2}{|P| \, |N|}
 
-    with :math:`m_i` the midrank of score i (Mann and Whitney, 1947). Only the order of the scores is read; they are
-    never clipped, squashed or rescaled, and may have any range. Runs on the host (see `Ranking`).
+    Here :math:`m_i` is the midrank of score i (Mann and Whitney, 1947). Only the order of the scores matters: they may
+    have any range and are never clipped or rescaled. Runs on the host (see `Ranking`).
 
     Args:
-        scores: a vector, or its ranking.
-        labels: a vector of the same length with 1 (or True) for positives and 0 for negatives.
+        scores: A vector, or its ranking.
+        labels: A vector of the same length, 1 (or True) for positives and 0 for negatives.
 
     Returns:
-        A 0-d float64 tensor on the device of `scores`; NaN if only one class occurs or either contains NaN.
+        A 0-d float64 tensor on the device of `scores`; NaN if only one class occurs or either argument contains NaN.
 
     >>> auroc(torch.tensor([-30.0, 2.0, 2.0, 900.0]), torch.tensor([0, 0, 1, 1]))
     tensor(0.8750, dtype=torch.float64)
@@ -45,7 +45,7 @@ def auroc(scores: Values, labels: Values) -> Tensor:
 
 
 def _positive_ranks(scores: Values, positive: NDArray[np.bool_]) -> float:
-    """Sum the midranks of the positives, exactly, as they are half-integers; NaN if any score is NaN."""
+    """Return the sum of the positives' midranks; NaN if any score is NaN. The sum is exact: they are half-integers."""
     if isinstance(scores, Ranking):
         return math.nan if scores.has_nan else float(scores.midranks[np.compress(positive, scores.dense)].sum())
     # A sort of the values is several times faster than one that says where each came from.
@@ -59,15 +59,15 @@ def _positive_ranks(scores: Values, positive: NDArray[np.bool_]) -> float:
 
 
 def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
-    """Mean over the targets of each target's own AUROC; targets that lack one of the classes are left out.
+    """Mean of the targets' AUROCs; targets without positives or without negatives do not count.
 
-    Against the pooled `auroc`, every target weighs the same, and scores need not be comparable between targets.
-    All targets are ranked by one sort of (target, score).
+    Unlike in the pooled `auroc`, every target has the same weight, and only scores of one target are compared. All
+    targets are ranked by one sort of (target, score).
 
     Args:
-        scores: a vector, or its ranking.
-        labels: a vector of the same length with 1 (or True) for positives and 0 for negatives.
-        target: a vector of the same length that says which target each score belongs to, or its ranking.
+        scores: A vector, or its ranking.
+        labels: A vector of the same length, 1 (or True) for positives and 0 for negatives.
+        target: A vector of the same length with the target of each score, or its ranking.
 
     Returns:
         A 0-d float64 tensor on the device of `scores`; NaN if no target has both classes or any argument contains NaN.
@@ -94,11 +94,11 @@ def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:
 
 
 def as_labels(column: Values, name: str) -> Tensor:
-    """Return labels as booleans on the host, checked once for all who read them; as they are if any is NaN.
+    """Return labels as booleans on the host, so that they are checked once; return them unchanged if any is NaN.
 
     Args:
-        column: labels as `auroc` takes them.
-        name: the argument that errors name.
+        column: Labels as `auroc` takes them.
+        name: Name of the argument in errors.
     """
     positive = positives(column, name)
     return as_tensor(column) if positive is None else torch.from_numpy(positive)

@@ -1,8 +1,8 @@
-"""Bootstrap over targets: how far a statistic moves when other targets are drawn.
+"""Bootstrap over targets: how much a statistic varies with the choice of targets.
 
 Pairs of one target are not independent, so whole targets are resampled (Davison and Hinkley, "Bootstrap Methods and
-their Application", 1997, section 3.8). A resample weighs target k as often as it was drawn, w_k. Every statistic is a
-function of w through sums over targets that are made once, so that no resample sorts anything.
+their Application", 1997, section 3.8). In a resample, the weight w_k of target k is the number of times it was drawn.
+Every statistic depends on w through sums over targets that are computed once, so no resample needs a sort.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from attree.metrics.functional.faithfulness import STATISTICS
 from attree.metrics.functional.ranking import Ranking, Values, as_ranking, as_tensor, check_columns
 
 Interval = tuple[float, float]
-"""Low and high end."""
+"""Lower and upper end."""
 
 Resamples = NDArray[np.float64]
-"""A statistic's value in each resample, [resamples]."""
+"""Value of a statistic in each resample, [resamples]."""
 
 FAITHFULNESS = "faithfulness"
 
 COMPARED = 2_000_000
-"""Comparisons of a positive with a negative up to which the AUROC of every resample is exact."""
+"""Maximum number of comparisons of a positive with another pair for which the AUROC of each resample is exact."""
 
 
 def resample_targets(num_targets: int, resamples: int = 200, seed: int = 0) -> Resamples:
-    """How often each target is drawn in each resample, [resamples, targets].
+    """Return how often each target is drawn in each resample, [resamples, targets].
 
     >>> resample_targets(3, resamples=2).sum(axis=1).tolist()
     [3.0, 3.0]
@@ -49,7 +49,7 @@ def resample_targets(num_targets: int, resamples: int = 200, seed: int = 0) -> R
 
 
 def percentile_interval(resampled: Resamples, level: float = 0.95) -> Interval:
-    """The interval that holds a share of the resamples; NaN where the statistic is undefined in all of them.
+    """Return the central interval with the given share of the resamples; NaN if the statistic is never defined.
 
     >>> percentile_interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
@@ -62,7 +62,7 @@ def percentile_interval(resampled: Resamples, level: float = 0.95) -> Interval:
 
 
 def percentile_intervals(resampled: Mapping[str, Resamples], level: float = 0.95) -> dict[str, Interval]:
-    """The `percentile_interval` of each of several statistics, by name."""
+    """Return the `percentile_interval` of each statistic, by name."""
     whole = [name for name, values in resampled.items() if np.isfinite(values).all()]
     found = {name: percentile_interval(values, level) for name, values in resampled.items() if name not in set(whole)}
     if whole:
@@ -81,25 +81,25 @@ def resampled_faithfulness(
     resamples: int = 200,
     seed: int = 0,
 ) -> dict[tuple[str, str], Resamples]:
-    """The faithfulness statistics of several methods in every resample; all see the same targets drawn.
+    """Return the faithfulness statistics of several methods in each resample of the targets.
 
-    So the difference of two methods' resamples is what the difference of the methods does.
+    All methods see the same resamples, so their values can be subtracted to compare two methods.
 
-    Pearson's correlation is exact in every resample, and so are the others where there are few pairs. Elsewhere Kendall
-    and Spearman (see `ResampledPairs`) and the AUROC follow the first order of the weights, numerators and denominators
-    each. With 25 targets that moved an end of Kendall's interval by 0.007; with more targets, by less.
+    Pearson's correlation is exact in each resample. Kendall, Spearman (see `ResampledPairs`) and the AUROC are exact
+    for few pairs. For more pairs, their numerators and denominators are expanded to the first order in the weights.
+    With 25 targets this moved an end of Kendall's interval by 0.007; with more targets, by less.
 
     Args:
-        scores: Each method's score of every pair, or its ranking.
+        scores: Score of every pair, or its ranking, by method.
         delta_pc: Decline of the predicted class's probability.
         delta_ne: Change of the negative entropy.
         changed: Whether the predicted class changed.
         owner: Position of every pair's target, ascending from 0.
-        resamples: How often targets are drawn.
+        resamples: Number of resamples.
         seed: Seed of the draws.
 
     Returns:
-        By method and statistic: its value in every resample. The statistics are those of `faithfulness_statistics`.
+        The value in each resample, by method and statistic. The statistics are those of `faithfulness_statistics`.
     """
     check_columns(owner=owner, delta_pc=delta_pc, delta_ne=delta_ne, changed=changed, **scores)
     targets = as_tensor(owner).detach().cpu().numpy().astype(np.int64)
@@ -114,7 +114,7 @@ def resampled_faithfulness(
 def faithfulness_of(
     pairs: ResampledPairs, scores: Mapping[str, Ranking], delta_pc: Ranking, delta_ne: Ranking, changed: Values
 ) -> dict[tuple[str, str], Resamples]:
-    """As `resampled_faithfulness`, for resampled pairs that are at hand: several protocols share what they know."""
+    """Do the work of `resampled_faithfulness` for given resampled pairs, which several protocols can share."""
     deltas = {"delta_pc": delta_pc, "delta_ne": delta_ne}
     correlations = {"pearson": pairs.pearson, "kendall": pairs.kendall, "spearman": pairs.spearman}
     found: dict[tuple[str, str], Resamples] = {}
@@ -131,10 +131,10 @@ def faithfulness_of(
 
 
 def resampled_auroc(scores: Values, labels: Values, owner: NDArray[np.int64], weights: Resamples) -> Resamples:
-    """The area under the ROC curve in every resample.
+    """Return the area under the ROC curve in each resample.
 
-    Exact where few pairs are positive: wins of a target's positives over another's negatives are counted once. With
-    many, the wins follow the first order of the weights (as in DeLong, DeLong and Clarke-Pearson, 1988).
+    For few positives it is exact: the wins of one target's positives over another's negatives are counted once. For
+    many, the wins are expanded to the first order in the weights (as in DeLong, DeLong and Clarke-Pearson, 1988).
 
     Args:
         scores: A vector, or its ranking.
@@ -169,7 +169,7 @@ def _wins(
     negative_owner: NDArray[np.int64],
     targets: int,
 ) -> NDArray[np.float64]:
-    """How often positives of one target rank above negatives of another, less how often below, [targets, targets]."""
+    """Count wins minus losses of each target's positives against each target's negatives, [targets, targets]."""
     distinct, place = np.unique(positive, return_inverse=True)
     # Column j: the target's negatives that rank below the j-th distinct positive, less those above.
     shape = targets, len(distinct) + 1

@@ -1,4 +1,4 @@
-"""Which points are concordant with each point: what Kendall's tau is made of, point by point."""
+"""Concordant minus discordant partners of each point; Kendall's tau is their sum, up to normalisation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BLOCKS_AT_ONCE = 1 << 10
 
 
 def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
-    """For each point, how many others are concordant with it less how many are discordant.
+    """Return, for each point, how many others are concordant with it minus how many are discordant.
 
-    The largest tie group of x or y (most effects are exactly 0) is settled by counting; only the other points are
+    The largest tie group of x or y is handled by counting (most effects are exactly 0). Only the other points are
     compared with one another, in O(m log m).
 
     >>> import torch
@@ -39,10 +39,10 @@ def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
 
 
 def _concordance(a: Ints, b: Ints) -> Floats:
-    """Concordant less discordant partners of each of some points, given by ranks.
+    """Return concordant minus discordant partners of each point; points are given by ranks.
 
-    One count of the points with both a smaller a and a smaller b is enough. How many have a smaller or a larger a, or
-    b, is known, so the other three kinds follow; where there are ties, they are counted and put right.
+    The numbers of points with a smaller or larger a, or b, are known. So it is enough to count the points with both a
+    smaller a and a smaller b; ties are counted and corrected for.
     """
     if len(a) == 0:
         return np.zeros(0)
@@ -57,14 +57,14 @@ def _concordance(a: Ints, b: Ints) -> Floats:
 
 
 def _around(ranks: Ints) -> tuple[Ints, Ints, bool]:
-    """For each value, how many are smaller and how many larger; and whether any two are equal."""
+    """Return, for each value, how many are smaller and how many are larger; and whether any two are equal."""
     counts = np.bincount(ranks)
     below = np.cumsum(counts) - counts
     return below[ranks], (len(ranks) - below - counts)[ranks], bool((counts > 1).any())
 
 
 def _within(a: Ints, b: Ints) -> tuple[Ints, Ints]:
-    """For each point, how many of equal a have a smaller b, and how many a larger one."""
+    """Return, for each point, how many points of equal a have a smaller b, and how many have a larger b."""
     counts = np.bincount(a)
     lower, upper = np.zeros(len(a), np.int64), np.zeros(len(a), np.int64)
     tied = (counts[a] > 1).nonzero()[0]
@@ -78,7 +78,7 @@ def _within(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 
 
 def _dominated(a: Ints, b: Ints) -> Ints:
-    """For each point, how many have both a smaller a and a smaller b."""
+    """Return, for each point, how many points have both a smaller a and a smaller b."""
     count, span = len(a), int(b.max()) + 1
     places = np.arange(count)
     # Read in the order of a (equal a: larger b first), it is how many earlier values are smaller.
@@ -92,10 +92,10 @@ def _dominated(a: Ints, b: Ints) -> Ints:
 
 
 def _smaller_before(permutation: Ints) -> Ints:
-    """For each value of a permutation of 0..n-1, how many smaller ones stand before it.
+    """Return, for each value of a permutation of 0..n-1, how many smaller values stand before it.
 
-    They are counted bit by bit from the highest: among values that agree in all higher bits, one whose bit is set has
-    before it all the values whose bit is not. What is left are short blocks, whose values are compared one by one.
+    Counts bit by bit from the highest: among values that agree in all higher bits, a value whose bit is set comes after
+    all earlier values whose bit is not set. The remaining short blocks are compared value by value.
     """
     values, smaller = as_small(permutation), np.zeros(len(permutation), np.int64)
     for half, is_low, _ in partitions(values, _BLOCK_BITS):
@@ -115,5 +115,5 @@ def _smaller_before(permutation: Ints) -> Ints:
 
 
 def lead(counts: Floats) -> Floats:
-    """For each rank, how many counted values lie below it less how many lie above; ranks are the last dimension."""
+    """Return, for each rank, how many counted values lie below it minus how many lie above; ranks are the last axis."""
     return 2 * np.cumsum(counts, axis=-1) - counts - counts.sum(axis=-1, keepdims=True)

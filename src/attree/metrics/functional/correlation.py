@@ -28,15 +28,15 @@ _CHUNK = 1 << 15
 
 
 def pearson(x: Values, y: Values) -> Tensor:
-    r"""Pearson's linear correlation, in float64 whatever the dtype of the arguments.
+    r"""Pearson's linear correlation, computed in float64 for arguments of any dtype.
 
     .. math:: r = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\lVert x - \bar x \rVert \, \lVert y - \bar y \rVert}
 
-    Runs on the device of its arguments, or on the host if that has no float64.
+    Runs on the device of the arguments, or on the host if the device has no float64.
 
     Args:
-        x: a vector, or its ranking.
-        y: a vector of the same length, or its ranking.
+        x: A vector, or its ranking.
+        y: A vector of the same length, or its ranking.
 
     Returns:
         A 0-d float64 tensor on the device of `x`; NaN if either is constant, has fewer than 2 values or contains
@@ -56,12 +56,12 @@ def pearson(x: Values, y: Values) -> Tensor:
 def spearman(x: Values, y: Values) -> Tensor:
     r"""Spearman's rank correlation: Pearson's correlation of the midranks.
 
-    Tied values share the mean of the places they take. With m and c the midrank and the number of copies of every
-    distinct value, the variance is :math:`\sum c \, (m - \frac{n+1}{2})^2`. Runs on the host (see `Ranking`).
+    Tied values share the mean of their ranks. With midrank m and count c of each distinct value, the variance is
+    :math:`\sum c \, (m - \frac{n+1}{2})^2`. Runs on the host (see `Ranking`).
 
     Args:
-        x: a vector, or its ranking.
-        y: a vector of the same length, or its ranking.
+        x: A vector, or its ranking.
+        y: A vector of the same length, or its ranking.
 
     Returns:
         A 0-d float64 tensor on the device of `x`; NaN if either is constant, contains NaN or has fewer than 2 values.
@@ -84,22 +84,22 @@ def kendall(x: Values, y: Values) -> Tensor:
 
     .. math:: \tau_b = \frac{C - D}{\sqrt{(P - T_x)(P - T_y)}}
 
-    with :math:`P = n(n-1)/2` pairs of points, :math:`C` of them concordant, :math:`D` discordant and :math:`T_x`,
-    :math:`T_y` tied in x and in y. All counts are exact integers.
+    Of the :math:`P = n(n-1)/2` pairs of points, :math:`C` are concordant, :math:`D` discordant, and :math:`T_x` and
+    :math:`T_y` are tied in x and in y. All counts are exact integers.
 
-    Most deltas are exactly 0, because most edges carry no flow to the target. So the largest tie group is settled
-    first, by counting: none of its inner pairs is concordant or discordant, and each point outside it is compared
-    with all of it at once. Only the other points are sorted by x, then y, and their discordant pairs counted as the
-    inversions of a permutation. Runs on the host (see `Ranking`).
+    Most deltas are exactly 0, because most edges carry no flow to the target. So the largest tie group is handled
+    first, by counting: no pair inside it is concordant or discordant, and each point outside is compared with the whole
+    group at once. Only the other points are sorted by x, then y; their discordant pairs are the inversions of a
+    permutation. Runs on the host (see `Ranking`).
 
-    SciPy's `kendalltau` gives the same number, but sorts both columns in every call, where the deltas are the same for
-    all methods and a random method's scores the same in all epochs, and it does not see the ties coming. Of 16,000
-    pairs with 90 % ties it takes 2.8 times as long as this, and 11 times as long as this takes once both are ranked;
-    without ties, 0.84 and 1.7 times (`benchmarks/kendall.py`).
+    SciPy's `kendalltau` gives the same number. It sorts both columns in every call, but the deltas are the same for all
+    methods, and the scores of a random method are the same in all epochs. It also does not treat large tie groups
+    separately. For 16,000 pairs with 90 % ties it takes 2.8 times as long as this function, and 11 times as long if
+    both columns are ranked already; without ties, 0.84 and 1.7 times (`benchmarks/kendall.py`).
 
     Args:
-        x: a vector, or its ranking.
-        y: a vector of the same length, or its ranking.
+        x: A vector, or its ranking.
+        y: A vector of the same length, or its ranking.
 
     Returns:
         A 0-d float64 tensor on the device of `x`; NaN if either is constant, contains NaN or has fewer than 2 values.
@@ -119,7 +119,7 @@ def kendall(x: Values, y: Values) -> Tensor:
 
 
 def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
-    """Return C - D over all pairs of points."""
+    """Return the number of concordant minus discordant pairs of points, C - D."""
     if x.counts.max() > y.counts.max():
         x, y = y, x
     group = int(y.counts.argmax())
@@ -139,7 +139,7 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
 
 
 def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int) -> tuple[int, int]:
-    """Return how many pairs of points tie in both a and b, and how many order them oppositely."""
+    """Return how many pairs of points tie in both a and b, and how many are ordered oppositely by a and b."""
     n, bits = len(a), num_b.bit_length()
     points = (a << bits) + b
     points.sort()
@@ -156,8 +156,8 @@ def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int)
 def _inversions(permutation: NDArray[np.int64]) -> int:
     """Count the pairs i < j with p[i] > p[j] of a permutation p of 0..n-1.
 
-    While the values of a block agree in all higher bits, every inversion between its halves is one step that a low
-    value makes when the low values are moved, in order, before the high ones.
+    The values of a block agree in all higher bits. Moving the low values of a block before its high values, in order,
+    takes as many steps as there are inversions between its two halves.
     """
     n, total = len(permutation), 0
     values = as_small(permutation)
@@ -174,17 +174,17 @@ def _inversions(permutation: NDArray[np.int64]) -> int:
 
 
 def as_small(permutation: NDArray[np.int64]) -> NDArray[Any]:
-    """A copy of a permutation, of 32 bits where that is enough."""
+    """Return a copy of a permutation, of 32 bits if that is enough."""
     copied: NDArray[Any] = permutation.astype(np.int32 if len(permutation) < 2**31 else np.int64)
     return copied
 
 
 def partitions(values: NDArray[Any], block_bits: int) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
-    """Sort a permutation in place by its bits, from the highest down to that of blocks of `2**block_bits` values.
+    """Sort a permutation in place by its bits, from the highest bit down to blocks of `2**block_bits` values.
 
-    Every step moves the low values of each block, in order, before its high ones; a block is a run of values that agree
-    in all higher bits. Yields, before each step: how many values half a block has, which values are low, and their
-    places.
+    A block is a run of values that agree in all higher bits. Each step moves the low values of every block before its
+    high values and keeps their order. Yields, before each step: the size of half a block, which values are low, and the
+    positions of the low values.
     """
     n = len(values)
     for bit in range((n - 1).bit_length() - 1, block_bits - 1, -1):
@@ -205,6 +205,6 @@ def partitions(values: NDArray[Any], block_bits: int) -> Iterator[tuple[int, NDA
 
 
 def _places_of_low(blocks: int, half: int, tail: int) -> int:
-    """Sum the places of the low values once each block starts with them, `tail` of them in the incomplete block."""
+    """Sum the positions of the low values after a step; the last, incomplete block has `tail` low values."""
     starts = 2 * half * (half * math.comb(blocks, 2) + tail * blocks)
     return starts + blocks * math.comb(half, 2) + math.comb(tail, 2)

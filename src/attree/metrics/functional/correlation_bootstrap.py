@@ -1,4 +1,4 @@
-"""Pearson's, Kendall's and Spearman's correlation when targets are resampled."""
+"""Pearson's, Kendall's and Spearman's correlation in each resample of the targets."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from attree.tensors.arrays import Floats, Ints
 T = TypeVar("T")
 
 EXACT_PAIRS = 600
-"""Pairs up to which every resample is exact."""
+"""Maximum number of pairs for which each resample is exact."""
 
 FEW_TARGETS = 20
-"""With fewer targets the first order of the weights is not enough: every resample is exact, of thinned pairs."""
+"""With fewer targets the first order in the weights is too coarse: each resample is exact, over a sample of pairs."""
 
 SOME_TARGETS = 50
-"""With fewer targets Spearman's resamples are exact, too, up to `THINNED_PAIRS` pairs: its first order errs by more."""
+"""With fewer targets Spearman is exact up to `THINNED_PAIRS` pairs, because its first order has a larger error."""
 
 THINNED_PAIRS = 2500
-"""Pairs that are kept of more, evenly of every target, where every resample is exact."""
+"""Size of the sample of pairs, an equal share of each target, for which exact resamples are computed."""
 
 
 class _Moments(NamedTuple):
-    """A column's deviations from its overall mean, [pairs]; their sums and variances in every resample, [resamples]."""
+    """Deviations of a column from its overall mean, [pairs]; their sums and variances per resample, [resamples]."""
 
     deviations: Floats
     sums: Floats
@@ -40,24 +40,24 @@ class _Moments(NamedTuple):
 
 
 class ResampledPairs:
-    r"""Correlations of columns over the same pairs, in every resample of the targets.
+    r"""Correlations of columns over the same pairs, in each resample of the targets.
 
-    A resample weighs every pair by how often its target is drawn, :math:`w`. Pearson's correlation is a ratio of sums
-    over pairs. With :math:`s_{ij} = \mathrm{sign}(x_i - x_j)`, Kendall's tau-b is a ratio of sums over two pairs, and
-    Spearman's rho one of sums over three:
+    In a resample, the weight :math:`w` of a pair is the number of times that its target was drawn. Pearson's
+    correlation is a ratio of sums over pairs. With :math:`s_{ij} = \mathrm{sign}(x_i - x_j)`, Kendall's tau-b is a
+    ratio of sums over two pairs, and Spearman's rho one of sums over three:
 
     .. math:: \sum_{ij} w_i w_j s^x_{ij} s^y_{ij}, \qquad \sum_i w_i r^x_i r^y_i, \quad r_i = \sum_j w_j s_{ij} / 2
 
-    Pearson's sums are always exact. The others are exact up to `EXACT_PAIRS` pairs and with fewer than `FEW_TARGETS`
-    targets (Spearman's: `SOME_TARGETS`). Of more, each sum is expanded to the first order in w about 1. That
-    takes one number a pair, found in O(n log n), however many resamples there are.
+    Pearson's sums are always exact. The others are exact up to `EXACT_PAIRS` pairs, and with fewer than `FEW_TARGETS`
+    targets (Spearman: `SOME_TARGETS`). Otherwise each sum is expanded to the first order in w around 1. That takes one
+    number per pair, found in O(n log n), for any number of resamples.
 
-    What concerns one column alone is computed once, as each column is compared with several others.
+    Values that depend on one column alone are computed once, because each column is compared with several others.
 
     Args:
         owner: Position of every pair's target, ascending.
         weights: How often each target is drawn in each resample, [resamples, targets].
-        seed: Seed of the choice of pairs where some are left out.
+        seed: Seed of the sample of pairs.
     """
 
     def __init__(self, owner: Ints, weights: Floats, seed: int = 0) -> None:
@@ -70,7 +70,7 @@ class ResampledPairs:
         self._known: dict[tuple[str, int], tuple[Ranking, Any]] = {}
 
     def pearson(self, x: Ranking, y: Ranking) -> Floats:
-        """Pearson's correlation in every resample."""
+        """Return Pearson's correlation in each resample."""
         if not (x.defined and y.defined):
             return self._undefined()
         first, second = (self._once(self._moments, column) for column in (x, y))
@@ -81,7 +81,7 @@ class ResampledPairs:
         return np.where(np.isfinite(found), found, math.nan)
 
     def kendall(self, x: Ranking, y: Ranking) -> Floats:
-        """Kendall's tau-b in every resample."""
+        """Return Kendall's tau-b in each resample."""
         if not (x.defined and y.defined):
             return self._undefined()
         if self.is_exact:
@@ -92,7 +92,7 @@ class ResampledPairs:
         return _ratio(concordance, *(self._once(self._untied, column) for column in (x, y)))
 
     def spearman(self, x: Ranking, y: Ranking) -> Floats:
-        """Spearman's rho in every resample."""
+        """Return Spearman's rho in each resample."""
         if not (x.defined and y.defined):
             return self._undefined()
         if self.is_exact or (self.weights.shape[1] < SOME_TARGETS and len(self.owner) <= THINNED_PAIRS):
@@ -105,7 +105,7 @@ class ResampledPairs:
         return _ratio(product, *(self._once(self._squares, column) for column in (x, y)))
 
     def _moments(self, column: Ranking) -> _Moments:
-        """Sums and variances of a column, about its overall mean, which keeps digits."""
+        """Return sums and variances of a column around its overall mean, for numerical accuracy."""
         deviations = column.deviations.cpu().numpy()
         sums, squares = self._weighted(deviations), self._weighted(deviations * deviations)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,31 +114,31 @@ class ResampledPairs:
         return _Moments(deviations, sums, np.where(variances <= 1e-13 * squares, 0.0, variances))
 
     def _untied(self, column: Ranking) -> Floats:
-        """How many pairs of points do not tie in a column, to the first order."""
+        """Return the number of pairs of points that do not tie in a column, to the first order."""
         return self._first_order(2 * (len(column) - column.counts[column.dense].astype(float)), 2)
 
     def _squares(self, column: Ranking) -> Floats:
-        """The sum of a column's squared ranks, to the first order."""
+        """Return the sum of a column's squared ranks, to the first order."""
         ranks = self._once(_centred, column)
         return self._first_order(ranks * ranks + _signed_sums(column, ranks), 3)
 
     def _all_untied(self, column: Ranking) -> Floats:
-        """How many pairs of points do not tie in a column, exactly."""
+        """Return the exact number of pairs of points that do not tie in a column."""
         return self._double_sum(np.abs(self._once(self._sign, column)))
 
     def _all_squares(self, column: Ranking) -> Floats:
-        """The sum of a column's squared ranks, exactly."""
+        """Return the exact sum of a column's squared ranks."""
         ranks = self._once(self._ranks, column)
         found: Floats = np.einsum("ij,ij,ij->i", self._by_pair, ranks, ranks)
         return found
 
     @cached_property
     def _by_pair(self) -> Floats:
-        """How often each kept pair is drawn, [1 + resamples, kept]."""
+        """How often each sampled pair is drawn, [1 + resamples, kept]."""
         return self._every[:, self.owner[self.kept]]
 
     def _ranks(self, column: Ranking) -> Floats:
-        """Of each kept pair, how many drawn ones lie below it less how many lie above, [1 + resamples, kept]."""
+        """Return, for each sampled pair, how many drawn pairs lie below it minus above it, [1 + resamples, kept]."""
         _, place = np.unique(column.dense[self.kept], return_inverse=True)
         order = place.argsort(kind="stable")
         _, starts = np.unique(place[order], return_index=True)
@@ -146,12 +146,12 @@ class ResampledPairs:
         return lead(by_rank)[:, place]
 
     def _sign(self, column: Ranking) -> NDArray[np.int8]:
-        """Sign of the difference of every two kept pairs."""
+        """Return the sign of the difference of every two sampled pairs."""
         rank = column.dense[self.kept]
         return np.sign(rank[:, None] - rank[None, :]).astype(np.int8)
 
     def _once(self, function: Callable[[Ranking], T], column: Ranking) -> T:
-        """What a function says of a column; it is asked once."""
+        """Return the function's result for a column; call the function once per column."""
         key = function.__name__, id(column)
         if key not in self._known:
             self._known[key] = column, function(column)  # the column is kept, so that no other takes its id
@@ -162,15 +162,15 @@ class ResampledPairs:
         return np.full(len(self.weights), math.nan)
 
     def _weighted(self, values: Floats) -> Floats:
-        """The sum of one value per pair, in every resample."""
+        """Return the weighted sum of one value per pair, in each resample."""
         return self.weights @ sums_by_target(values, self.owner, self.weights.shape[1])
 
     def _first_order(self, derivative: Floats, degree: int) -> Floats:
-        """A sum over products of so many weights, from its derivative by each pair's weight where all are 1."""
+        """Expand a sum over products of `degree` weights to the first order, given its derivative at weights of 1."""
         return self._weighted(derivative) - (degree - 1) / degree * derivative.sum()
 
     def _double_sum(self, matrix: NDArray[np.int8]) -> Floats:
-        """A sum over every two kept pairs, in every resample."""
+        """Return a weighted sum over every two sampled pairs, in each resample."""
         present, starts = np.unique(self.owner[self.kept], return_index=True)
         rows = np.add.reduceat(matrix, starts, axis=1, dtype=np.float64)
         own = self._every[:, present]
@@ -179,7 +179,7 @@ class ResampledPairs:
     def _without_all(
         self, found: Floats, statistic: Callable[[Ranking, Ranking], Tensor], x: Ranking, y: Ranking
     ) -> Floats:
-        """The resamples, without the first entry (all targets); its error moves them where pairs were left out."""
+        """Drop the first entry, which is for all targets; if pairs were sampled, shift the rest by its error."""
         if len(self.kept) == len(self.owner):
             return found[1:]
         return found[1:] + (float(statistic(x, y)) - found[0])
@@ -191,12 +191,12 @@ def sums_by_target(values: Floats, owner: Ints, targets: int) -> Floats:
 
 
 def _centred(column: Ranking) -> Floats:
-    """Each value's midrank less the mean of all."""
+    """Return each value's midrank minus the mean midrank."""
     return (column.midranks - (len(column) + 1) / 2)[column.dense]
 
 
 def _signed_sums(column: Ranking, values: Floats) -> Floats:
-    """For each point, the sum of values of points above it in a column, less that of points below."""
+    """Return, for each point, the sum of `values` over the points above it in a column minus that over those below."""
     return -lead(sums_by_target(values, column.dense, len(column.counts)))[column.dense]
 
 
@@ -207,7 +207,7 @@ def _ratio(total: Floats, first: Floats, second: Floats) -> Floats:
 
 
 def _thinned(owner: Ints, seed: int) -> Ints:
-    """Positions of at most `THINNED_PAIRS` pairs, of every target the same share, drawn at random."""
+    """Return positions of at most `THINNED_PAIRS` random pairs, an equal share of each target."""
     count = len(owner)
     if count <= THINNED_PAIRS:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""The seven faithfulness statistics of a method's scores, and their mean."""
+"""The seven faithfulness statistics of a method's scores and their mean."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ STATISTICS: Final[dict[str, tuple[Callable[[Values, Values], Tensor], str]]] = {
     "ne_spearman": (spearman, "delta_ne"),
     "p_auroc": (auroc, "changed"),
 }
-"""Each statistic's name, its function, and the column that the scores are held against."""
+"""Function of each statistic and the column that the scores are compared with."""
 
 
 def faithfulness_statistics(scores: Values, delta_pc: Values, delta_ne: Values, changed: Values) -> dict[str, Tensor]:
-    """Say how well scores foretell what reducing an edge's attention does, by the seven statistics of GAtt.
+    """Measure how well scores predict the effect of reducing an edge's attention, by the seven statistics of GAtt.
 
     Shin, Li, Cao and Shin, "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks
     via the Computation Tree Viewpoint" (AAAI 2025), correlate a method's scores with the change of the prediction
-    confidence (dPC) and of the negative entropy (dNE), and ask whether they tell the edges whose reduction changes
-    the predicted class (dP) from the others. One entry of each argument belongs to one (target, edge) pair.
+    confidence (dPC) and of the negative entropy (dNE). They also measure whether the scores separate the edges whose
+    reduction changes the predicted class (dP) from the others. Each argument has one entry per (target, edge) pair.
 
-    Every column is sorted once. The deltas do not depend on the method: to score several methods, pass
-    `Ranking(delta_pc)` and `Ranking(delta_ne)`, made once.
+    Every column is sorted once. The deltas do not depend on the method: to score several methods, compute
+    `Ranking(delta_pc)` and `Ranking(delta_ne)` once and pass them.
 
     Args:
-        scores: what the method gives each pair.
+        scores: The method's score of each pair.
         delta_pc: p[k] - p'[k], with k the predicted class and p' the output after the reduction.
-        delta_ne: the change of the negative entropy.
-        changed: 1 (or True) where the predicted class changed.
+        delta_ne: The change of the negative entropy.
+        changed: 1 (or True) if the predicted class changed.
 
     Returns:
-        0-d float64 tensors under the keys of `STATISTICS`, in that order, then `faithfulness`, their mean. A
-        statistic that is undefined (constant column, one class, NaN among the values) is NaN, and so is the mean
-        then: a mean of fewer than seven would not be comparable.
+        0-d float64 tensors under the keys of `STATISTICS`, in that order, then `faithfulness`, their mean. An undefined
+        statistic (constant column, one class, NaN among the values) is NaN. Then the mean is NaN too, because a mean of
+        fewer than seven statistics would not be comparable.
 
     >>> scores = torch.tensor([0.9, 0.5, 0.0, 0.0])
     >>> deltas = torch.tensor([0.3, 0.1, 0.0, 0.0])

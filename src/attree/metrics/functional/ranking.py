@@ -1,4 +1,4 @@
-"""Sort a column of numbers once, for every rank statistic that will be asked of it."""
+"""Rank a column of numbers once for all rank statistics."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from attree.tensors.limits import WITHOUT_FLOAT64, exact_dtype
 
 
 class Ranking:
-    """A column of values, sorted once: which values tie, and where each stands.
+    """A column of values and its ranks: which values tie, and their order.
 
-    Spearman, Kendall and AUROC read nothing of a column but its order. A method's scores enter five of the seven
-    faithfulness statistics and the deltas are shared by all methods, so whoever asks for several statistics makes
-    each column's ranking once and passes it in place of the tensor.
+    Spearman, Kendall and AUROC depend on the order of a column only. A method's scores enter five of the seven
+    faithfulness statistics, and all methods share the deltas. To compute several statistics, rank each column once and
+    pass the ranking in place of the tensor.
 
-    The sort runs on the host in NumPy, whatever the tensor's device: for the 16,000 pairs of a training epoch its
-    vectorised sort is about four times faster than torch's on a CPU, and a column is small to copy from a GPU. The
-    tensor must not be changed in place while its ranking is in use.
+    The sort runs on the host in NumPy for tensors of any device. For the 16,000 pairs of a training epoch NumPy sorts
+    about four times faster than torch on a CPU, and a column is small to copy from a GPU. Do not change the tensor in
+    place while its ranking is in use.
 
     Args:
-        values: one number per pair, of any real dtype. Infinities rank as the largest and smallest numbers.
-            NaN has no rank: it sets `has_nan`, and every statistic of the ranking is then NaN.
+        values: One number per pair, of any real dtype. Infinities rank as the largest and smallest numbers. NaN has no
+            rank: it sets `has_nan`, and then every statistic of the ranking is NaN.
 
     Attributes:
-        values: the tensor as it was given, detached.
-        dense: for each value, how many distinct smaller values there are (shape `[n]`).
-        counts: how often each distinct value occurs, in ascending order of value (shape `[num_distinct]`).
-        has_nan: whether any value is NaN.
+        values: The given tensor, detached.
+        dense: For each value, the number of distinct smaller values, [n].
+        counts: How often each distinct value occurs, in ascending order of value, [distinct].
+        has_nan: Whether any value is NaN.
 
     >>> ranking = Ranking(torch.tensor([0.5, -1.0, 0.5, 7.0]))
     >>> ranking.dense, ranking.counts
@@ -72,7 +72,7 @@ class Ranking:
 
     @property
     def defined(self) -> bool:
-        """Whether a correlation with this column can exist: two distinct values at least, and no NaN."""
+        """Whether a correlation with this column is defined: it has two distinct values and no NaN."""
         return len(self.counts) > 1 and not self.has_nan
 
     @cached_property
@@ -82,18 +82,18 @@ class Ranking:
 
     @cached_property
     def deviations(self) -> Tensor:
-        """The values' deviations from their mean, as a vector of length 1; NaN if they are constant."""
+        """Deviations of the values from their mean, scaled to a vector of norm 1; NaN for a constant column."""
         return unit_deviations(self.values)
 
     @cached_property
     def rank_deviations(self) -> NDArray[np.float64]:
-        """The same of the midranks."""
+        """Deviations of the midranks from their mean, scaled to a vector of norm 1."""
         centred = self.midranks - (len(self) + 1) / 2
         return (centred / math.sqrt((self.counts * centred**2).sum()))[self.dense]
 
     @cached_property
     def midranks(self) -> NDArray[np.float64]:
-        """The rank (from 1) of each distinct value: the mean of the places that its copies take."""
+        """Midrank of each distinct value: the mean of the ranks (from 1) of its copies."""
         return np.cumsum(self.counts) - (self.counts - 1) / 2
 
 
@@ -101,7 +101,7 @@ Values: TypeAlias = Tensor | Ranking
 
 
 def sort_keys(values: Tensor) -> NDArray[Any]:
-    """The values as an array on the host, wide enough to hold each exactly."""
+    """Return the values as an array on the host, in a dtype that holds each exactly."""
     values = values.detach().cpu()  # first: the device may have no float64
     if values.dtype != torch.uint64:  # the one dtype with integers that int64 cannot hold
         values = values.to(torch.float64 if values.is_floating_point() else torch.int64)
@@ -109,10 +109,10 @@ def sort_keys(values: Tensor) -> NDArray[Any]:
 
 
 def unit_deviations(values: Tensor) -> Tensor:
-    """Return the deviations from the mean, divided by their norm, in float64; NaN for a constant.
+    """Return the deviations from the mean divided by their norm, in float64; NaN for a constant.
 
-    They are centred twice and scaled before they are squared, so that neither a large mean nor tiny or huge values
-    cost digits. Values of a device without float64 come to the host.
+    The values are centred twice, and scaled before they are squared. So neither a large mean nor tiny or huge values
+    cost digits. Values of a device without float64 are moved to the host.
     """
     where = "cpu" if values.device.type in WITHOUT_FLOAT64 else values.device
     column = values.detach().to(where).to(torch.float64)
@@ -125,7 +125,7 @@ def unit_deviations(values: Tensor) -> Tensor:
 
 
 def check_columns(**columns: Values) -> None:
-    """Raise an `ArgumentError` that names the first column which is not a real vector as long as the first one."""
+    """Raise an `ArgumentError` for the first column that is not a real vector of the first column's length."""
     length: int | None = None
     for name, column in columns.items():
         if isinstance(column, Tensor):
@@ -157,21 +157,21 @@ def tied_pairs(counts: NDArray[np.int64]) -> int:
 
 
 def as_ranking(column: Values) -> Ranking:
-    """Return the column's ranking, made now unless it was made before."""
+    """Return the column's ranking; compute it if the column is a tensor."""
     return column if isinstance(column, Ranking) else Ranking(column)
 
 
 def as_tensor(column: Values) -> Tensor:
-    """Return the column's values as the tensor they came in."""
+    """Return the column's values as the given tensor."""
     return column.values if isinstance(column, Ranking) else column
 
 
 def scalar(value: float, like: Values) -> Tensor:
-    """Return `value` as a 0-d tensor on the device of `like`, of float64 where that has it."""
+    """Return `value` as a 0-d tensor on the device of `like`, float64 if the device has it."""
     return on_device_of(like, torch.tensor(value, dtype=torch.float64))
 
 
 def on_device_of(like: Values, value: Tensor) -> Tensor:
-    """Return a float64 tensor on the device of `like`, narrowed first if that has no float64."""
+    """Return a float64 tensor on the device of `like`, converted to float32 if the device has no float64."""
     device = as_tensor(like).device
     return value.to(exact_dtype(device)).to(device)

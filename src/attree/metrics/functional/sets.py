@@ -1,7 +1,8 @@
-"""Metrics of sets of edges: what a model does with the edges that a method chose alone, and without them.
+"""Metrics of sets of edges: how a model predicts with the chosen edges alone, and without them.
 
-A method that measures the effect of single edges is perfect at foretelling that by definition. Sets judge it too, since
-edges that matter together need not matter alone. Every function returns one value per target; their mean is the metric.
+A method that measures the effect of single edges predicts these effects perfectly by definition. Sets test it too,
+because edges that matter together need not matter alone. Every function returns one value per target; the metric is
+their mean.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from attree.tensors.ragged import pointers
 
 
 def fidelity(predicted: Tensor, predicted_after: Tensor) -> Tensor:
-    """Whether a prediction changes, per target: fidelity+ without the chosen edges, fidelity- with these alone.
+    """Whether each target's prediction changes: fidelity+ without the chosen edges, fidelity- with these alone.
 
     Amara et al., "GraphFramEx" (LoG 2022), for explanations of the model; `torch_geometric.explain.metric.fidelity`
-    gives the mean of the same.
+    returns the mean of the same values.
 
     Args:
         predicted: Predicted class of each target, [T].
-        predicted_after: Predicted class of each with edges masked, [T].
+        predicted_after: Predicted class of each target with edges masked, [T].
 
     >>> fidelity(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 2])).tolist()
     [0.0, 1.0, 0.0]
@@ -31,7 +32,7 @@ def fidelity(predicted: Tensor, predicted_after: Tensor) -> Tensor:
 
 
 def characterization_score(positive: Tensor, negative: Tensor, weight: float = 0.5) -> Tensor:
-    """Weighted harmonic mean of fidelity+ and 1 - fidelity- (Amara et al., 2022); 0 where either is 0.
+    """Weighted harmonic mean of fidelity+ and 1 - fidelity- (Amara et al., 2022); 0 if either is 0.
 
     Args:
         positive: Fidelity+, higher is better.
@@ -46,12 +47,12 @@ def characterization_score(positive: Tensor, negative: Tensor, weight: float = 0
 
 
 def unfaithfulness(probability: Tensor, probability_after: Tensor) -> Tensor:
-    r"""How far the prediction of the chosen edges alone is from that of all, per target.
+    r"""Distance of each target's prediction from the chosen edges alone to its prediction from all edges.
 
     .. math:: 1 - \exp(-\mathrm{KL}(q \,\|\, p))
 
-    with p the distribution predicted from the whole graph and q that from the chosen edges, as
-    `torch_geometric.explain.metric.unfaithfulness` has it (Agarwal et al., "Evaluating explainability for graph neural
+    Here p is the distribution predicted from the whole graph and q that from the chosen edges, as in
+    `torch_geometric.explain.metric.unfaithfulness` (Agarwal et al., "Evaluating explainability for graph neural
     networks", 2023).
 
     Args:
@@ -67,14 +68,14 @@ def unfaithfulness(probability: Tensor, probability_after: Tensor) -> Tensor:
 
 
 def curve_area(shares: Tensor, values: Tensor) -> Tensor:
-    """Area under a curve over the share of edges that are taken out or put in, per target, by trapezoids.
+    """Area under each target's curve of predictions over the share of removed or added edges, by trapezoids.
 
-    Petsiuk et al., "RISE" (BMVC 2018). A deletion curve falls soon where the edges that matter go first, so less is
-    better; an insertion curve rises soon, so more is better.
+    Petsiuk et al., "RISE" (BMVC 2018). A deletion curve falls early if the important edges are removed first, so lower
+    is better. An insertion curve rises early, so higher is better.
 
     Args:
         shares: Shares of edges, ascending from 0 to 1, [n].
-        values: What is predicted at each, [T, n].
+        values: The prediction at each share, [T, n].
 
     >>> curve_area(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([[1.0, 0.0, 0.0]])).tolist()
     [0.25]
@@ -86,13 +87,13 @@ def curve_area(shares: Tensor, values: Tensor) -> Tensor:
 
 
 def sparsity(scores: Tensor, owner: Tensor, num_targets: int, mass: float = 0.9) -> Tensor:
-    """Which share of a target's edges can be left out so that the rest keep most of the score, per target.
+    """Share of each target's edges that can be dropped while the rest keep most of the total score.
 
     Args:
-        scores: Score of every pair, [P]; what counts is their size.
+        scores: Score of every pair, [P]; only the absolute value counts.
         owner: Position of every pair's target, ascending.
         num_targets: Number of targets.
-        mass: The share of a target's total that is to be kept.
+        mass: Share of a target's total score to keep.
 
     >>> sparsity(torch.tensor([10.0, 0.0, 0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 0, 0, 1, 1]), 2).tolist()
     [0.75, 0.0]
@@ -109,9 +110,9 @@ def sparsity(scores: Tensor, owner: Tensor, num_targets: int, mass: float = 0.9)
 
 
 def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
-    """Of a target's k highest-scored edges, the share that is true, with k the number of its true edges; per target.
+    """Share of true edges among each target's k highest-scored edges, with k the number of its true edges.
 
-    NaN for targets without a true edge. Of equal scores, the edge that is listed first goes first.
+    NaN for targets without true edges. Among equal scores, the edge that is listed first ranks first.
 
     Args:
         scores: Score of every pair, [P].
@@ -132,7 +133,7 @@ def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: i
 
 
 def jaccard(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
-    """Overlap of a target's k highest-scored edges with its k true ones, per target: their intersection by their union.
+    """Jaccard index (intersection over union) of each target's k highest-scored edges and its k true edges.
 
     Args:
         scores: Score of every pair, [P].
@@ -149,7 +150,7 @@ def jaccard(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> 
 
 
 def ranked(scores: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-    """The order of pairs by target, then from the highest score down, and each one's place among its target's."""
+    """Return the pairs' order by target, then by descending score, and each ordered pair's place within its target."""
     order = scores.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]
     own = owner[order]
