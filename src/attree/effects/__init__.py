@@ -1,11 +1,10 @@
-"""Methods that score an edge by its effect: what reducing its attention does to the prediction, or its first order.
+"""Methods that score an edge by its effect on the prediction when its attention is reduced, exactly or to first order.
 
-They are attribution methods, but they stand on the protocols and engines of `attree.faithfulness`, which itself stands
-on `attree.attribution` (pairs, walks). So they have a room of their own after both.
+These attribution methods use the protocols and engines of `attree.faithfulness`, which itself imports
+`attree.attribution`. They have their own package so that imports go one way.
 """
 
 from attree.effects.attention_gradient import AttentionGradient
-from attree.effects.measured import Effects
-from attree.effects.occlusion import Occlusion, OcclusionExplainer
+from attree.effects.occlusion import Effects, Occlusion, OcclusionExplainer
 
 __all__ = ["AttentionGradient", "Effects", "Occlusion", "OcclusionExplainer"]

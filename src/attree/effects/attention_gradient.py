@@ -1,4 +1,4 @@
-"""Attention gradient: the first-order term of an edge's effect, from one backward pass for many targets."""
+"""Attention gradient: the first-order term of the effect of each edge, from one backward pass for many targets."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from attree.tensors.limits import exact_dtype
 class AttentionGradient(MaskMethod):
     r"""First-order term of `Occlusion`, summed over layers and heads.
 
-    With :math:`p` the probability of the predicted class (or the predicted number), :math:`s` the score of an edge
-    before softmax and :math:`\alpha` its weight after it, an edge scores
+    Let :math:`p` be the probability of the predicted class (or the predicted number), :math:`s` the score of an edge
+    before softmax and :math:`\alpha` its weight after softmax. The score of an edge is
 
     ==============  ==================================================================================================
     `weight`        :math:`\sum \alpha \, \partial p / \partial \alpha`
@@ -40,16 +40,16 @@ class AttentionGradient(MaskMethod):
                     node; :math:`\alpha \, \partial p / \partial \alpha` where :math:`\alpha = 1`
     ==============  ==================================================================================================
 
-    This is the derivative of the prediction along the straight line from the weights (for `coefficient`: from the
-    scores) as they are to the reduced ones. It costs one forward and one backward pass for many targets at once, and
-    misses what is not linear: on nets whose probabilities are saturated it can be far from the effect. With `steps` the
-    derivatives are averages over the way from no attention to all of it (after Hao et al., 2021), which sees beyond
-    saturation and costs as many passes.
+    This is the derivative of the prediction along the straight line from the current weights (for `coefficient`:
+    scores) to the reduced ones. It costs one forward and one backward pass for many targets at once. It ignores
+    nonlinear effects: if the probabilities are saturated, it can be far from the exact effect. With `steps`, the
+    derivatives are averaged while all attention is scaled from 0 to 1 (after Hao et al., 2021). The average also works
+    for saturated probabilities, and costs one forward and backward pass per step.
 
     Args:
-        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
-        steps: Points of the Gauss-Legendre quadrature between attention times 0 and times 1; None takes derivatives
-            where the model is.
+        protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
+        steps: Number of Gauss-Legendre points between attention times 0 and attention times 1; None uses the
+            derivatives at the attention of the model.
 
     .. code-block:: python
 
@@ -85,7 +85,7 @@ class AttentionGradient(MaskMethod):
         return scores
 
     def _averaged(self, run: AttentionRun, copies: TargetCopies, found: Sequence[Gradients]) -> list[Gradients]:
-        """The same calls with derivatives averaged on the way from no attention to all of it."""
+        """Return the same calls with derivatives averaged while all attention is scaled from 0 to 1."""
         assert self.steps is not None
         means = [Gradients(one.call, torch.zeros_like(one.by_score), torch.zeros_like(one.by_weight)) for one in found]
         points, weights = np.polynomial.legendre.leggauss(self.steps)
@@ -99,16 +99,16 @@ class AttentionGradient(MaskMethod):
 
 @dataclass
 class SoftmaxCall:
-    """One softmax of a convolution in a pass on copies.
+    """One softmax call of a convolution in a pass on copies.
 
     Attributes:
         conv: The convolution.
-        given: The edges that it was called with: a tensor, or a dict by edge type.
-        edges: The edges that it scores, [2, edges].
-        scores: Their scores before softmax, [edges, ...].
-        weights: Their weights after it.
-        score_shift: Zeros that are added to the scores, to take gradients by.
-        weight_shift: Zeros that are added to the weights, to take gradients by.
+        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        edges: The edges that the convolution scores, [2, edges].
+        scores: Scores of the edges before softmax, [edges, ...].
+        weights: Weights of the edges after softmax.
+        score_shift: Zeros added to the scores; gradients are taken with respect to them.
+        weight_shift: Zeros added to the weights; gradients are taken with respect to them.
     """
 
     conv: MessagePassing
@@ -121,12 +121,12 @@ class SoftmaxCall:
 
 
 class Gradients(NamedTuple):
-    """Derivatives of the explained probabilities (or numbers) by the attention of one softmax.
+    """Derivatives of the explained probabilities (or numbers) with respect to the attention of one softmax call.
 
     Attributes:
-        call: The softmax.
-        by_score: By its scores, [edges, ...].
-        by_weight: By its weights, [edges, ...].
+        call: The softmax call.
+        by_score: Derivatives with respect to the scores, [edges, ...].
+        by_weight: Derivatives with respect to the weights, [edges, ...].
     """
 
     call: SoftmaxCall
@@ -135,7 +135,7 @@ class Gradients(NamedTuple):
 
 
 class AttentionRun(MaskedRun):
-    """Runs a subject's model on copies so that gradients by its attention can be had; made by `attention_run`."""
+    """Runs the model of a subject on copies and computes gradients of its attention; made by `attention_run`."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
@@ -143,19 +143,19 @@ class AttentionRun(MaskedRun):
         self._share = 1.0
 
     def attend(self, copies: TargetCopies, share: float = 1.0) -> Tensor:
-        """Logits of the targets, [B, classes], with all attention weights times `share`; every softmax is noted."""
+        """Return logits of the targets, [B, classes], with all weights times `share`; record every softmax call."""
         self._calls, self._share = [], share
         return self.logits(copies, self.unmasked(copies))
 
     def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        """Called in place of the softmax."""
+        """Run in place of the softmax: record its scores and weights."""
         if not self.is_masking:
             return softmax(scores)
         edges = self.edges.scored(conv, scores.shape[0])
         if edges is None:
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
-                f"but {scores.shape[0]} scores are not one for each: its attention has no gradient by edges."
+                f"but it has {scores.shape[0]} scores: there is no gradient for each edge."
             )
         score_shift = torch.zeros_like(scores, requires_grad=True)
         weights = softmax(scores + score_shift)
@@ -166,7 +166,7 @@ class AttentionRun(MaskedRun):
         return weights * self._share + weight_shift
 
     def gradients(self, copies: TargetCopies, logits: Tensor) -> Iterator[Gradients]:
-        """The derivatives by the attention of each softmax."""
+        """Yield the derivatives with respect to the attention of each softmax call."""
         explained = self.predictions.probability(logits, copies.targets).sum()
         shifts = [shift for call in self._calls for shift in (call.score_shift, call.weight_shift)]
         if not shifts or not explained.requires_grad:  # the outputs do not depend on attention
@@ -176,9 +176,9 @@ class AttentionRun(MaskedRun):
         yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
     def entries(self, copies: TargetCopies, call: SoftmaxCall) -> Tensor:
-        """For each edge of a softmax the entry of the batch that it is: an edge, or the self-loop of a node."""
+        """Return the entry of the batch for each edge of a softmax: an edge, or the self-loop of a node."""
         if copies.subject.graph.types is not None:
-            # Of a union of types, given edges and self-loops stand in its graph as they do in masks.
+            # A heterogeneous graph lists given edges and self-loops in the same order as masks do.
             entries = edge_ids(copies.graph, call.given, call.edges)
         else:
             loops = call.edges[0] == call.edges[1]
@@ -188,14 +188,14 @@ class AttentionRun(MaskedRun):
         if entries is None:
             raise UnsupportedModelError(
                 f"Expected {type(call.conv).__name__} to run on the edges it was called with, in their order, but it "
-                "ran on others: its attention has no gradient by edges."
+                "ran on others: there is no gradient for each edge."
             )
         return entries
 
 
 @contextmanager
 def attention_run(subject: Subject) -> Iterator[AttentionRun]:
-    """While open, the returned run sees the attention of the subject's model, which must be frozen."""
+    """Open a run that sees the attention of the subject's model, which must be frozen."""
     run = AttentionRun(subject)
     with ExitStack() as stack:
         convs = stack.enter_context(hook_softmax(subject.model, run.see))
@@ -204,7 +204,7 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
 
 
 def _first_order(protocol: ReductionProtocol, found: Gradients) -> Tensor:
-    """What each edge of a softmax adds to its score, summed over heads, [edges]."""
+    """Return the first-order term of each edge in one softmax call, summed over heads, [edges]."""
     call, wide = found.call, exact_dtype(found.by_weight.device)
     scores, weights, by_score, by_weight = (
         values.to(wide).reshape(values.shape[0], math.prod(values.shape[1:]))
@@ -222,14 +222,15 @@ def _first_order(protocol: ReductionProtocol, found: Gradients) -> Tensor:
 
 
 def _removal(edges: Tensor, weights: Tensor, by_weight: Tensor, eps: float) -> Tensor:
-    """The removed weight is spread over the edges that stay, in proportion to theirs."""
+    """First-order term of `removal`: the removed weight goes to the other edges in proportion to their weights."""
     plain = weights * by_weight
     if not plain.numel():
         return plain.sum(dim=1)
     row, loops = edges[1], edges[0] == edges[1]
     none = plain.new_zeros(int(row.max()) + 1, plain.shape[1])
     mean = none.index_add(0, row, plain)[row]
-    # All self-loops of a node leave together.
+    # All self-loops of a node are removed together.
+
     of_loops = none.index_add(0, row[loops], weights[loops])[row]
     stays = 1 - torch.where(loops.unsqueeze(1), of_loops, weights)
     alone = stays <= 4 * eps

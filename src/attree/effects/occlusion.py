@@ -1,8 +1,9 @@
-"""Occlusion: the exact effect of reducing each edge's attention; as a method, and as an explainer of PyG."""
+"""Occlusion: the exact effect of reducing the attention of each edge, as a method and as a PyG explainer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -14,32 +15,102 @@ from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
-from attree.effects.measured import Effects
 from attree.errors import expect_memory
+from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
+from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.whole import WholeReducer
 from attree.subject import Subject
 from attree.subject.target_ids import Targets
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
 
 BYTES_PER_PAIR = 128
-"""Bytes that a pair takes while its effect is measured, beside the engine's own working memory."""
+"""Bytes per pair while its effect is measured; the working memory of the engine comes on top."""
 
 DEFAULT_PROTOCOL = "removal"
 
 
+class Effects:
+    """Effects of reducing edges on the predictions of a subject, with the weights of one forward pass.
+
+    An evaluation compares methods with these effects, and `Occlusion` scores edges by them. Both use the same object,
+    so that each effect is measured once.
+
+    Args:
+        recorded: The forward pass in which edges are reduced.
+    """
+
+    def __init__(self, recorded: RecordedPass) -> None:
+        self.recorded = recorded
+        self._kept: dict[tuple[int, ReductionProtocol], Reduction] = {}
+
+    @classmethod
+    def of(cls, subject: Subject, recorded: RecordedPass | None = None) -> Effects:
+        """Return the effects of a subject; they are cached as long as the subject exists.
+
+        Args:
+            subject: The subject. Its effects are measured when they are first needed.
+            recorded: A forward pass of this subject, if there is one already.
+        """
+        if recorded is not None:
+            _CACHE[subject] = cls(recorded)
+        elif subject not in _CACHE:
+            _CACHE[subject] = cls(Reducer(subject).record())
+        return _CACHE[subject]
+
+    @property
+    def are_local(self) -> bool:
+        """Whether, as far as is known, only edges that carry a flow to a target can affect it."""
+        return not isinstance(self.recorded.engine, WholeReducer)
+
+    def reduce(
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        progress: Progress | None = None,
+        *,
+        with_probability: bool = False,
+    ) -> Reduction:
+        """Reduce the edge of every pair, one at a time; a second call with the same pairs returns the same result.
+
+        Args:
+            pairs: The pairs of target and edge.
+            protocol: How an edge is reduced.
+            progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
+            with_probability: Also store the class probabilities after each reduction.
+        """
+        key = id(pairs), protocol  # a cached reduction holds its pairs, so their id cannot be reused
+        kept = self._kept.get(key)
+        if kept is not None and (kept.probability is not None or not with_probability):
+            return kept
+        reduction = self.recorded.reduce(pairs, protocol, with_probability=with_probability, progress=progress)
+        self._kept[key] = reduction
+        return reduction
+
+    def once(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """Return the dPC of every pair, [P], without caching."""
+        return self.recorded.effect(pairs, protocol)
+
+
+_CACHE: WeakKeyDictionary[Subject, Effects] = WeakKeyDictionary()
+"""The effects of each subject that is alive."""
+
+
 class Occlusion(AttributionMethod):
-    r"""Occlusion: how far the predicted class's probability drops when an edge's attention is reduced.
+    r"""Occlusion: the drop in the probability of the predicted class when the attention of an edge is reduced.
 
     .. math:: \phi^v_e = p_c(v) - p_c(v \mid e \text{ reduced})
 
-    where :math:`c` is the class predicted for target :math:`v` and the edge is reduced in every layer and head at once
-    (of a predicted number, its drop). Scores have a sign: an edge below 0 speaks against the prediction. The idea is
-    that of Zeiler and Fergus (2014); where `ExactReducer` serves the model, no edge takes a forward pass of its own.
+    where :math:`c` is the class predicted for target :math:`v`. The edge is reduced in every layer and head at once.
+    For regression, the score is the drop in the predicted number. A negative score means that the edge speaks against
+    the prediction. The idea is from Zeiler and Fergus (2014). If `ExactReducer` supports the model, no edge needs a
+    forward pass of its own.
 
-    By definition no method foretells the effect of a single edge better, so judge it by sets of edges, too.
+
+    By definition no method predicts the effect of a single edge better, so also evaluate it on sets of edges.
 
     Args:
-        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+        protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
 
     .. code-block:: python
 
@@ -61,7 +132,7 @@ class Occlusion(AttributionMethod):
         """Measure, for every target, the effect of all edges that carry a flow to it.
 
         Args:
-            subject: What is explained, with its model.
+            subject: The subject; it must have a model.
             targets: Nodes, pairs of nodes, or graphs.
             memory: Bytes of working memory; the result itself comes on top.
         """
@@ -75,7 +146,7 @@ class Occlusion(AttributionMethod):
     def stream(
         self, subject: Subject | Attention, targets: Targets = "all", memory: int = REDUCTION_MEMORY
     ) -> Iterator[Attribution]:
-        """As `attribute`, but yields the result in parts of consecutive targets that fit into `memory` bytes."""
+        """Like `attribute`, but yield the result in chunks of consecutive targets that fit into `memory` bytes."""
         subject = as_subject(subject)
         protocol = resolve_protocol(self.protocol, subject.model)
         expect_memory(memory)
@@ -85,7 +156,7 @@ class Occlusion(AttributionMethod):
             local = effects.are_local
             pairs = subject_pairs(subject, ids[begin:end], only_flows=local)
             effect = effects.once(pairs, protocol)
-            if not effects.are_local:  # paths beside attention: edges without a flow may have an effect
+            if not effects.are_local:  # the model has other paths than attention: any edge may have an effect
                 if local:
                     pairs = subject_pairs(subject, ids[begin:end])
                     effect = effects.once(pairs, protocol)
@@ -94,15 +165,15 @@ class Occlusion(AttributionMethod):
             yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
-        """The effect of each pair, [P]; an evaluation that measures this protocol shares its measurement."""
+        """Return the effect of each pair, [P]; shared with an evaluation that measures the same protocol."""
         subject = as_subject(subject)
         return Effects.of(subject).reduce(pairs, resolve_protocol(self.protocol, subject.model)).delta_pc
 
 
 class OcclusionExplainer(TreeExplainer):
-    """The exact effect of reducing each edge's attention: see `attree.Occlusion`.
+    """PyG explainer for the exact effect of reducing the attention of each edge, see `attree.Occlusion`.
 
-    `edge_mask` has a sign; `normalize` divides it by its largest absolute value.
+    Entries of `edge_mask` can be negative.
 
     .. code-block:: python
 
@@ -113,7 +184,7 @@ class OcclusionExplainer(TreeExplainer):
         explanation = explainer(x, edge_index, index=10)
 
     Args:
-        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
+        protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
         normalize: Divide the mask by its largest absolute value.
     """
 
@@ -122,7 +193,8 @@ class OcclusionExplainer(TreeExplainer):
 
 
 def _pair_counts(subject: Subject, targets: Tensor) -> Tensor:
-    """At most how many pairs each target has."""
+    """Return an upper bound of the number of pairs of each target."""
+
     graph, batch = subject.graph, subject.batch
     if batch is None:
         roots = subject.roots(targets, torch.float32)
