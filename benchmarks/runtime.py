@@ -35,8 +35,8 @@ from arxiv import NUM_NODES, load
 from attree.attribution import METHODS, AttributionMethod
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.data import BAShapes, GroundTruth, Infection
-from attree.evaluation.targets import Shard
-from attree.evaluation.truth_evaluator import TruthEvaluator
+from attree.evaluation.config import Shard
+from attree.evaluation.edge_sets import TruthEvaluator
 from attree.paper.authors import load_authors_gat
 from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject

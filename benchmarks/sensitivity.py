@@ -21,8 +21,8 @@ from torch_geometric.explain.algorithm.utils import set_masks
 
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution import METHODS, Pairs
-from attree.evaluation.targets import Shard
-from attree.evaluation.truth_evaluator import TruthEvaluator
+from attree.evaluation.config import Shard
+from attree.evaluation.edge_sets import TruthEvaluator
 from attree.metrics.functional import auroc
 from runtime import Case, make, synthetic
 

@@ -17,8 +17,8 @@ from torch_geometric.nn import GAT
 from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, evaluate
-from attree.evaluation.set_evaluator import CHOSEN, SHARES
-from attree.evaluation.targets import Shard
+from attree.evaluation.config import Shard
+from attree.evaluation.edge_sets import CHOSEN, SHARES
 from attree.metrics import CharacterizationScore, Fidelity, Unfaithfulness
 from attree.metrics import functional as F
 from attree.subject import Subject

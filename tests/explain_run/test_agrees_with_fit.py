@@ -18,7 +18,7 @@ from attree.cli import main
 from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
-from attree.evaluation.targets import choose_targets
+from attree.evaluation.config import choose_targets
 from attree.io.json_files import read_metrics
 from helpers.cli import command, fit
 from helpers.small_fits import curves

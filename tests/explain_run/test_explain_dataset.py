@@ -21,7 +21,7 @@ from attree.attribution import GAtt
 from attree.cli import main
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
-from attree.evaluation.targets import Shard
+from attree.evaluation.config import Shard
 from attree.explain_run.call import process_shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows

@@ -37,8 +37,8 @@ from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig
+from attree.evaluation.config import Shard
 from attree.evaluation.names import PREFIX, SECONDS
-from attree.evaluation.targets import Shard
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
 from attree.subject import Head

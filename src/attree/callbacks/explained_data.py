@@ -16,7 +16,7 @@ from attree.callbacks.prediction_task import pairs_to_predict
 from attree.callbacks.random_state import seeded_apart
 from attree.data import GroundTruth
 from attree.errors import expect
-from attree.evaluation.targets import choose_targets
+from attree.evaluation.config import choose_targets
 from attree.subject.labels import count_classes
 
 Subset = Literal["all", "train", "val", "test"]

@@ -17,8 +17,8 @@ from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.evaluation import EvaluationConfig, Evaluator
+from attree.evaluation.config import Shard, choose_targets
 from attree.evaluation.target_labels import TargetLabels
-from attree.evaluation.targets import Shard, choose_targets
 from attree.models import Classifier, LinkPredictor
 from attree.subject import Head, Subject
 from attree.subject.conventions import Call

@@ -23,9 +23,9 @@ from attree.attribution import AttributionMethod, Pairs, make_methods, subject_p
 from attree.defaults import SEED
 from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
 from attree.evaluation.attention_tests_result import AttentionTests, PredictionTest
+from attree.evaluation.config import given_or_drawn
 from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
-from attree.evaluation.targets import named_or_drawn
 from attree.metrics.functional import spearman
 from attree.subject import Subject
 from attree.subject.conventions import Call
@@ -101,7 +101,7 @@ def attention_tests(
     options: dict[str, Any] = {"call": call, "level": level, "readout": readout, "mode": mode}
     options |= {"return_type": return_type, "label": label}
     subject, known = subject_of(model, data, **options)
-    ids = named_or_drawn(subject, targets, num_targets, seed)
+    ids = given_or_drawn(subject, targets, num_targets, seed)
     if labels is None and known is not None:
         labels = known.labels
     predictions = _Predictions(subject, ids, labels)

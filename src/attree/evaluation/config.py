@@ -1,31 +1,36 @@
-"""What an evaluation measures: one configuration for evaluate, the callback and the commands."""
+"""Configuration of an evaluation: what to measure, on which targets, and which share of them this process takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from attree.attribution import DEFAULT_METHODS, METHODS, Methods, make_methods
 from attree.defaults import CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, RESAMPLES, SEED
-from attree.errors import expect_bool, expect_int, expect_seed
+from attree.errors import expect, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
+from attree.subject import Subject
+from attree.subject.target_ids import Targets
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What is measured of a model's explanations, and with which random draws.
+    """What to measure, and with which random draws. `evaluate`, the callback and the commands share this class.
 
     Attributes:
-        methods: Attribution methods that are compared: names (`gatt`, `avgatt`, ...), or methods of one's own. None
-            takes those of `default_methods`.
-        protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or protocols of one's
-            own. Empty: nothing is reduced, and scores are compared with ground truth alone.
-        num_targets: How many targets are drawn at random where none are named; all where there are fewer.
-        ground_truth: Compare scores with ground truth where the data has some.
-        random_draws: Over how many draws the statistics of random methods are averaged.
-        seed: Seed of drawn targets, of methods that draw and of resampling.
-        resamples: How often targets are resampled for the 95 % interval of a statistic; 0 makes no intervals.
-        sets: Also judge methods by sets of edges: what the model predicts without the edges that they score highest,
-            and with these alone. Takes several times as long as all else.
+        methods: Attribution methods to compare, by name (`gatt`, `avgatt`, ...) or as objects. None compares those of
+            `default_methods`.
+        protocols: Reduction protocols: `coefficient`, `weight`, `removal`, `authors`, or your own. Empty: no edge is
+            reduced, and scores are compared with ground truth only.
+        num_targets: Number of targets to draw at random if none are given; all if there are fewer.
+        ground_truth: Compare scores with ground truth if the data has any.
+        random_draws: Number of draws that the statistics of random methods are averaged over.
+        seed: Seed of the drawn targets, of random methods and of resampling.
+        resamples: Number of times that targets are resampled for the 95 % interval of a statistic; 0 for no intervals.
+        sets: Also measure the predictions without the highest-scored edges, and with only these edges. This takes
+            several times as long as all other measurements.
 
     >>> EvaluationConfig(methods=["gatt"], protocols="removal").protocols
     ('removal',)
@@ -53,12 +58,52 @@ class EvaluationConfig:
 
 
 def default_methods(reducer: Reducer | None) -> list[str]:
-    """Names of the methods that are compared where the user names none, in the order of tables.
+    """Return the names of the methods to compare by default, in the order of tables.
 
     Args:
-        reducer: What reduces edges; None where none are. Where it does so by exact updates, methods that read these
-            effects are cheap, and are compared too.
+        reducer: The object that reduces edges; None if no edges are reduced. If it uses exact updates, methods that
+            read the measured effects (`occlusion`) are cheap, and are included.
     """
     cheap = reducer is not None and isinstance(reducer.engine, ExactReducer)
     wanted = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
     return [name for name in METHODS if name in wanted]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """This process's share of the targets: every `world_size`-th target, starting at `rank`."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def of(self, items: Tensor) -> Tensor:
+        """Return this process's share of a tensor's entries."""
+        return items[self.rank :: self.world_size]
+
+
+def choose_targets(number: int, available: int, seed: int) -> Tensor:
+    """Return distinct random positions in [0, available), ascending; all positions if fewer exist than asked for.
+
+    >>> choose_targets(3, 10, seed=0).tolist() == choose_targets(3, 10, seed=0).tolist()
+    True
+    """
+    number = expect_int(number, "num_targets", at_least=1)
+    generator = torch.Generator().manual_seed(expect_seed(seed))
+    return torch.randperm(available, generator=generator)[:number].sort().values
+
+
+def given_or_drawn(subject: Subject, targets: Targets | None, num_targets: int | None, seed: int) -> Tensor:
+    """Return the ids of the targets to explain: those that the user gives, or else a random draw.
+
+    Args:
+        subject: The model call to explain.
+        targets: An id, several ids, a mask of nodes, or 'all'; None draws targets at random.
+        num_targets: Number of targets to draw; None draws `defaults.NUM_TARGETS`. Must be None if `targets` is given.
+        seed: Seed of the draw.
+    """
+    if targets is None:
+        known = subject.targets()
+        drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, known.numel(), seed)
+        return known[drawn.to(known.device)]
+    expect(num_targets is None, "num_targets", "None if `targets` is given", num_targets)
+    return subject.targets(targets)

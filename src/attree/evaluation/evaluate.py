@@ -14,11 +14,10 @@ from attree.attribution import Methods
 from attree.data import GroundTruth
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import expect
-from attree.evaluation.config import EvaluationConfig
+from attree.evaluation.config import EvaluationConfig, given_or_drawn
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels
-from attree.evaluation.targets import named_or_drawn
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.io.progress import LateBar
@@ -104,7 +103,7 @@ def evaluate(
     options = {"call": call, "level": level, "readout": readout, "node_type": node_type}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
-    ids = named_or_drawn(subject, targets, num_targets, seed)
+    ids = given_or_drawn(subject, targets, num_targets, seed)
     evaluator = Evaluator(subject, ids, config, truth, labels=labels)
     with closing(LateBar(REDUCING)) as bar:
         return evaluator.evaluate(bar.update if progress is None else progress)

@@ -1,4 +1,4 @@
-"""What the data says of the targets: their true classes, and the names of targets, classes and nodes."""
+"""True classes and names of targets, names of classes and nodes, and the predictions of targets."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.subject import Subject
 from attree.subject.labels import labels_of
+from attree.tensors.limits import exact_dtype
 
 
 @dataclass(frozen=True)
 class TargetLabels:
-    """True classes and names, for tables, figures and the page; each may be unknown.
+    """True classes and names, for tables, figures and the page. Each attribute is None if unknown.
 
     Attributes:
-        labels: The true class (or number, in a regression) of every node or graph, [targets].
-        class_names: Names of the classes, by their number.
-        node_names: Names of the graph's nodes, by their id.
-        ids: Ids of the graphs in their dataset, [targets], where the targets are graphs of a batch.
-        first_nodes: For each graph of a batch, the id of its first node in the batch, [targets].
+        labels: The true class (the true number for regression) of every node, pair or graph, [targets].
+        class_names: Names of the classes, by class index.
+        node_names: Names of the graph's nodes, by node id.
+        ids: If the targets are graphs of a batch, their ids in the dataset, [targets].
+        first_nodes: If the targets are graphs of a batch, the id of each graph's first node in the batch, [targets].
         dataset: Name of the dataset.
-        roots: The two nodes of each target in the graph, [targets, 2]: of a pair; of a node of a union of types, its
-            id there twice. None where a target is its own node, or a graph.
+        roots: The two nodes of each target, [targets, 2], if the target's id is not a node id. For a node of a
+            heterogeneous graph, both are its id in the union of all types. None for graphs.
     """
 
     labels: Tensor | None = None
@@ -46,14 +47,14 @@ class TargetLabels:
         ids: Tensor | None = None,
         dataset: str | None = None,
     ) -> TargetLabels:
-        """Gather what is known of a graph or batch. What does not fit the subject is left out.
+        """Collect labels and names of a graph or batch. Those that do not fit the subject are left out.
 
         Args:
-            data: The graph or batch. Its own `node_names` (one a node) and `class_names` are taken where it has some.
-            subject: What is explained of it.
-            class_names: Names of the classes, by their number.
-            node_types: Meanings of one-hot features, by their column: a node's name is the meaning and its number.
-            ids: Ids of the graphs in their dataset; ignored where nodes are explained.
+            data: The graph or batch. Its `node_names` (one per node) and `class_names` are used if it has them.
+            subject: The model call to explain on this data.
+            class_names: Names of the classes, by class index; None takes those of the data.
+            node_types: Meanings of the columns of one-hot node features. A node is then named by meaning and number.
+            ids: Ids of the graphs in their dataset; ignored unless graphs of a batch are explained.
             dataset: Name of the dataset.
         """
         labels = labels_of(data, subject)
@@ -71,7 +72,7 @@ class TargetLabels:
         )
 
     def at(self, targets: Tensor) -> TargetLabels:
-        """The same for some targets alone, in their order."""
+        """Return the labels and names of some targets, in the given order."""
         where = targets.cpu()
 
         def chosen(values: Tensor | None) -> Tensor | None:
@@ -86,20 +87,20 @@ class TargetLabels:
         )
 
     def id_of(self, target: int) -> int:
-        """What a target is called in its dataset."""
+        """Return the id of a target in its dataset."""
         return target if self.ids is None else int(self.ids[target])
 
     def class_name(self, number: int) -> str:
-        """What a class is called: its name, or its number."""
+        """Return the name of a class; its number if the name is unknown."""
         known = self.class_names is not None and 0 <= number < len(self.class_names)
         return one_line(str(self.class_names[number])) if known and self.class_names is not None else str(number)
 
     def prediction(self, subject: Subject, target: int) -> str:
-        """What is predicted for a target, and what is true, in words; the attention of now tells the former.
+        """Describe a target's current prediction and its true class in words.
 
         Args:
-            subject: What is explained.
-            target: A node or graph.
+            subject: The model call to explain.
+            target: A node, pair or graph.
         """
         row = subject.rows(torch.tensor([target], device=subject.device))
         head, output = subject.head, subject.output[row]
@@ -111,7 +112,7 @@ class TargetLabels:
         share, place = logits.softmax(-1).max(-1)
         number = int(place)
         words = f"predicted {self.class_name(number)} ({float(share):.0%})"
-        if measured is not None:  # of several labels, one is measured
+        if measured is not None:  # one of several labels
             return f"label {int(measured)}: {words}"
         if true is None or true < 0 or true != round(true):
             return words
@@ -119,7 +120,7 @@ class TargetLabels:
 
 
 def one_line(name: str) -> str:
-    """A name on one line.
+    """Return a name without line breaks.
 
     >>> one_line("two\\nlines ")
     'two lines'
@@ -128,7 +129,10 @@ def one_line(name: str) -> str:
 
 
 def _given(data: Data, key: str) -> list[str] | None:
-    """Names that the data itself has under a key, a flat list of strings; a batch has one list each of its graphs."""
+    """Return the names in the data's attribute `key` as a flat list; None if there are none.
+
+    In a batch, the attribute is a list with one list per graph.
+    """
     found = data.get(key)
     if isinstance(found, list | tuple) and found and all(isinstance(one, list | tuple) for one in found):
         found = [name for one in found for name in one] if key == "node_names" else found[0]
@@ -137,7 +141,7 @@ def _given(data: Data, key: str) -> list[str] | None:
 
 
 def _roots(subject: Subject) -> Tensor | None:
-    """The two nodes of every target of a subject, where they are not the target itself."""
+    """Return the two nodes of every target; None if targets are graphs, or nodes of a homogeneous graph."""
     if subject.batch is not None or (subject.level == "node" and subject.graph.types is None):
         return None
     ends = subject.outputs.ends
@@ -148,13 +152,14 @@ def _roots(subject: Subject) -> Tensor | None:
 
 
 def _first_nodes(batch: Tensor, num_graphs: int) -> Tensor | None:
-    """The first node of each graph; None where the nodes of a graph do not follow one another."""
+    """Return the first node of each graph; None if `batch` is not sorted."""
     if batch.numel() == 0 or bool((batch.diff() < 0).any()):
         return None
     return torch.searchsorted(batch, torch.arange(num_graphs))
 
 
 def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) -> list[str] | None:
+    """Return the names of all nodes: the data's own, or made from node types; None if unknown."""
     nodes = subject.graph.num_nodes
     given = _given(data, "node_names")
     if given is not None:
@@ -169,3 +174,18 @@ def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) 
     own = torch.zeros(nodes, dtype=torch.int64) if batch is None else batch.cpu()
     numbers = (torch.arange(nodes) - first[own]).tolist()
     return [f"{node_types[kind]}{number}" for kind, number in zip(x.argmax(1).tolist(), numbers, strict=True)]
+
+
+def predicted_classes(subject: Subject, targets: Tensor) -> Tensor | None:
+    """Return class probabilities of some targets, [targets, classes]; None for multi-label models and regression."""
+    output, head = subject.output[subject.rows(targets)], subject.head
+    if head.mode == "regression" or head.measured(output) is not None:
+        return None
+    return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)
+
+
+def describe_network(subject: Subject) -> str:
+    """Return the class name and depth of a model, or of its attribute `net` if it has one: "GAT, 2 layers"."""
+    inner = getattr(subject.model, "net", None)
+    name = type(inner if isinstance(inner, nn.Module) else subject.model).__name__
+    return f"{name}, {subject.num_layers} layer{'' if subject.num_layers == 1 else 's'}"

@@ -17,7 +17,7 @@ from torch_geometric.data.storage import BaseStorage
 from attree import __version__
 from attree.attribution import AttributionMethod
 from attree.errors import ArgumentError, expect
-from attree.evaluation.targets import Shard, choose_targets
+from attree.evaluation.config import Shard, choose_targets
 from attree.faithfulness import ReductionProtocol
 
 FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"

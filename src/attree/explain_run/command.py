@@ -19,9 +19,8 @@ from torch_geometric.data import Batch
 from attree.attribution import DEFAULT_METHODS, make_methods
 from attree.errors import expect
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
-from attree.evaluation.config import default_methods
+from attree.evaluation.config import Shard, choose_targets, default_methods
 from attree.evaluation.evaluate import REDUCING
-from attree.evaluation.targets import Shard, choose_targets
 from attree.explain_run.call import call_fingerprint, process_shard
 from attree.explain_run.explained import explained_of
 from attree.explain_run.parts import PartFolder, write_parts

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from attree.attribution import AttributionMethod
 from attree.callbacks.explained_data import ExplainedData
 from attree.errors import ArgumentError
-from attree.evaluation.evaluator import predicted_classes
+from attree.evaluation.target_labels import predicted_classes
 from attree.explain_run.call import asks_for_errors, parse_targets
 from attree.explain_run.rows import SubjectRows
 from attree.explain_run.targets import ExplainedTargets, predicted_labels, true_labels

@@ -15,7 +15,7 @@ from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
 from attree.callbacks.explained_data import ExplainedData
 from attree.errors import ArgumentError, expect
-from attree.evaluation.evaluator import predicted_classes
+from attree.evaluation.target_labels import predicted_classes
 from attree.explain_run.call import asks_for_errors, parse_targets
 from attree.explain_run.rows import SubgraphRows, SubjectRows
 from attree.explain_run.targets import ExplainedTargets, predicted_labels, true_labels

@@ -8,8 +8,7 @@ from attree.attribution import AttributionMethod, subject_pairs
 from attree.data import GroundTruth
 from attree.effects import Effects
 from attree.evaluation import Evaluation
-from attree.evaluation.evaluator import describe_network, predicted_classes
-from attree.evaluation.target_labels import TargetLabels
+from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
 from attree.subject import Subject

@@ -9,8 +9,8 @@ import torch
 
 from attree.attribution import METHODS, AttributionMethod, Saliency
 from attree.data import BAShapes
-from attree.evaluation.targets import Shard
-from attree.evaluation.truth_evaluator import TruthEvaluator
+from attree.evaluation.config import Shard
+from attree.evaluation.edge_sets import TruthEvaluator
 from attree.paper.authors import load_authors_gat
 from attree.subject import Subject
 
