@@ -101,7 +101,7 @@ class Evaluator:
     def evaluate(self, progress: Progress | None = None, *, final: bool = True) -> Evaluation:
         """Evaluate the model's current weights. All processes return the same metrics.
 
-        Until the next call, `self.subject` keeps the attention of these weights, so that figures and files agree with it.
+        Until the next call, `self.subject` keeps the attention of these weights, so that figures and files agree.
 
         Args:
             progress: Called as `progress(done, total)`, in numbers of pairs, after each chunk of reductions.
