@@ -65,7 +65,7 @@ def checkpoint(trained: Path) -> Path:
         (["--trainer.max_epoch=3"], "no argument `--trainer.max_epoch`. Did you mean `--trainer.max_epochs`?"),
         (["--optimizer=SDG"], "but got 'SDG'. Did you mean `SGD`?"),
         (["--optimizer=SGD", "--optimizer.lrr=1"], "There is no argument `--optimizer.lrr`. See --optimizer.help with"),
-        (["--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"], "`optimizer` to be given where `lr_scheduler` is"),
+        (["--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"], "`optimizer` to be given if `lr_scheduler` is"),
         (["--trainer.precision=7"], "argument `trainer.precision` to be 64 or 32 or 16 or"),
         (["--trainer.accelerator=gpux"], "accelerator 'gpux'"),
         (["--trainer.devices=0"], "devices '0'"),
@@ -111,7 +111,7 @@ def test_a_model_for_nodes_on_data_of_graphs(
 @pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU")
 def test_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refusal(tiny("fit", tmp_path, "--trainer.accelerator=gpu"), capsys)
-    assert "The trainer cannot be set up (accelerator 'gpu'" in line
+    assert "The trainer cannot be created (accelerator 'gpu'" in line
     assert not any(tmp_path.iterdir())
 
 

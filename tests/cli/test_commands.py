@@ -76,7 +76,7 @@ def test_a_list_is_written_alike_everywhere(text: str) -> None:
             ["sweep", "x", "--dry_run", "--collect"],
             "`run` to be given without --dry_run and --collect, but got '--dry_run",
         ),
-        (["sweep", "x", "y"], "Expected nothing behind the arguments of attree sweep, but got 'y'."),
+        (["sweep", "x", "y"], "Expected nothing after the arguments of attree sweep, but got 'y'."),
         (["paper", "all", "--profile", "slow"], "Expected argument `profile` to be quick or full, but got 'slow'."),
         (["configs", "infectoin"], "but got 'infectoin'. Did you mean `infection`?"),
         (["completion", "fish"], "Expected argument `SHELL` to be bash or zsh, but got 'fish'."),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attree.cli import main, text_cache
-from attree.cli.text_cache import MOST, cache_folder, show_kept, text_key
+from attree.cli.text_cache import MAX_TEXTS, cache_folder, show_cached, text_key
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(capsys: pytest.CaptureFixture[str], command: Callable[[], object], *arguments: str) -> tuple[str, object]:
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
-        show_kept(arguments, command)
+        show_cached(arguments, command)
     return capsys.readouterr().out, stop.value.code
 
 
@@ -81,10 +81,10 @@ def test_changed_code_has_another_key(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_old_texts_go(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     cache.mkdir()
-    for index in range(MOST + 5):
+    for index in range(MAX_TEXTS + 5):
         (cache / f"{index}.txt").touch()
     shown(capsys, lambda: print("text"))
-    assert len(list(cache.glob("*.txt"))) == MOST
+    assert len(list(cache.glob("*.txt"))) == MAX_TEXTS
     assert cache_folder() == cache
 
 

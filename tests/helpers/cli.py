@@ -10,7 +10,7 @@ import pytest
 
 from attree.cli import main
 from attree.cli.commands import COMMANDS
-from attree.cli.failure import failing_in_sentences
+from attree.cli.failure import one_line_errors
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 TINY = [
@@ -49,7 +49,7 @@ def command(*given: str, **more: Any) -> int:
         more: Arguments of the command's function that nobody types.
     """
     try:
-        with failing_in_sentences():
+        with one_line_errors():
             return COMMANDS[given[0]].run(list(given), **more)
     except SystemExit as stop:
         return int(stop.code or 0)

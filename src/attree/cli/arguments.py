@@ -1,13 +1,13 @@
 """The parsers of explain, serve, sweep, paper, configs and completion.
 
-This module does not import PyTorch or Lightning, which take seconds, so that help appears at once.
+This module does not import PyTorch or Lightning, so that help appears at once.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from attree.cli.command_parser import CommandParser, integer, word_list
+from attree.cli.command_parser import CommandParser, integer
 from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
@@ -42,14 +42,8 @@ the page shows the 200 most telling targets. Figures and printed edges are also 
         "edges; truth:20), or all (default: random:20)",
     )
     named = ", ".join(f"{name} ({label})" for name, (label, _) in ALL_METHODS.items())
-    parser.add_argument(
-        "--methods",
-        type=word_list,
-        default=None,
-        metavar="NAME,...",
-        help=f"of {named} (default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} if edges are reduced "
-        "by exact updates)",
-    )
+    cheap = f"{','.join(CHEAP_METHODS)} if edges are reduced by exact updates"
+    parser.add_list("--methods", None, f"of {named} (default: {','.join(DEFAULT_METHODS)}, and {cheap})")
     _add_protocols_and_allow(parser, "of {}, or none for scores only")
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of another call in the folder")
@@ -85,8 +79,7 @@ def serve_parser() -> CommandParser:
     """Return the parser of `attree serve`."""
     parser = CommandParser(
         "serve",
-        """Open the page of a finished run with its live model: remove any edges of the graph, and see what the network
-predicts then.
+        """Open the page of a finished run with its live model: remove any edges, and see the new prediction.
 
 Only the browser on this computer can open the page. The server writes no files and serves nothing else.""",
         """Start with:  attree serve logs/infection/version_0
@@ -99,14 +92,9 @@ Only the browser on this computer can open the page. The server writes no files 
         help="ids and ranges (2,44,100-110), random:50, errors, truth, or all, as `attree explain` takes them; the "
         "page has the 200 most telling (default: random:50)",
     )
-    parser.add_argument(
-        "--methods",
-        type=word_list,
-        default=list(DEFAULT_METHODS),
-        metavar="NAME,...",
-        help=f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})",
-    )
-    _add_protocols_and_allow(parser, "what taking an edge out means, of {}")
+    methods = f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})"
+    parser.add_list("--methods", list(DEFAULT_METHODS), methods)
+    _add_protocols_and_allow(parser, "how an edge is removed, of {}")
     parser.add_argument("--port", type=integer(0), default=0, help="port to listen on (default: a free one)")
     parser.add_argument(
         "--no_browser", dest="open_browser", action="store_false", help="do not open the page in the browser"
@@ -123,21 +111,9 @@ def _add_protocols_and_allow(parser: CommandParser, protocols: str) -> None:
         protocols: The help of `--protocols`, with `{}` for their names.
     """
     names = protocols.format(", ".join([*ALL_PROTOCOLS, AUTHORS]))
-    parser.add_argument(
-        "--protocols",
-        type=word_list,
-        default=list(DEFAULT_PROTOCOLS),
-        metavar="NAME,...",
-        help=f"{names} (default: {','.join(DEFAULT_PROTOCOLS)})",
-    )
-    parser.add_argument(
-        "--allow",
-        type=word_list,
-        action="extend",
-        default=[],
-        metavar="CLASS,...",
-        help="import paths of your own classes that the run's config may use; their code is run",
-    )
+    parser.add_list("--protocols", list(DEFAULT_PROTOCOLS), f"{names} (default: {','.join(DEFAULT_PROTOCOLS)})")
+    allow = "import paths of your own classes that the run's config may use; their code is run"
+    parser.add_list("--allow", [], allow, action="extend", metavar="CLASS,...")
 
 
 def sweep_parser() -> CommandParser:
@@ -190,7 +166,7 @@ The comments in the shipped sweep files explain the format: attree configs front
         help="seconds without a sign of life after which others take over a worker's run (default: 60)",
     )
     parser.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
-    parser.add_argument("--run", metavar="ID", default=None, help="do one run only, as those commands do")
+    parser.add_argument("--run", metavar="ID", default=None, help="do only one run, as the commands of --dry_run do")
     parser.add_argument("--collect", action="store_true", help="only summarise the finished runs")
     return parser
 
@@ -199,7 +175,7 @@ def paper_parser() -> CommandParser:
     """Return the parser of `attree paper`."""
     parser = CommandParser(
         "paper",
-        """Make the paper's tables and figures, beside the numbers that it prints.
+        """Make the paper's tables and figures, with the printed numbers beside them.
 
 NAME is a name that `attree paper list` prints, or `all`. Networks are trained by the paper's recipes. Finished
 measurements are cached: run the same command again to continue. A measurement is repeated only if its code, data or
@@ -212,31 +188,13 @@ libraries have changed.""",
     parser.add_argument(
         "--profile", choices=("quick", "full"), default="full", help="quick: one seed, smaller versions (default: full)"
     )
-    parser.add_argument(
-        "--datasets",
-        type=word_list,
-        default=None,
-        metavar="NAME,...",
-        help="datasets of the table to make (default: all)",
-    )
-    parser.add_argument(
-        "--models",
-        type=word_list,
-        default=None,
-        metavar="NAME,...",
-        help="networks of the table to make (default: all)",
-    )
+    parser.add_list("--datasets", None, "datasets of the table to make (default: all)")
+    parser.add_list("--models", None, "networks of the table to make (default: all)")
     parser.add_argument(
         "--seeds", type=integer(1), default=None, help="number of networks to average over (default: 3, quick: 1)"
     )
     protocols = ["authors", "coefficient", "weight", "removal"]
-    parser.add_argument(
-        "--protocols",
-        type=word_list,
-        default=protocols,
-        metavar="NAME,...",
-        help=f"reduction protocols (default: {','.join(protocols)})",
-    )
+    parser.add_list("--protocols", protocols, f"reduction protocols (default: {','.join(protocols)})")
     parser.add_argument("--jobs", type=integer(1), default=1, metavar="N", help="measurements in parallel (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("logs/paper"), help="folder to write to (default: logs/paper)")
     parser.add_argument("--root", default=None, help="data folder (default: $ATTREE_DATA, or data)")
@@ -267,7 +225,7 @@ def completion_parser() -> CommandParser:
     """Return the parser of `attree completion`."""
     parser = CommandParser(
         "completion",
-        "Print a script with which a shell completes attree's commands, options and values.",
+        "Print a script that makes a shell complete attree's commands, options and values.",
         """bash, in ~/.bashrc:  source <(attree completion bash)
 zsh, in ~/.zshrc:    source <(attree completion zsh)""",
     )

@@ -1,4 +1,4 @@
-"""Attree's classes that users choose by short name, in arguments and configs."""
+"""Short names of attree's classes, in arguments and configs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from attree.io.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:
-    """Return the import paths by name of a module's subclasses of `base`, without those that have subclasses there."""
+    """Return the import path of each class of a module that derives from `base`, by class name.
+
+    Classes that have subclasses in the module are left out.
+
+    Args:
+        module: The module; its `__all__` lists the classes.
+        base: The base class.
+        without: Leave out subclasses of this class.
+    """
     classes = [getattr(module, name) for name in sorted(module.__all__)]
     found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
     found = [one for one in found if not issubclass(one, without)]
@@ -30,14 +38,13 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "net": ("a network", subclasses(attree.models, nn.Module, LightningModule)),
     "encoder": ("a network", subclasses(attree.models, attree.models.AttentionNet)),
 }
-"""For each key that takes a class: what the class is, and the import paths of attree's classes by name."""
+"""For each key that takes a class: the kind of class, and the import paths of attree's classes by name."""
 
 PREFIXES = {"data": "data", "model": "model", "net": "model.net", "encoder": "model.encoder"}
-"""Prefixes of the options for the arguments of these classes."""
-
+"""For each of these keys, the prefix of the options that set the class's arguments."""
 
 LISTS = ("--explain.methods", "--explain.protocols", "--data.num_neighbors")
-"""Options that take a list, which users may write as `a,b` or `[a,b]`."""
+"""Options that take a list. Users may write it as `a,b` or `[a,b]`."""
 
 
 def names(key: str) -> str:
@@ -46,7 +53,7 @@ def names(key: str) -> str:
 
 
 def full_name(key: str, name: Any) -> Any:
-    """Return the import path of attree's class of this name; other values are unchanged.
+    """Return the import path of attree's class with this name. Other values are returned unchanged.
 
     >>> full_name("net", "GAT"), full_name("net", "torch_geometric.nn.GAT")
     ('attree.models.GAT', 'torch_geometric.nn.GAT')
@@ -55,7 +62,9 @@ def full_name(key: str, name: Any) -> Any:
 
 
 def expand_arguments(arguments: list[str]) -> list[str]:
-    """Replace attree's class names and config names in arguments by full paths, because PyG also has a class `GAT`.
+    """Replace the names of attree's classes and configs in arguments by full paths, and put lists into brackets.
+
+    Class names need full paths because PyG has classes of the same names, such as `GAT`.
 
     >>> expand_arguments(["--model.net", "GAT", "--data=Infection", "--model.net.heads=2"])
     ['--model.net', 'attree.models.GAT', '--data=attree.data.Infection', '--model.net.heads=2']
@@ -86,7 +95,7 @@ def _key(option: str) -> str:
 
 
 def expand_config(content: Any, key: str = "") -> Any:
-    """Replace attree's class names in a config by import paths.
+    """Replace the names of attree's classes in a config by import paths.
 
     >>> expand_config({"model": {"init_args": {"net": {"class_path": "GAT"}}}, "data": "Infection"})
     {'model': {'init_args': {'net': {'class_path': 'attree.models.GAT'}}}, 'data': 'attree.data.Infection'}
@@ -99,7 +108,7 @@ def expand_config(content: Any, key: str = "") -> Any:
 
 
 def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
-    """Return the options for arguments of attree's classes, each with the classes that have it.
+    """Return the options that set arguments of attree's classes, each with the names of the classes that have it.
 
     Args:
         keys: Keys of `CHOICES`; all if none is given.
@@ -117,7 +126,7 @@ def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
 
 
 def import_object(path: str) -> Any:
-    """Return the class or function of an import path.
+    """Import a class or function by its path.
 
     >>> import_object("attree.models.GAT").__name__
     'GAT'
@@ -127,7 +136,8 @@ def import_object(path: str) -> Any:
 
 
 def _arguments(one: type) -> list[str]:
-    """Return the names of the arguments of a class of attree and its base classes, without those that take a class."""
+    """Return the names of the arguments of a class and its bases in attree, without arguments that take a class."""
+
     named = [
         argument
         for base in inspect.getmro(one)

@@ -1,7 +1,6 @@
-"""The commands of `attree`, with their parsers and functions, and `main`, which runs one.
+"""The table of `attree`'s commands, and `main`, which runs one of them.
 
-The functions are imported only when a command runs: PyTorch and Lightning take seconds, which is too long for a list of
-commands or for help.
+A command's function is imported only when the command runs, because importing PyTorch and Lightning takes seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from attree.cli.arguments import (
     sweep_parser,
 )
 from attree.cli.command_parser import CommandParser
-from attree.cli.failure import fail, failing_in_sentences
-from attree.cli.text_cache import show_kept
+from attree.cli.failure import fail, one_line_errors
+from attree.cli.text_cache import show_cached
 from attree.errors import did_you_mean
 from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent
@@ -35,10 +34,10 @@ class Command:
     """A command.
 
     Attributes:
-        summary: What the command does, in a line.
-        function: Its function, as `module:name`.
-        parser: Makes its parser, whose arguments are passed to the function. None for LightningCLI's commands, whose
-            function gets the unparsed arguments.
+        summary: What the command does, in one line.
+        function: The function to call, as `module:name`.
+        parser: Returns the command's parser; the parsed arguments are passed to the function. None for LightningCLI's
+            commands: their function gets the unparsed arguments.
     """
 
     summary: str
@@ -50,7 +49,7 @@ class Command:
 
         Args:
             given: The arguments after `attree`.
-            more: Further arguments of the function, which users cannot type.
+            **more: Further arguments of the function that have no option on the command line.
         """
         arguments = None if self.parser is None else vars(self.parser().parse_args(given[1:]))
         module, _, name = self.function.partition(":")
@@ -71,17 +70,17 @@ COMMANDS = {
         explain_parser,
     ),
     "serve": Command(
-        "open a finished run's page with its model behind it: what if edges were not there?",
+        "open a finished run's page with its live model: remove edges and see the new prediction",
         "attree.serve.command:serve",
         serve_parser,
     ),
     "sweep": Command(
-        "fit one config many times, with different settings and seeds, and sum up",
+        "fit one config many times, with different settings and seeds, and summarise the results",
         "attree.sweep.command:sweep",
         sweep_parser,
     ),
     "paper": Command(
-        "make the paper's tables and figures, beside the numbers that it prints",
+        "make the paper's tables and figures, with the printed numbers beside them",
         "attree.paper.command:paper",
         paper_parser,
     ),
@@ -89,7 +88,7 @@ COMMANDS = {
         "list the configs that come with attree, or print one", "attree.cli.commands:configs", configs_parser
     ),
     "completion": Command(
-        "print a script with which bash or zsh completes commands and options",
+        "print a script that makes bash or zsh complete commands and options",
         "attree.cli.completion:completion",
         completion_parser,
     ),
@@ -130,11 +129,11 @@ def main(args: list[str] | None = None) -> None:
     elif first == "--version":
         print(f"attree {__version__}")
     elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
-        with failing_in_sentences():
+        with one_line_errors():
             name = first if first in COMMANDS else "fit"  # options of LightningCLI may come before its command
             command = partial(COMMANDS[name].run, given)
-            if _is_kept(name, given):
-                show_kept(given, command)
+            if _is_cached(name, given):
+                show_cached(given, command)
             status = command()
             if COMMANDS[name].parser is not None:
                 raise SystemExit(status)
@@ -143,8 +142,8 @@ def main(args: list[str] | None = None) -> None:
         fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")
 
 
-def _is_kept(name: str, given: list[str]) -> bool:
-    """Whether the output takes seconds to make and depends only on the installed code, so that it is cached."""
+def _is_cached(name: str, given: list[str]) -> bool:
+    """Whether the output is cached: it takes seconds to make, and depends only on the installed code."""
     if given[1:] in (["-h"], ["--help"]):
         return COMMANDS[name].parser is None
     return name == "completion"
@@ -152,11 +151,12 @@ def _is_kept(name: str, given: list[str]) -> bool:
 
 def configs(name: str | None) -> int:
     """Print one of the configs, or a list of all, and return the exit status."""
-    print(_listed() if name is None else read_shipped(name), end="")
+    print(_config_list() if name is None else read_shipped(name), end="")
     return 0
 
 
-def _listed() -> str:
+def _config_list() -> str:
+
     parts = {"attree fit --config NAME": config_names(), "attree sweep NAME": sweep_names()}
     width = max(len(name) for names in parts.values() for name in names)
     lines = []

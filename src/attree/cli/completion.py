@@ -1,7 +1,7 @@
-"""The command `attree completion`: a script with which bash or zsh completes commands, options and their values.
+"""The command `attree completion`: print a script that makes bash or zsh complete commands, options and values.
 
-The script contains all words, so that the shell never waits for attree. (jsonargparse's own ways are too slow: with
-argcomplete every Tab imports PyTorch, and shtab searches all subclasses of each option's class.)
+The script contains all words, so that the shell never waits for attree. (jsonargparse's own completion is too slow:
+argcomplete imports PyTorch on every Tab, and shtab searches all subclasses of each option's class.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHELLS = {
     "zsh": "(( $+functions[compdef] )) || { autoload -U compinit && compinit }\n"
     "autoload -U bashcompinit && bashcompinit\n",
 }
-"""The lines that each shell needs before the bash script."""
+"""Lines that each shell needs before the bash script."""
 
 SCRIPT = """# attree's commands, options and values, printed by `attree completion`.
 _attree() {{
@@ -113,12 +113,14 @@ def training_parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 class _Built(Exception):
+    """Carries the finished parser out of LightningCLI's constructor."""
+
     def __init__(self, parser: Any) -> None:
         self.parser = parser
 
 
 class _ParserOnly(AttreeCLI):
-    """LightningCLI builds its parser and parses at once; this subclass stops after building it."""
+    """Stops after building the parser, where LightningCLI goes on to parse."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> NoReturn:
         raise _Built(parser)

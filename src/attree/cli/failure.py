@@ -1,4 +1,4 @@
-"""Errors on the command line: one line for errors that users can fix, a traceback for bugs of attree."""
+"""Errors on the command line: one line for errors that users can fix, a traceback for bugs in attree."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from attree.errors import AttreeError
 
 PREFIX = "attree: error: "
 
-REFUSERS = ("lightning", "lightning_utilities", "pytorch_lightning", "jsonargparse")
+QUOTED_PACKAGES = ("lightning", "lightning_utilities", "pytorch_lightning", "jsonargparse")
 """Packages whose deliberate exceptions are shown as one line."""
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Unable to allocate")
-"""Phrases of PyTorch and NumPy in exceptions of several types."""
+"""Phrases by which PyTorch and NumPy report a lack of memory, in exceptions of several types."""
 
 
 def fail(message: str) -> NoReturn:
@@ -28,10 +28,10 @@ def fail(message: str) -> NoReturn:
 
 
 @contextmanager
-def failing_in_sentences() -> Iterator[None]:
-    """Report errors that users can fix in one line, with exit status 2; let other exceptions through.
+def one_line_errors() -> Iterator[None]:
+    """Report errors that users can fix in one line, with exit status 2. Other exceptions pass through.
 
-    Ctrl-C that no command handles, such as during imports, is reported in one line with exit status 130.
+    If no command handles Ctrl-C, such as during imports, it is reported in one line with exit status 130.
     """
     before = threading.excepthook
     threading.excepthook = _ignore_writer
@@ -56,8 +56,8 @@ def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
 
 
 def own_error(error: BaseException) -> AttreeError | None:
-    """Return the attree error behind an exception, even if other libraries wrapped it; None if there is none."""
-    seen: set[int] = set()  # an exception that is raised again in another thread can be its own context
+    """Return the attree error that caused an exception, even if other libraries wrapped it; None if there is none."""
+    seen: set[int] = set()  # an exception that was raised again in another thread can be its own context
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         if isinstance(cause, AttreeError):
@@ -68,9 +68,9 @@ def own_error(error: BaseException) -> AttreeError | None:
 
 
 def user_message(error: BaseException) -> str | None:
-    """Return the message for an exception that users can fix; None for any other.
+    """Return the message for an exception that users can fix; None for any other exception.
 
-    These are attree's errors, files that cannot be read or written, lack of memory, and deliberate exceptions of
+    Users can fix attree's errors, files that cannot be read or written, a lack of memory, and deliberate exceptions of
     Lightning and jsonargparse.
 
     >>> user_message(PermissionError(13, "Permission denied", "logs/runs"))
@@ -83,19 +83,20 @@ def user_message(error: BaseException) -> str | None:
         return str(ours)
     text = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return f"A file that is read as text is no UTF-8: byte {error.start} is {error.object[error.start]:#x}."
-    if "PytorchStreamWriter" in text or "unexpected pos" in text:  # how torch.save meets a full disk
+        return f"A text file is not encoded in UTF-8: byte {error.start} is {error.object[error.start]:#x}."
+    if "PytorchStreamWriter" in text or "unexpected pos" in text:  # torch.save on a full disk
         return f"A checkpoint could not be written: {text}"
     if isinstance(error, OSError):
         path = "a file" if error.filename is None else error.filename
         return f"The system refused {path}: {error.strerror or text}."
     if isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY):
         return f"There is not enough memory for this: {text.splitlines()[0] if text else 'the system has none left'}"
-    return _without_advice(text) if raised_on_purpose(error, REFUSERS) else None
+    return _without_advice(text) if raised_on_purpose(error, QUOTED_PACKAGES) else None
 
 
 def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = None) -> bool:
-    """Whether a `raise` statement of one of these packages (None: of any but attree) raised an exception."""
+    """Whether a `raise` statement in one of these packages raised an exception. None means any package but attree."""
+
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -1,7 +1,7 @@
 """All uses of private members of Lightning and jsonargparse by the command line.
 
-Neither package has a public way to do these things. `tests/cli/test_internals.py` fails, and names the member, when a
-new version changes one.
+Neither package has a public way to do these things. When a new version changes a member, `tests/cli/test_internals.py`
+fails and names it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lightning.pytorch.cli import LightningCLI, _InstantiatorFn
 
 
 class HookedCLI(LightningCLI):
-    """LightningCLI with a hook to read the checkpoint. It ignores links to arguments that do not exist."""
+    """LightningCLI with a hook for reading the checkpoint. Links to arguments that do not exist are ignored."""
 
     def read_checkpoint_argument(self) -> None:
         """Read `--ckpt_path`. Called after the arguments are parsed and before anything is built."""
 
     def _parse_ckpt_path(self) -> None:
-        """Do not copy the checkpoint's hyperparameters into the config, as Lightning does: they can name any class."""
+        """Call the hook. Lightning would copy hyperparameters into the config, but they can name any class."""
         self.read_checkpoint_argument()
 
     def _add_instantiators(self) -> None:
@@ -34,10 +34,10 @@ class HookedCLI(LightningCLI):
 
 
 class _Instantiator(_InstantiatorFn):
-    """Lightning's instantiator, which records arguments for `load_from_checkpoint`; ignores links to missing arguments.
+    """Lightning's instantiator, which records arguments for `load_from_checkpoint`, but without links to nothing.
 
-    jsonargparse ignores a link whose target does not exist, such as the width of a module's `net` where the module
-    has none. Lightning fails on it.
+    The target of a link may not exist: a user's module may have no `net` whose width could be set. jsonargparse ignores
+    such a link; Lightning fails on it.
     """
 
     def __call__(self, class_type: type, *args: Any, applied_instantiation_links: dict[str, Any], **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ class _Instantiator(_InstantiatorFn):
 
 
 def _has(content: Any, path: str) -> bool:
-    """Whether nested mappings have a dotted name."""
+    """Whether nested mappings contain a dotted name."""
     for word in path.split("."):
         if not isinstance(content, dict) or word not in content:
             return False
@@ -56,7 +56,7 @@ def _has(content: Any, path: str) -> bool:
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment:
-    """Return the cluster environment of a trainer, which tells who started its processes."""
+    """Return the cluster environment of a trainer, which knows who started its processes."""
     return trainer._accelerator_connector.cluster_environment
 
 
@@ -100,7 +100,7 @@ def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> 
 
 
 class HelpFormatterMixin:
-    """Keeps the line breaks of descriptions, and prefers the help texts of a mapping."""
+    """Keeps the line breaks of descriptions, and takes help texts from `texts` where it has one."""
 
     texts: dict[str, str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ DESCRIPTIONS = {
 
 
 class AttreeCLI(HookedCLI):
-    """LightningCLI with attree's callbacks and logger, one folder per run, and checked checkpoints.
+    """LightningCLI with attree's callbacks and logger, one run directory per run, and checked checkpoints.
 
     Args:
         arguments: The arguments after `attree`.
@@ -70,9 +70,9 @@ class AttreeCLI(HookedCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning asks the object too
-        """Return the commands, each with the arguments of the trainer's method that are not options.
+        """Return the commands, each with the arguments of the trainer's method that get no option.
 
-        If the first argument names a command, it is the only one: a parser takes as long to build as some epochs take.
+        If the first argument names a command, only that command is returned, because building a parser is slow.
         """
         commands = {name: set(skipped) for name, skipped in LightningCLI.subcommands().items()}
         commands["predict"].add("return_predictions")
@@ -94,21 +94,21 @@ class AttreeCLI(HookedCLI):
         self.config = parser.parse_typed(self.arguments)
         seed = self.own_config.seed_everything
         expect(isinstance(seed, bool) or 0 <= seed < 2**32, "seed_everything", "an integer in [0, 2**32) or true", seed)
-        scheduled = self.own_config.lr_scheduler is not None and self.own_config.optimizer is None
-        expect(not scheduled, "optimizer", "given where `lr_scheduler` is (--optimizer Adam, say)", None)
+        only_scheduler = self.own_config.lr_scheduler is not None and self.own_config.optimizer is None
+        expect(not only_scheduler, "optimizer", "given if `lr_scheduler` is (--optimizer Adam, say)", None)
 
     @property
     def own_config(self) -> Namespace:
-        """The config of the command that is run."""
+        """The config of the command."""
         config: Namespace = self.config[self.config.subcommand]
         return config
 
     def read_checkpoint_argument(self) -> None:
-        """Read and check the checkpoint before anything is built. Nothing from it is copied into the config."""
+        """Read and check the checkpoint before anything is built. The config is not changed by it."""
         command, config = self.config.subcommand, self.own_config
         if config.ckpt_path is None:
-            what = f"the trained network to {command} (--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
-            expect(command == "fit", "ckpt_path", what, None)
+            example = "(--ckpt_path logs/infection/version_0/checkpoints/last.ckpt, say)"
+            expect(command == "fit", "ckpt_path", f"the trained network to {command} {example}", None)
             return
         self.checkpoint = read_checkpoint(config.ckpt_path)
         if command == "fit":
@@ -126,7 +126,7 @@ class AttreeCLI(HookedCLI):
         return str(yaml.safe_dump(whole[self.config.subcommand], sort_keys=False))
 
     def instantiate_classes(self) -> None:
-        """Build all objects. If a class refuses an argument, show its own message."""
+        """Build all objects. If a class refuses an argument, report the message of the class."""
         try:
             super().instantiate_classes()
         except Exception as error:
@@ -139,9 +139,8 @@ class AttreeCLI(HookedCLI):
         config = made.trainer
         given = config.get("callbacks") or []
         callbacks: list[Callback] = list(given) if isinstance(given, list) else [given]
-        if config.get("enable_progress_bar") is not False and not any(
-            isinstance(one, ProgressBar) for one in callbacks
-        ):
+        has_bar = any(isinstance(one, ProgressBar) for one in callbacks)
+        if config.get("enable_progress_bar") is not False and not has_bar:
             callbacks.append(EpochProgress())
         callbacks.append(StopBetweenBatches(self.stop))
         if not config.get("fast_dev_run"):
@@ -154,7 +153,7 @@ class AttreeCLI(HookedCLI):
             if user_message(error) is None:
                 raise
             asked = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
-            raise ArgumentError(f"The trainer cannot be set up ({asked}): {user_message(error)}") from error
+            raise ArgumentError(f"The trainer cannot be created ({asked}): {user_message(error)}") from error
 
     def fit(self, **kwargs: Any) -> None:
         """Train, or print that the run has already trained for all its epochs."""
@@ -162,13 +161,13 @@ class AttreeCLI(HookedCLI):
             if is_first_process():
                 print(sentence)
             return
-        with self._in_own_folder() as folder:
+        with self._locked_folder() as folder:
             self.trainer.fit(**kwargs)
         if folder is not None:
-            self._say_next(folder)
+            self._print_next_command(folder)
 
-    def _say_next(self, folder: Path) -> None:
-        """Print the next command, if `attree explain` can explain this run."""
+    def _print_next_command(self, folder: Path) -> None:
+        """Print the command that explains this run, if `attree explain` supports the run."""
         trainer: Any = self.trainer
         latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
         needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
@@ -181,22 +180,26 @@ class AttreeCLI(HookedCLI):
             plain_console(soft_wrap=True).print(line)
 
     def validate(self, **kwargs: Any) -> None:
-        """Measure on the validation data, without Lightning's table."""
-        with self._in_own_folder():
-            self.trainer.validate(**kwargs, verbose=False)
-        self._show_metrics()
+        """Measure on the validation data, and print attree's table instead of Lightning's."""
+        self._measure(self.trainer.validate, **kwargs)
 
     def test(self, **kwargs: Any) -> None:
-        """Measure on the test data, without Lightning's table."""
-        with self._in_own_folder():
-            self.trainer.test(**kwargs, verbose=False)
-        self._show_metrics()
+        """Measure on the test data, and print attree's table instead of Lightning's."""
+        self._measure(self.trainer.test, **kwargs)
+
+    def _measure(self, method: Callable[..., Any], **kwargs: Any) -> None:
+        with self._locked_folder():
+            method(**kwargs, verbose=False)
+        if self.trainer.is_global_zero:
+            measured = self.trainer.callback_metrics.items()
+            prefix = f"{self.subcommand}/explain/"
+            plain_console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
 
     def predict(self, **kwargs: Any) -> None:
-        """Predict all nodes or graphs, and save the result. Without a folder to save to, refuse before computing."""
+        """Predict all nodes or graphs, and save the result. Raise before computing if there is no folder to save to."""
         expect(self.trainer.world_size == 1, "trainer.devices", "1 for predict", self.trainer.world_size)
         expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
-        with self._in_own_folder():
+        with self._locked_folder():
             predictions = self.trainer.predict(**kwargs)
             log_dir = self.trainer.log_dir
             assert predictions is not None
@@ -204,8 +207,8 @@ class AttreeCLI(HookedCLI):
             print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
 
     @contextmanager
-    def _in_own_folder(self) -> Iterator[Path | None]:
-        """Lock the run directory while a command runs. The first process gets its path; others get None."""
+    def _locked_folder(self) -> Iterator[Path | None]:
+        """Lock the run directory while a command runs. Yield its path to the first process, and None to the others."""
         if not is_first_process():
             yield None
             return
@@ -227,13 +230,6 @@ class AttreeCLI(HookedCLI):
         finally:
             folder.release(discard=refused)
 
-    def _show_metrics(self) -> None:
-        """Print the metrics of `validate` and `test`."""
-        if self.trainer.is_global_zero:
-            measured = self.trainer.callback_metrics.items()
-            prefix = f"{self.subcommand}/explain/"
-            plain_console().print(metrics_table({name.replace(prefix, "explain/"): value for name, value in measured}))
-
 
 def default_logger() -> dict[str, Any]:
     """Return the default logger: TensorBoard in `logs/`, with one run directory per run."""
@@ -253,7 +249,7 @@ def silence_warnings() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run fit, validate, test or predict. Users' classes are also imported from the working directory."""
+    """Run fit, validate, test or predict. Users' classes may be in the working directory."""
     search_working_folder()
     silence_warnings()
     stop = StopSignal()
@@ -266,9 +262,10 @@ def run(arguments: list[str]) -> int:
 
 
 def save_predictions(batches: Sequence[Any], path: Path) -> Path:
-    """Write the class probabilities of all nodes or graphs, in the order of the data, to a plain `.npz` archive.
+    """Write the class probabilities of all nodes or graphs, in the order of the data, to an `.npz` archive.
 
-    It holds `index` [n], the node or graph; `predicted` [n], the most probable class; `probabilities` [n, classes].
+    The archive holds `index` [n], the node or graph; `predicted` [n], the most probable class; and `probabilities`
+    [n, classes].
 
     Args:
         batches: Class probabilities of each batch, one row per node or graph, as `predict_step` returned them.
@@ -282,10 +279,5 @@ def save_predictions(batches: Sequence[Any], path: Path) -> Path:
                 f"{type(batch).__name__}{shape or ''}."
             )
     probabilities = torch.cat(list(batches)).float().cpu()
-    index = torch.arange(len(probabilities))
-    return write_npz(
-        path,
-        index=index.numpy(),
-        predicted=probabilities.argmax(dim=-1).numpy(),
-        probabilities=probabilities.numpy(),
-    )
+    index, predicted = torch.arange(len(probabilities)), probabilities.argmax(dim=-1)
+    return write_npz(path, index=index.numpy(), predicted=predicted.numpy(), probabilities=probabilities.numpy())

@@ -1,4 +1,4 @@
-"""The parser of fit, validate, test and predict: jsonargparse's, with short names, help in order, and clear errors."""
+"""The parser of fit, validate, test and predict: jsonargparse with short names, ordered help and short errors."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ TYPES = {
 }
 """Plain words for the types in jsonargparse's messages."""
 
-MOST_GUESSES = 3
-"""Most suggestions for an unknown option."""
+MAX_SUGGESTIONS = 3
+"""Maximum number of suggestions for an unknown option."""
 
 
 def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str] = ()) -> str:
-    r"""Reduce jsonargparse's message to one line: the argument, what was expected and what was given.
+    r"""Reduce a message of jsonargparse to one line: the argument, the expected value and the given value.
 
     Args:
-        message: The message of jsonargparse.
+        message: The message.
         options: Dotted names of all options of the command, for suggestions.
-        given: What the user typed: jsonargparse names options of classes only by their last word.
+        given: The arguments as typed, because jsonargparse names options of classes only by their last word.
 
     >>> one_sentence('Parser key "lr":\n  Expected a <class \'float\'>. Got value: fast')
     "Expected argument `lr` to be a number, but got 'fast'."
@@ -60,7 +60,7 @@ def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str]
 
 
 def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str | None:
-    """The message for unknown options and config keys."""
+    """Return the message for an unknown option or config key."""
     if found := re.match(r"unrecognized arguments: --([\w.+-]+)", text):
         name = found[1]
     elif found := re.search(r"(?:(?:Group|Subcommand) '([\w.]+)' does not accept option|Option) '([\w.-]+)'", text):
@@ -72,11 +72,11 @@ def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str 
     full = next((one for one in typed if one == name or one.endswith(f".{name}")), None)
     dashes = "" if full is None else "--"
     name = (full or name).replace(".init_args.", ".")
-    return f"There is no argument `{dashes}{name}`.{_meant(name, options, dashes)}"
+    return f"There is no argument `{dashes}{name}`.{_suggestions(name, options, dashes)}"
 
 
-def _meant(name: str, options: list[str], dashes: str) -> str:
-    """Suggestions for an unknown option, with full names."""
+def _suggestions(name: str, options: list[str], dashes: str) -> str:
+    """Return a sentence that suggests full names for an unknown option; empty if no option is similar."""
     own = class_options()
     if name.partition(".")[0] in ("optimizer", "lr_scheduler"):
         return f" See --{name.partition('.')[0]}.help with the class's name."
@@ -90,12 +90,12 @@ def _meant(name: str, options: list[str], dashes: str) -> str:
     words = [last] if last in by_last else get_close_matches(last, beside, n=1) or get_close_matches(last, by_last, n=2)
     paths = [path for word in words for path in by_last[word]]
     inside = [path for path in paths if path.rpartition(".")[0] == prefix]
-    best = (inside or paths)[:MOST_GUESSES]
+    best = (inside or paths)[:MAX_SUGGESTIONS]
     return f" Did you mean {' or '.join(f'`{dashes}{path}`' for path in best)}?" if best else ""
 
 
 def _class(text: str) -> str | None:
-    """The message for classes that cannot be found or have the wrong type."""
+    """Return the message for a class that cannot be found or has the wrong type."""
     key = re.match(r'Parser key "([\w.]+)"', text)
     given = (
         re.search(r"Problem with given class_path '([^']*)'", text)
@@ -118,39 +118,35 @@ def _class(text: str) -> str | None:
 
 
 def _import_failure(path: str) -> str | None:
-    """Return why a user's class cannot be imported; None if it can be, or if the path is no import path."""
+    """Return why a user's class cannot be imported; None if it can be, or if `path` is not an import path."""
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")) or path.startswith("attree."):
         return None
     try:
         found = import_module(module)
     except Exception as error:  # the user's code may raise anything
-        where = f"{Path.cwd()} and the installed packages have" if _is_absent(error, module) else "importing it raised"
-        what = f"no module {module!r}" if _is_absent(error, module) else f"{type(error).__name__}: {error}"
-        return f"{where} {what}."
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            return f"{Path.cwd()} and the installed packages have no module {module!r}."
+        return f"importing it raised {type(error).__name__}: {error}."
     if hasattr(found, name):
         return None
     hint = did_you_mean(name, [one for one in vars(found) if not one.startswith("_")])
     return f"{getattr(found, '__file__', None) or module} has no {name!r}.{hint}"
 
 
-def _is_absent(error: Exception, module: str) -> bool:
-    """Whether a module, rather than something that it imports, does not exist."""
-    return isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-
-
 def _union(text: str) -> str | None:
-    """The message for values that fit none of several types."""
+    """Return the message for a value that fits none of several types."""
     found = re.match(
         r'Parser key "([\w.]+)": .*?Subtypes: \[(.*?)\] Errors: .*Given value: (.*)', text, flags=re.DOTALL
     )
     if found is None:
         return None
-    kinds = [word for kind in re.split(r", (?![^\[]*\])", found[2]) for word in _kind(kind)]
+    kinds = [word for kind in re.split(r", (?![^\[]*\])", found[2]) for word in _type_words(kind)]
     return f"Expected argument `{found[1]}` to be {' or '.join(dict.fromkeys(kinds))}, but got {found[3]!r}."
 
 
-def _kind(kind: str) -> list[str]:
+def _type_words(kind: str) -> list[str]:
+    """Return plain words for a type in a message, or the values of a `Literal`."""
     if kind.startswith("typing.Literal["):
         return kind.removeprefix("typing.Literal[").removesuffix("]").replace("'", "").split(", ")
     if kind.startswith("<class '") and kind not in TYPES:
@@ -159,17 +155,18 @@ def _kind(kind: str) -> list[str]:
 
 
 def _wrong_type(text: str) -> str | None:
-    """The message for values of a wrong type."""
+    """Return the message for a value of the wrong type."""
     found = re.match(r'Parser key "([\w.]+)": (?:Expected (?:an? )?)(.*?)\.? Got value: (.*)', text)
     if found is None:
         return None
     kind = found[2]
-    expected = TYPES.get(kind) or (" or ".join(_kind(kind)) if kind.startswith(("typing", "<class")) else f"a {kind}")
+    is_type = kind.startswith(("typing", "<class"))
+    expected = TYPES.get(kind) or (" or ".join(_type_words(kind)) if is_type else f"a {kind}")
     return f"Expected argument `{found[1]}` to be {expected}, but got {found[3]!r}."
 
 
 def _required(text: str) -> str | None:
-    """The message for missing arguments."""
+    """Return the message for missing arguments."""
     found = re.match(r"the following arguments are required: (.*)", text)
     if found is None:
         return None
@@ -178,7 +175,7 @@ def _required(text: str) -> str | None:
 
 
 def _config(text: str) -> str | None:
-    """The message for config files that do not exist or are not files."""
+    """Return the message for a config file that does not exist or is not a file."""
     expected = "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got"
     if found := re.match(r'Parser key "config": (?:File does not exist|Path is not a file): (.*)', text):
         reason = "is a folder" if "not a file" in text else "does not exist"
@@ -194,7 +191,7 @@ MODE = "attree"
 TITLES = {
     "data": f"data: one of {names('data')}, or your own LightningDataModule",
     "model": f"model: {names('model')}, or your own LightningModule; its net: {names('net')}, or your own",
-    "explain": "explain: what is measured of the explanations, and how often",
+    "explain": "explain: how explanations are measured, and how often",
     "checkpoint": "checkpoint: when the run's state is saved",
     "optimizer": "optimizer: one of PyTorch's, instead of the model's own with its --model.lr and --model.weight_decay",
     "lr_scheduler": "lr_scheduler: how that optimizer's learning rate changes",
@@ -202,7 +199,6 @@ TITLES = {
     "trainer": "trainer: Lightning's own options",
 }
 """Headings of the help, in order, by the first word of their options."""
-
 
 HELP = {
     "data": "A class, by name or import path, and its arguments: --data Infection --data.seed 1 (all of them: "
@@ -215,13 +211,13 @@ HELP = {
     "--lr_scheduler.step_size 50; needs --optimizer.",
     "seed_everything": "Seed of all random generators; true draws a seed.",
     "ckpt_path": "A checkpoint file: of the run to resume, or of the trained network.",
-    "weights_only": "Has no effect: only tensors and plain values are ever read from a checkpoint.",
+    "weights_only": "Has no effect: attree reads only tensors and plain values from a checkpoint.",
 }
-"""Shorter help for some options."""
+"""Shorter help texts of some options."""
 
 
 def load_yaml(text: str) -> Any:
-    """Read YAML as jsonargparse does, with a limit on its size, and replace attree's class names by import paths."""
+    """Parse YAML as jsonargparse does, within a size limit, and replace attree's class names by import paths."""
     check_yaml(text)
     return expand_config(get_loader("yaml")(text))
 
@@ -239,20 +235,20 @@ class AttreeParser(LightningArgumentParser):
     """jsonargparse's parser with one-sentence errors, no abbreviations, and attree's options first in the help."""
 
     _typed: ClassVar[tuple[list[str], list[str]]] = ([], [])
-    """What the user typed, and all options: shared, because jsonargparse makes further parsers for classes."""
+    """The typed arguments and all options, shared because jsonargparse makes further parsers for classes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Without abbreviations, `max_epoch` is a typo, and a new option cannot make an old command ambiguous.
+        # Without abbreviations, `max_epoch` is an error, and a new option cannot make an old command ambiguous.
         super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **{**kwargs, "parser_mode": MODE})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print what is wrong, then exit with status 2."""
+        """Print the error in one sentence, then exit with status 2."""
         ours = None if ex is None else own_error(ex)
         given, options = self._typed
         fail(str(ours) if ours is not None else one_sentence(message, options, given))
 
     def parse_typed(self, arguments: list[str]) -> Namespace:
-        """Parse what a user typed, with short class names expanded. Error messages quote what was typed."""
+        """Parse typed arguments, with short class names expanded. Error messages quote the arguments as typed."""
         parsers = [self, *command_parsers(self).values()]
         options = [action.dest for parser in parsers for action in actions_of(parser)]
         AttreeParser._typed = list(arguments), list(dict.fromkeys(options))
@@ -266,6 +262,7 @@ class AttreeParser(LightningArgumentParser):
         return super().parse_path(path, *args, **kwargs)
 
     def format_help(self) -> str:
-        """The help with one group of options for each of `TITLES`, in their order."""
+        """Return the help with one group of options for each of `TITLES`, in that order."""
+
         with grouped_actions(self, TITLES):
             return super().format_help()

@@ -1,4 +1,4 @@
-"""Stop a command on Ctrl-C, or on SIGTERM, which `kill` and schedulers send."""
+"""Stop a command on Ctrl-C or SIGTERM, which `kill` and schedulers send."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 class StopSignal:
     """Handles Ctrl-C and SIGTERM alike, and remembers which one was received.
 
-    A fit ends before its next batch: at any other moment, TensorBoard's writer thread could be interrupted halfway and
-    keep the command waiting for minutes. A second signal ends the command at once. (Lightning exits with status 0 on
-    SIGTERM, and waits for other processes inside the signal handler.)
+    A fit ends before its next batch. At any other moment a signal could interrupt TensorBoard's writer thread, and the
+    command would hang for minutes. A second signal ends the command at once. (Lightning's own handler exits with status
+    0 on SIGTERM, and waits for other processes inside the handler.)
     """
 
     def __init__(self) -> None:
@@ -63,10 +63,11 @@ class StopSignal:
 
 
 class StopBetweenBatches(Callback):
-    """Stops a fit before its next batch when a signal was received.
+    """Stops a fit before its next batch after a signal was received.
 
-    Lightning installs its own SIGTERM handler when a run begins; this callback replaces it, unless SLURM is to requeue
-    the run. Ctrl-C reaches all processes: those that Lightning has started ignore it, and the first process ends them.
+    Lightning installs its own SIGTERM handler when a run begins. This callback replaces it, unless SLURM is to requeue
+    the run. Ctrl-C reaches all processes: the processes that Lightning started ignore it, and the first process ends
+    them.
     """
 
     def __init__(self, stop: StopSignal) -> None:
@@ -102,17 +103,17 @@ class StopBetweenBatches(Callback):
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that prints and writes (rank 0); also True before Lightning has started others."""
+    """Whether this process prints and writes (rank 0). Also True before Lightning has started other processes."""
     return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether a signal ended a command. Lightning turns the interrupt into an exit, and keeps it as context."""
+    """Whether a signal ended a command. Lightning raises SystemExit instead, with the interrupt as its context."""
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
 
 
 def exit_with_signal(received: signal.Signals | None, arguments: Sequence[str], checkpoint: Path | None) -> NoReturn:
-    """Print how to resume, and exit with the status that shells report for the signal."""
+    """Print how to resume, and exit with the status that shells use for the signal."""
     number = received or signal.SIGINT
     if arguments[:1] != ["fit"]:
         how = "nothing was changed."

@@ -1,7 +1,7 @@
-"""A cache of help texts that take seconds to make, because they need PyTorch and Lightning.
+"""Cache of help texts. Making one takes seconds, because it imports PyTorch and Lightning.
 
-The help of `attree fit` is made from code. So the key of a cached text is all that determines it: attree's code, the
-versions of Python and of the packages that define options, and the width of the terminal.
+The help of `attree fit` is generated from code. So the key of a cached text is a hash of attree's code, the versions of
+Python and of the packages that define options, and the width of the terminal.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from attree.io.config_files import config_names, sweep_names
 PACKAGES = ("docstring-parser", "jsonargparse", "lightning", "shtab", "torch", "torch-geometric", "typeshed-client")
 """Packages that the help and the completion depend on, besides attree."""
 
-MOST = 40
-"""Most texts to keep."""
+MAX_TEXTS = 40
+"""Maximum number of cached texts."""
 
 
-def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
-    """Print a command's output, from the cache if nothing has changed, and exit with the command's status.
+def show_cached(arguments: Sequence[str], command: Callable[[], object]) -> NoReturn:
+    """Print a command's output, from the cache if possible, and exit with the command's status.
 
     Args:
         arguments: The arguments after `attree`.
-        command: Prints the text, and may end the process; the text is cached if the command succeeds.
+        command: Prints the text, and may raise SystemExit. The text is cached if the command succeeds.
     """
     path = cache_folder() / f"{text_key(arguments)}.txt"
     try:
@@ -50,8 +50,8 @@ def show_kept(arguments: Sequence[str], command: Callable[[], object]) -> NoRetu
         status = stop.code
     print(printed.getvalue(), end="")
     if status in (0, None):
-        with suppress(OSError):  # a home that cannot be written to
-            _keep(path, printed.getvalue())
+        with suppress(OSError):  # the home directory may be read-only
+            _store(path, printed.getvalue())
     raise SystemExit(status)
 
 
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 
 
 def text_key(arguments: Sequence[str]) -> str:
-    """Return a hash of all that the text depends on."""
+    """Return a hash of everything that the text depends on."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -79,9 +79,10 @@ def _version(name: str) -> str:
         return ""
 
 
-def _keep(path: Path, text: str) -> None:
+def _store(path: Path, text: str) -> None:
+    """Write a text, and remove the oldest texts beyond `MAX_TEXTS`."""
     from attree.io.files import write_text  # imports NumPy
 
     write_text(path, text)
-    for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MOST]:
+    for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MAX_TEXTS]:
         old.unlink(missing_ok=True)
