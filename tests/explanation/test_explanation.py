@@ -257,7 +257,7 @@ def test_an_evaluation_explains_any_target(
     assert "gatt" in capsys.readouterr().out.lower()
     assert "<!doctype html>" in result.page(tmp_path / "all.html").read_text()
     loaded = type(result).load(result.save(tmp_path / "saved"))
-    with pytest.raises(ArgumentError, match="from files, which has no model"):
+    with pytest.raises(ArgumentError, match="one that was read from files"):
         loaded.explain(3)
 
 

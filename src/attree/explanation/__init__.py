@@ -1,6 +1,7 @@
-"""One prediction explained: which edges it rests on, in a sentence, a picture, a table and files."""
+"""Explain one prediction: the edges that it depends on, as a sentence, a figure, a table and files."""
 
 from attree.explanation.explain import explain
-from attree.explanation.explanation import EdgeEffect, TargetExplanation
+from attree.explanation.explanation import TargetExplanation
+from attree.explanation.sentence import EdgeEffect
 
 __all__ = ["EdgeEffect", "TargetExplanation", "explain"]

@@ -1,4 +1,4 @@
-"""`attree.explain`: why did the model predict this for one node, pair of nodes or graph?"""
+"""`attree.explain`: explain the prediction for one node, pair of nodes or graph."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from attree.attribution import METHODS, AttributionMethod, make_methods
+from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.defaults import SEED
+from attree.effects import Effects
 from attree.errors import ArgumentError, expect, expect_int
 from attree.evaluation import Evaluation
 from attree.evaluation.evaluate import subject_of
+from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
-from attree.explanation.measure import explain_subject
-from attree.faithfulness import ReductionProtocol
+from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
 from attree.subject import Subject
 from attree.subject.conventions import Call
 from attree.subject.head import Mode, ReturnType
@@ -49,7 +50,7 @@ def explain(
     seed: int = SEED,
     **more: Any,
 ) -> TargetExplanation:
-    """Explain one prediction of a model: which edges it rests on, and what it would be without each of them.
+    """Explain one prediction of a model: the edges that it depends on, and the prediction without each of them.
 
     .. code-block:: python
 
@@ -60,21 +61,21 @@ def explain(
 
     Args:
         model: A PyG attention model.
-        data: The graph that it runs on, or a batch of graphs; or a `Subject` of the model.
-        target: What is explained: the id of a node, the number of a graph in a batch (0 for a graph alone), the column
-            of a pair in `edge_label_index`, or a pair (u, v) of nodes itself.
-        method: What scores the edges: a name (`occlusion`, `gatt`, ...) or a method of one's own. The exact effect of
-            every edge is measured whatever the method is; by default it is the score, too.
-        protocol: What reducing an edge means: `removal`, `weight`, `coefficient`, `authors`, or one of one's own.
-        truth: True edges of the nodes that have some; the picture marks them.
-        call: How the model is called with the data, if not by its forward: see `attree.evaluate`.
-        level: What the outputs are those of, `node`, `edge` or `graph`; None tells it from them.
-        readout: Graph-level models: how their nodes become a graph; None reads it from the model.
-        mode: What is predicted; None tells it from the outputs.
-        return_type: What the outputs are: `raw`, `probs` or `log_probs`; None tells it from them.
-        label: Of several labels or numbers, the one that is explained.
-        seed: Seed of methods that draw.
-        **more: What else `Subject.of_data` takes, such as the `node_type` of a heterogeneous graph.
+        data: The graph that the model runs on, a batch of graphs, or a `Subject` of the model.
+        target: The target to explain: a node id, the number of a graph in a batch (0 for a single graph), the column
+            of a pair in `edge_label_index`, or a pair (u, v) of nodes.
+        method: The method that scores the edges: a name (`occlusion`, `gatt`, ...) or an `AttributionMethod`. The exact
+            effect of every edge is measured for every method; by default it is also the score.
+        protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
+        truth: Ground-truth edges of some nodes; the figure marks them.
+        call: Function that calls the model with the data; None uses the model's forward. See `attree.evaluate`.
+        level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
+        readout: Graph-level models: how nodes are pooled into a graph; None infers it from the model.
+        mode: What the model predicts; None infers it from the outputs.
+        return_type: The kind of outputs: `raw`, `probs` or `log_probs`; None infers it.
+        label: The label or number to explain, if the model predicts several.
+        seed: Seed of methods that use random numbers.
+        **more: Further arguments of `Subject.of_data`, such as the `node_type` of a heterogeneous graph.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -86,11 +87,11 @@ def explain(
     >>> list(explanation.to_pandas().columns[:4])
     ['source', 'destination', 'score', 'effect']
     """
-    ids, data = _ids(target, data)
+    target_id, data = _target_id(target, data)
     options = {"call": call, "level": level, "readout": readout, **more}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     (made,) = make_methods([method], seed=seed).values()
-    return explain_subject(subject, ids, made, protocol, labels, truth)
+    return explain_subject(subject, target_id, made, protocol, labels, truth)
 
 
 def explain_evaluated(
@@ -99,36 +100,33 @@ def explain_evaluated(
     method: str | AttributionMethod | None = None,
     protocol: str | ReductionProtocol | None = None,
 ) -> TargetExplanation:
-    """Explain one prediction of an evaluated model; any target, not only those that were evaluated.
+    """Explain one prediction of an evaluated model; the target need not be one of the evaluated targets.
 
     Args:
         evaluation: The result of an evaluation.
         target: A node, pair or graph.
-        method: What scores the edges; None takes what the evaluation recommends, or else the exact effect.
-        protocol: What reducing an edge means; None takes the evaluation's last one.
+        method: The method that scores the edges; None uses the recommended one, or the exact effect if there is none.
+        protocol: How an edge is reduced; None uses `removal` if it was evaluated, or else the last evaluated protocol.
     """
     expect_int(target, "target")
     if evaluation.subject is None:
         raise ArgumentError(
-            "Expected argument `evaluation` to be one of a model at hand, but got one from files, which has no model: "
+            "Expected argument `evaluation` to have a model, but got one that was read from files: "
             "attree.explain(model, data, target) explains any target."
         )
     if method is None:
         best = evaluation.verdict.method
-        # A method of one's own cannot be made by its name.
+        # A user-defined method cannot be created from its name.
         method = best if best is not None and best in METHODS else METHOD
     if protocol is None:
-        protocol = PROTOCOL if not evaluation.reductions or PROTOCOL in evaluation.reductions else _last(evaluation)
+        protocols = list(evaluation.reductions)
+        protocol = PROTOCOL if not protocols or PROTOCOL in protocols else protocols[-1]
     (made,) = make_methods([method]).values()
     return explain_subject(evaluation.subject, target, made, protocol, evaluation.named, evaluation.truth)
 
 
-def _last(evaluation: Evaluation) -> str:
-    return list(evaluation.reductions)[-1]
-
-
-def _ids(target: Any, data: Any) -> tuple[int, Any]:
-    """The id of what is explained, and the data; a pair of nodes becomes the only pair of the data."""
+def _target_id(target: Any, data: Any) -> tuple[int, Any]:
+    """Return the target id and the data; a pair of nodes becomes the only pair in the data."""
     is_pair = isinstance(target, Sequence) and not isinstance(target, str) and len(target) == 2
     if not is_pair:
         return expect_int(target, "target"), data
@@ -139,6 +137,58 @@ def _ids(target: Any, data: Any) -> tuple[int, Any]:
     expect(max(pair) < nodes, "target", f"nodes in [0, {nodes})", tuple(pair))
     data = copy.copy(data)
     data.edge_label_index = torch.tensor(pair, device=data.edge_index.device).view(2, 1)
-    if "edge_label" in data:  # of the pairs that were there
+    if "edge_label" in data:  # labels of the replaced pairs
         del data["edge_label"]
     return 0, data
+
+
+def explain_subject(
+    subject: Subject,
+    target: int,
+    method: AttributionMethod,
+    protocol: str | ReductionProtocol,
+    labels: TargetLabels | None = None,
+    truth: GroundTruth | None = None,
+) -> TargetExplanation:
+    """Score and reduce every edge around one target.
+
+    Args:
+        subject: The subject.
+        target: A node, pair or graph.
+        method: The method that scores the edges.
+        protocol: How an edge is reduced.
+        labels: True classes and names of all targets.
+        truth: Ground-truth edges of some nodes.
+    """
+    resolved = resolve_protocol(protocol, subject.model)
+    recorded = Reducer(subject).record()
+    subject = subject.seen(recorded.attention)
+    effects = Effects.of(subject, recorded)
+    ids = subject.targets([target])
+    pairs = subject_pairs(subject, ids)
+    reduction = effects.reduce(pairs, resolved, with_probability=True)
+    scores = method.score_pairs(subject, pairs)
+    evaluation = Evaluation(
+        {},
+        pairs,
+        {method.name: scores},
+        {resolved.name: reduction},
+        {method.name: method.label},
+        {method.name: method.settings()},
+        {resolved.name: resolved.meaning},
+        predicted_classes(subject, ids),
+        (TargetLabels() if labels is None else labels).at(ids),
+        describe_network(subject),
+        subject.attention,
+        truth,
+        roots=subject.roots(ids),
+        subject=subject,
+        resamples=0,
+    )
+    # Equal scores are ordered by the size of the effect; undefined scores come last.
+
+    strength = reduction.delta_pc.abs().nan_to_num(nan=0.0)
+    order = strength.argsort(descending=True, stable=True)
+    known = scores.detach().to(torch.float64).nan_to_num(nan=-torch.inf)
+    order = order[known[order].argsort(descending=True, stable=True)]
+    return TargetExplanation(evaluation, subject, order)

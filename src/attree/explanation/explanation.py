@@ -1,4 +1,4 @@
-"""The explanation of one prediction: its edges with their scores and exact effects, as text, picture and files."""
+"""Explanation of one prediction: edges with their scores and exact effects, as text, figure and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from attree.attribution import AttentionPath
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
-from attree.explanation.sentence import sentence_of
+from attree.explanation.sentence import EdgeEffect, sentence_of
 from attree.io.console import in_notebook
 from attree.io.files import replacing
 from attree.subject import Subject
@@ -30,40 +30,15 @@ CAPTION_WIDTH = 60
 
 
 @dataclass(frozen=True)
-class EdgeEffect:
-    """One edge of an explanation.
-
-    Attributes:
-        source: The node that it comes from.
-        destination: The node that it enters.
-        score: What the method says of it.
-        effect: How far the predicted class's probability (or the number) drops when the edge's attention is reduced.
-        probability: Probability of the class that is predicted then; None for numbers.
-        predicted: The class that is predicted then; None for numbers.
-        changes: Whether that is another class than before.
-        name: The edge in words.
-    """
-
-    source: int
-    destination: int
-    score: float
-    effect: float
-    probability: float | None
-    predicted: int | None
-    changes: bool
-    name: str
-
-
-@dataclass(frozen=True)
 class TargetExplanation:
-    """Why a model predicted what it did for one node, pair of nodes or graph; made by `attree.explain`.
+    """Explanation of the prediction for one node, pair of nodes or graph; made by `attree.explain`.
 
-    Print it, or ask it for `sentence`, `edges`, `plot()`, `show()`, `page(path)`, `subgraph(k)` and files.
+    Print it, or use `sentence`, `edges`, `plot()`, `show()`, `page(path)`, `subgraph(k)` and the `to_...` methods.
 
     Attributes:
-        evaluation: What was measured, of this target alone.
+        evaluation: The measurements for this target alone.
         subject: The model and its inputs.
-        positions: Which of the evaluation's pairs belong to the explanation, the strongest first.
+        positions: Positions of the explanation's edges among the evaluation's pairs, by descending score.
     """
 
     evaluation: Evaluation
@@ -72,7 +47,7 @@ class TargetExplanation:
 
     @property
     def target(self) -> int:
-        """The explained node, pair (by its column) or graph."""
+        """The explained node, pair (its column) or graph."""
         return int(self.evaluation.targets[0])
 
     @property
@@ -82,24 +57,24 @@ class TargetExplanation:
 
     @property
     def protocol(self) -> str:
-        """Name of the protocol behind the effects."""
+        """Name of the protocol that the effects were measured with."""
         return next(iter(self.evaluation.reductions))
 
     @property
     def predicted(self) -> int | None:
-        """The predicted class; None for numbers."""
+        """The predicted class; None for regression."""
         probabilities = self.evaluation.predictions
         return None if probabilities is None else int(probabilities[0].argmax())
 
     @property
     def probability(self) -> float | None:
-        """The probability of the predicted class; None for numbers."""
+        """The probability of the predicted class; None for regression."""
         probabilities = self.evaluation.predictions
         return None if probabilities is None else float(probabilities[0].max())
 
     @property
     def true_class(self) -> int | None:
-        """The true class, where the data knows it."""
+        """The true class; None if the data does not have it."""
         labels = self.evaluation.about.labels
         if labels is None or self.evaluation.predictions is None or float(labels[0]) < 0:
             return None
@@ -107,14 +82,13 @@ class TargetExplanation:
 
     @property
     def scores(self) -> Tensor:
-        """Scores of the edges, the strongest first."""
+        """Scores of the edges, in descending order."""
         return self.evaluation.pair_scores[self.method][self.positions]
 
     @property
     def edges(self) -> list[EdgeEffect]:
-        """The edges of the explanation, the highest-scored first."""
-        pairs, reduction = self.evaluation.pairs, self.evaluation.reductions[self.protocol]
-        ends = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
+        """The edges of the explanation, by descending score."""
+        ends, reduction = self._ends(), self.evaluation.reductions[self.protocol]
         scores, effects = self.scores.tolist(), reduction.delta_pc[self.positions].tolist()
         changed = reduction.changed[self.positions].tolist()
         after: Sequence[tuple[float | None, int | None]] = [(None, None)] * len(ends)
@@ -129,19 +103,19 @@ class TargetExplanation:
         ]
 
     def paths(self, k: int = 3) -> list[AttentionPath]:
-        """The `k` strongest walks into the target by attention, with the effect of each of their edges."""
+        """Return the `k` walks into the target with the most attention, with the effect of each of their edges."""
         return self.evaluation.paths(self.target, k)
 
     @property
     def sentence(self) -> str:
-        """The explanation in one sentence: what is predicted, and what would be without the strongest edge."""
+        """The explanation in one sentence: the prediction, and the prediction without the strongest edge."""
         return sentence_of(self.evaluation, self.subject, self.edges, self.protocol)
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self._lines()])
 
     def _lines(self) -> list[str]:
-        """The strongest edges, a line each."""
+        """Return a table of the strongest edges, one line per edge, and the strongest paths."""
         shown = self.edges[:SHOWN_EDGES]
         width = max((len(edge.name) for edge in shown), default=0)
         label = self.evaluation.labels.get(self.method, self.method)
@@ -164,24 +138,23 @@ class TargetExplanation:
         return head + str(self.to_pandas().head(SHOWN_EDGES).to_html(index=False, float_format="{:.3g}".format))
 
     def subgraph(self, k: int) -> TargetExplanation:
-        """The explanation's `k` most telling edges that hang together, grown from the target.
+        """Return a connected explanation of up to `k` edges, grown from the target.
 
-        Starting at the target (in a graph: at its strongest edge), the highest-scored edge that touches what is there
-        already is added, again and again.
+        The subgraph starts at the target (graph level: at the edge with the highest score). Each step adds the
+        highest-scored edge that touches the subgraph.
 
         Args:
-            k: How many edges.
+            k: Number of edges.
         """
         expect_int(k, "k", 1)
-        pairs = self.evaluation.pairs
-        ends = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
+        ends = self._ends()
         reached = set(self._root_nodes())
         if not reached and ends:
             reached = set(ends[0])
         chosen: list[int] = []
         waiting = list(range(len(ends)))
         while waiting and len(chosen) < k:
-            # Positions stand in the order of their scores. Only edges into what is there carry a flow to the target.
+            # Edges are ordered by score. Only edges that enter the subgraph carry a flow to the target: they go first.
             place = next((one for one in waiting if ends[one][1] in reached), None)
             if place is None:
                 place = next((one for one in waiting if ends[one][0] in reached), None)
@@ -193,10 +166,11 @@ class TargetExplanation:
         return replace(self, positions=self.positions[torch.tensor(sorted(chosen), dtype=torch.long)])
 
     def plot(self, max_edges: int = DRAWN_EDGES) -> Figure:
-        """Draw the neighbourhood, its edges coloured by their scores.
+        """Draw the neighbourhood with edges coloured by their scores.
 
         Args:
-            max_edges: Most edges to draw; of more, the highest-scored are drawn, each with its way to the target.
+            max_edges: Maximum number of edges. If there are more, the figure has the edges with the highest scores and
+                their paths to the target.
         """
         from attree.report.case_study import case_study, neighbourhood_name  # Matplotlib is slow to import
 
@@ -224,7 +198,7 @@ class TargetExplanation:
         )
 
     def show(self) -> Any:
-        """The explorer in a notebook, or a picture where anywidget is not installed; elsewhere the text is printed."""
+        """Show the explorer in a notebook (a figure if anywidget is not installed); elsewhere print the text."""
         from attree.report.page.widget import MissingWidgetError, show
 
         if not in_notebook():
@@ -242,7 +216,7 @@ class TargetExplanation:
         return write_page(expect_path(path, "path"), self.evaluation)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per edge, the highest-scored first: source, destination, their names, score, effect and what then."""
+        """Return one row per edge, by descending score: nodes and their names, score, effect, prediction without it."""
         import pandas as pd
 
         edges, names = self.edges, self.evaluation.about.node_names
@@ -259,7 +233,7 @@ class TargetExplanation:
         return table
 
     def to_networkx(self) -> nx.MultiDiGraph:
-        """The neighbourhood as a directed graph: nodes have `name` and `is_target`, edges `score` and `effect`."""
+        """Return the neighbourhood; nodes have `name` and `is_target`, edges `score`, `effect` and `changes`."""
         names, roots = self.evaluation.about.node_names, set(self._root_nodes())
         drawn = nx.MultiDiGraph(sentence=self.sentence, method=self.method, protocol=self.protocol)
         for node in sorted(roots | {end for edge in self.edges for end in (edge.source, edge.destination)}):
@@ -278,14 +252,21 @@ class TargetExplanation:
         return path
 
     def _root_nodes(self) -> list[int]:
-        """The nodes that the prediction is read from; none where it is read from a whole graph."""
+        """Return the nodes that the prediction is read from; an empty list for a whole graph."""
         if self.subject.level == "graph":
             return []
         return [int(node) for node in self.subject.roots([self.target]).node.tolist()]
 
+    def _ends(self) -> list[list[int]]:
+        """Return source and destination of each edge of the explanation."""
+        pairs = self.evaluation.pairs
+        ends: list[list[int]] = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
+        return ends
+
     @property
     def _first_node(self) -> int:
-        """The first node of the explained graph of a batch, whose nodes are called by their places in it; else 0."""
+        """Id of the first node of the explained graph in a batch, whose nodes are numbered from 0; otherwise 0."""
+
         first = self.evaluation.about.first_nodes
         return 0 if first is None or self.subject.level != "graph" else int(first[0])
 

@@ -1,31 +1,53 @@
-"""An explanation in one sentence."""
+"""One edge of an explanation, and the explanation in one sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from attree.evaluation import Evaluation
 from attree.subject import Subject
 
-if TYPE_CHECKING:
-    from attree.explanation.explanation import EdgeEffect
-
 LINK_NAMES = ("no link", "a link")
-"""What the classes of a link predictor are called where nothing names them."""
+"""Class names of a link predictor, if the data has none."""
 
 REDUCED = {"removal": "Without {edge}", "weight": "With no attention on {edge}"}
-"""How a protocol reads in a sentence; others are named."""
+"""Start of the sentence about a reduced edge, by protocol; for other protocols it contains their name."""
+
+
+@dataclass(frozen=True)
+class EdgeEffect:
+    """One edge of an explanation.
+
+    Attributes:
+        source: The source node.
+        destination: The destination node.
+        score: The score that the method gives to the edge.
+        effect: The drop in the probability of the predicted class (or in the number) when the edge is reduced.
+        probability: Probability of the class that is predicted after the reduction; None for regression.
+        predicted: The class that is predicted after the reduction; None for regression.
+        changes: Whether the reduction changes the predicted class.
+        name: The edge in words.
+    """
+
+    source: int
+    destination: int
+    score: float
+    effect: float
+    probability: float | None
+    predicted: int | None
+    changes: bool
+    name: str
 
 
 def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEffect], protocol: str) -> str:
-    """Say what is predicted, and what would be if the strongest edge were reduced.
+    """Return a sentence with the prediction, and the prediction after the strongest edge is reduced.
 
     Args:
-        evaluation: What was measured of the one target.
+        evaluation: The measurements for the one target.
         subject: The model and its inputs.
-        edges: The edges of the explanation, the highest-scored first.
-        protocol: What reducing an edge means.
+        edges: The edges of the explanation, by descending score.
+        protocol: Name of the protocol that reduces an edge.
     """
     if evaluation.predictions is None:
         said, strongest = _number(evaluation, subject), _strongest(edges)
@@ -46,7 +68,7 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
 
 
 def class_name(evaluation: Evaluation, subject: Subject, number: int) -> str:
-    """What a class is called: its name, what a link is called, or its number."""
+    """Return the name of a class; without class names, `LINK_NAMES` for links and else the number."""
     about = evaluation.about
     if about.class_names is None and subject.level == "edge" and number < len(LINK_NAMES):
         return LINK_NAMES[number]
@@ -55,7 +77,7 @@ def class_name(evaluation: Evaluation, subject: Subject, number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability as people read it; what is not quite certain does not read as certain.
+    """Format a probability as a percentage; a probability below 1 never reads as 100 %.
 
     >>> percent(0.8961), percent(0.99996), percent(0.00001), percent(1.0)
     ('90 %', '> 99.9 %', '< 0.1 %', '100 %')
@@ -77,7 +99,8 @@ def _truly(evaluation: Evaluation, subject: Subject, predicted: int) -> str:
 
 
 def _strongest(edges: Sequence[EdgeEffect]) -> EdgeEffect | None:
-    """The first edge between two nodes; a self-loop only where there is nothing else."""
+    """Return the first edge that is no self-loop; if there is none, the first self-loop."""
+
     between = [edge for edge in edges if edge.source != edge.destination]
     return next(iter(between), next(iter(edges), None))
 
