@@ -16,8 +16,7 @@ import torch
 from torch_geometric.sampler import NodeSamplerInput
 
 from attree.data import Arxiv
-from attree.data.loading.neighbor_loader import neighbor_loader
-from attree.data.loading.neighbor_sampler import TorchNeighborSampler
+from attree.data.loading.neighbor_sampling import TorchNeighborSampler, neighbor_loader
 
 
 def main() -> None:

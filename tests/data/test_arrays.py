@@ -57,7 +57,7 @@ def test_damaged_files_are_refused_in_a_sentence(data_root: str, tmp_path: Path,
         ("edge_index", lambda old: old.T, r"hin.npz is damaged. .*`edge_index` to be of shape \[2, E\]"),
         ("edge_index", lambda old: old + 1, r"`graphs\[0\].edge_index` to be node ids in"),
         ("y", lambda old: old - 1, r"`graphs\[...\].y` to be labels in 0 .. 1, but got -1"),
-        ("y", lambda old: old + 1, "a label 2 where 2 classes end at 1"),
+        ("y", lambda old: old + 1, "a label 2 instead of at most 1"),
     ],
 )
 def test_what_does_not_fit_is_named(

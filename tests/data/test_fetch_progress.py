@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attree.data.datasets.fetch_progress import fetch_progress, folder_size
+from attree.data.datasets.third_party import fetch_progress, folder_size
 
 
 def shown(folder: Path, terminal: bool = True) -> str:

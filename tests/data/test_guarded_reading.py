@@ -17,8 +17,8 @@ from torch_geometric import datasets
 from torch_geometric.io import planetoid
 
 from attree.data import MUTAG, Arxiv, Planetoid, WebKB
-from attree.data.datasets.array_pickle import RefusedPickle, load_array_pickle
-from attree.data.datasets.guarded_reading import guarded_reading
+from attree.data.datasets.array_files import RefusedPickle, load_array_pickle
+from attree.data.datasets.third_party import guarded_reading
 from attree.data.graph_data import GraphDataModule
 from attree.data.node_data import NodeDataModule
 from attree.errors import MissingDataError
@@ -91,7 +91,7 @@ def test_planted_code_in_planetoid_pickles(data_root: str, tmp_path: Path, mark:
     honest = pickle.loads(file.read_bytes(), encoding="latin1") if intact else None
     file.write_bytes(pickle.dumps(Payload(mark, honest), protocol=2))
     expected = (
-        rf"Cora was not read: .*ind.cora.{name} is no pickle of arrays alone: it names (__builtin__|builtins).eval"
+        rf"Cora was not read: .*ind.cora.{name} is not a pickle of arrays alone: it names (__builtin__|builtins).eval"
     )
     with pytest.raises(MissingDataError, match=expected):
         Planetoid(root=str(tmp_path)).setup()
@@ -227,7 +227,7 @@ def forged_matrix(indices: list[int] | None = None, shape: tuple[int, int] | Non
 def test_forged_arrays_are_refused(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "forged"
     file.write_bytes(pickle.dumps(FORGED[kind](tmp_path), protocol=4))
-    with file.open("rb") as stream, pytest.raises(RefusedPickle, match="forged is no pickle of arrays alone: "):
+    with file.open("rb") as stream, pytest.raises(RefusedPickle, match="forged is not a pickle of arrays alone: "):
         load_array_pickle(stream)
 
 

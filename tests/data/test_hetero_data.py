@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from attree.data import ACM, DBLP, HeteroInfection
 from attree.data.checks import check_hetero_graph
-from attree.data.hetero_data import HeteroDataModule, offsets
+from attree.data.node_data import HeteroDataModule, offsets
 from attree.errors import ArgumentError, MissingDataError
 
 SMALL = {"num_people": 60, "num_mosquitoes": 40, "num_flies": 50, "num_val": 10}
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_refused_by_the_name_of_its_array(
 
 
 def test_an_absent_file_is_told_where_it_belongs(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="attree downloads nothing of DBLP") as error:
+    with pytest.raises(MissingDataError, match="attree does not download DBLP") as error:
         DBLP(root=str(tmp_path)).setup("fit")
     assert str(tmp_path / "hetero" / "dblp.npz") in str(error.value)
     assert "paper_conference" in str(error.value)

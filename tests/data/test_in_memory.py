@@ -152,7 +152,7 @@ def test_truth_must_be_about_the_graph() -> None:
     one = torch.tensor([2])
     NodeDataModule.from_data(graph, GroundTruth(one, torch.tensor([[0, 1, 2], [1, 2, 2]])))
     for truth, sentence in (
-        (GroundTruth(one, torch.tensor([[1], [0]])), "`truth.edges` to be edges of the graph, .* got '1 -> 0, none of"),
+        (GroundTruth(one, torch.tensor([[1], [0]])), "`truth.edges` to be edges of the graph, .* got '1 -> 0, which the"),
         (GroundTruth(one, torch.tensor([[0], [NODES]])), "`truth.edges` to be node ids in"),
         (GroundTruth(torch.tensor([NODES]), torch.tensor([[0], [1]])), "`truth.targets` to be node ids in"),
         ({2: [(0, 1)]}, "`truth` to be an attree.data.GroundTruth, but got 'dict'"),
@@ -236,7 +236,7 @@ def test_given_graphs_train_and_are_explained(tmp_path: Path) -> None:
     [
         (3, {"y": torch.tensor([0, 1])}, r"`graphs\[3\].y` to be one label, but got '2 labels'"),
         (0, {"y": torch.tensor([-1])}, r"`graphs\[...\].y` to be labels in 0 .. 1, but got -1"),
-        (2, {"x": torch.ones(5, 9)}, r"`graphs\[2\].x` to be 3 wide, as that of the first graph, but got 9"),
+        (2, {"x": torch.ones(5, 9)}, r"`graphs\[2\].x` to be 3 wide, like the first graph.s, but got 9"),
         (1, {"edge_index": torch.tensor([[0], [5]])}, r"`graphs\[1\].edge_index` to be node ids in \[0, 5\)"),
     ],
 )

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attree.data import Infection
-from attree.data.datasets.infection import directed_erdos_renyi
-from attree.data.datasets.infection_paths import infection_paths
+from attree.data.datasets.infection import directed_erdos_renyi, infection_paths
 from attree.errors import ArgumentError, MissingDataError
 
 

@@ -61,7 +61,7 @@ def test_damaged_files_are_reported(data_root: str, tmp_path: Path) -> None:
     for file in Path(data_root, "planetoid/Cora/raw").iterdir():
         content = file.read_bytes()
         (raw / file.name).write_bytes(content[: len(content) // 2] if file.name.endswith("allx") else content)
-    with pytest.raises(MissingDataError, match=r"Cora was not read: .*ind.cora.allx is no pickle .* is damaged"):
+    with pytest.raises(MissingDataError, match=r"Cora was not read: .*ind.cora.allx is not a pickle .* is damaged"):
         Planetoid(root=str(tmp_path)).setup()
 
 

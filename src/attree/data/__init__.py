@@ -1,6 +1,6 @@
-"""Graphs in, as LightningDataModules, with targets and their true explanations where they exist.
+"""LightningDataModules of graphs, with ground truth if there is one.
 
-Data modules are imported when they are asked for: `attree.evaluate` needs a ground truth, and no Lightning.
+Data modules are imported on first access, because `attree.evaluate` needs `GroundTruth` but not Lightning.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
     from attree.data.datasets.webkb import WebKB
     from attree.data.graph_data import GraphDataModule
-    from attree.data.hetero_data import HeteroDataModule
     from attree.data.link_data import LinkDataModule
-    from attree.data.node_data import NodeDataModule
+    from attree.data.node_data import HeteroDataModule, NodeDataModule
 
 __all__ = [
     "ACM",
@@ -54,7 +53,7 @@ _HOMES = {
     "Arxiv": "datasets.arxiv",
     "BAShapes": "datasets.ba_shapes",
     "GraphDataModule": "graph_data",
-    "HeteroDataModule": "hetero_data",
+    "HeteroDataModule": "node_data",
     "HeteroInfection": "datasets.hetero_infection",
     "Infection": "datasets.infection",
     "LinkDataModule": "link_data",
@@ -63,11 +62,11 @@ _HOMES = {
     "PlanetoidLinks": "datasets.planetoid",
     "WebKB": "datasets.webkb",
 }
-"""The file of each data module."""
+"""The module that defines each data module."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a data module when it is asked for."""
+    """Import a data module on first access."""
     if name in _HOMES:
         return getattr(import_module(f"attree.data.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Check graphs before training: refuse what torch would silently misread."""
+"""Check graphs before training, and refuse values that torch would silently misread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_graph(graph: Data, name: str = "data") -> None:
 
     Args:
         graph: The graph: x, edge_index, y.
-        name: What to call it in a message.
+        name: Name of the graph in messages.
     """
     expect(isinstance(graph, Data), name, "a torch_geometric.data.Data", type(graph).__name__)
     _check_features(graph.x, f"{name}.x")
@@ -31,12 +31,12 @@ def check_graph(graph: Data, name: str = "data") -> None:
 
 
 def check_hetero_graph(graph: HeteroData, node_type: str, name: str = "data") -> None:
-    """Raise unless a heterogeneous graph has finite features, edges between its nodes, and labels of one type of node.
+    """Raise unless a heterogeneous graph has finite features, edges between its nodes, and labels for one node type.
 
     Args:
-        graph: The graph: for each type of node x, for each relation edge_index; y and masks for `node_type`.
-        node_type: The type of node that is classified.
-        name: What to call the graph in a message.
+        graph: The graph: x of each node type, edge_index of each relation, y and masks of `node_type`.
+        node_type: The type of the classified nodes.
+        name: Name of the graph in messages.
     """
     expect(isinstance(graph, HeteroData), name, "a torch_geometric.data.HeteroData", type(graph).__name__)
     expect(node_type in graph.node_types, "node_type", f"one of {', '.join(graph.node_types)}", node_type)
@@ -64,9 +64,10 @@ def _check_label_dtype(y: Any, name: str) -> None:
 
 
 def check_masks(graph: Any, name: str = "data") -> None:
-    """Raise unless a graph has a label a node and three boolean masks over its nodes, with training nodes.
+    """Raise unless a graph has one label and three boolean mask values per node.
 
-    Integer masks are refused: torch would read 0 and 1 as the nodes 0 and 1.
+    There must be at least one training node. Integer masks are refused, because torch would read their 0 and 1 as node
+    ids.
     """
     shape = (graph.x.size(0),)
     expect(tuple(graph.y.shape) == shape, f"{name}.y", f"{shape[0]} labels, one a node", graph.y.numel())
@@ -78,7 +79,7 @@ def check_masks(graph: Any, name: str = "data") -> None:
 
 
 def check_node_labels(graph: Any, num_classes: int, name: str = "data") -> None:
-    """Raise unless the labels are classes. Nodes outside all masks may have negative labels."""
+    """Raise unless all labels are valid classes. Nodes outside all masks may have negative labels."""
     used = graph.train_mask | graph.val_mask | graph.test_mask
     _check_labels(graph.y[used], num_classes, f"{name}.y")
     highest = int(graph.y.max())
@@ -86,19 +87,19 @@ def check_node_labels(graph: Any, num_classes: int, name: str = "data") -> None:
 
 
 def check_graph_labels(graphs: Sequence[Data], num_classes: int, name: str = "graphs") -> None:
-    """Raise unless every graph has one label, a class."""
+    """Raise unless every graph has exactly one label, which is a valid class."""
     for position, graph in enumerate(graphs):
         expect(graph.y.numel() == 1, f"{name}[{position}].y", "one label", f"{graph.y.numel()} labels")
     _check_labels(torch.cat([graph.y for graph in graphs]), num_classes, f"{name}[...].y")
 
 
 def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
-    """Raise unless a ground truth fits a graph: its targets are nodes, its edges are edges or self-loops.
+    """Raise unless a ground truth fits a graph: targets are its nodes, and edges are its edges or self-loops.
 
     Args:
         truth: The ground truth.
-        edge_index: The graph's edges, [2, E].
-        num_nodes: The graph's number of nodes.
+        edge_index: Edges of the graph, [2, E].
+        num_nodes: Number of nodes of the graph.
     """
     expect(isinstance(truth, GroundTruth), "truth", "an attree.data.GroundTruth", type(truth).__name__)
     highest = int(truth.targets.max()) if truth.num_targets else -1
@@ -109,7 +110,7 @@ def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
     own = (edge_index[0] * num_nodes + edge_index[1]).unique()
     _, known = find(own, asked)
     absent = asked[~known][:1].tolist()
-    shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, none of its edges" for key in absent)
+    shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, which the graph lacks" for key in absent)
     expect(not absent, "truth.edges", "edges of the graph, or self-loops", shown)
 
 

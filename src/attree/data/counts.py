@@ -1,4 +1,4 @@
-"""The sizes that a dataset must have, so that a wrong or truncated file is found when it is read."""
+"""Expected sizes of datasets: a wrong or truncated file is found when it is read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from attree.errors import MissingDataError
 class Counts:
     """Sizes of a dataset that are known before it is read; None if unknown.
 
-    A network can be built from them before any file is read. Nodes and edges are counted over all graphs; edges are
-    directed.
+    A network can be built from them before any file is read. Nodes and directed edges are counted over all graphs.
     """
 
     nodes: int | None
@@ -27,7 +26,7 @@ class Counts:
     graphs: int = 1
 
     def check(self, name: str, graphs: Sequence[Data]) -> None:
-        """Raise a `MissingDataError` unless `graphs` have these sizes."""
+        """Raise a `MissingDataError` if `graphs` do not have these sizes."""
         found = {
             "graphs": len(graphs),
             "nodes": sum(graph.x.size(0) for graph in graphs),
@@ -39,19 +38,19 @@ class Counts:
             for key, count in found.items()
             if (expected := getattr(self, key)) is not None and count != expected
         ]
-        # A small random graph may lack its last class, but a label beyond it would crash later.
+        # A small random graph may lack its last class. A label beyond the last class would crash later.
         highest = max((int(graph.y.max()) for graph in graphs if graph.y.numel()), default=0)
         if highest >= self.classes:
-            wrong.append(f"a label {highest} where {self.classes} classes end at {self.classes - 1}")
-        _refuse(name, wrong)
+            wrong.append(f"a label {highest} instead of at most {self.classes - 1}")
+        _raise_if(name, wrong)
 
 
 class Widths(Mapping[str, int]):
-    """Feature width of each type of node, with the relations and the classified type, which a network needs too.
+    """Feature width of each node type, with the relations and the classified type that a network also needs.
 
     Attributes:
         edge_types: The relations (source type, name, destination type).
-        node_type: The type whose nodes are classified.
+        node_type: The type of the classified nodes.
     """
 
     def __init__(self, widths: Mapping[str, int], edge_types: Sequence[EdgeType], node_type: str) -> None:
@@ -78,10 +77,10 @@ class HeteroCounts:
 
     Attributes:
         nodes: Number of nodes of each type, in the order of the graph's node types.
-        edges: Number of edges of each relation (source type, name, destination type); None if it is random.
-        features: Width of the features of each type of node.
+        edges: Number of edges of each relation (source type, name, destination type); None if random.
+        features: Feature width of each node type.
         classes: Number of classes.
-        node_type: The type whose nodes are classified.
+        node_type: The type of the classified nodes.
     """
 
     nodes: Mapping[str, int]
@@ -91,7 +90,7 @@ class HeteroCounts:
     node_type: str
 
     def check(self, name: str, graph: HeteroData) -> None:
-        """Raise a `MissingDataError` unless the graph has these types and sizes, in this order."""
+        """Raise a `MissingDataError` if the graph does not have these types, in this order, and these sizes."""
         wrong = []
         found: dict[str, list[Any]] = {"node types": graph.node_types, "relations": graph.edge_types}
         for kind, expected in (("node types", list(self.nodes)), ("relations", list(self.edges))):
@@ -104,10 +103,10 @@ class HeteroCounts:
                 if expected_edges is not None:
                     sizes.append((f"edges {' '.join(relation)}", graph[relation].edge_index.size(1), expected_edges))
             wrong += [f"{count:,} {what} instead of {size:,}" for what, count, size in sizes if count != size]
-        _refuse(name, wrong)
+        _raise_if(name, wrong)
 
 
-def _refuse(name: str, wrong: list[str]) -> None:
+def _raise_if(name: str, wrong: list[str]) -> None:
     if wrong:
         raise MissingDataError(
             f"The files of {name} are not the expected ones: they hold {', '.join(wrong)}. "

@@ -22,11 +22,12 @@ from attree.errors import expect, expect_int, expect_number
 class GraphDataModule(DatasetModule):
     """Many small graphs in mini-batches, with a random stratified split.
 
-    Training, validation and test graphs are disjoint. In a distributed run, each process gets its share: of the
-    training graphs equally many, shuffled (see `TrainingShard`); of the validation and test graphs each exactly once.
+    Training, validation and test graphs are disjoint. In a distributed run, each process gets its share. All processes
+    get equally many training graphs, shuffled (see `TrainingShard`); each validation and test graph goes to exactly one
+    process.
 
-    `GraphDataModule.from_graphs` makes one from graphs in memory. A subclass sets `name` and `counts` and implements
-    `load`, called once when the graphs are first needed.
+    `GraphDataModule.from_graphs` makes a data module from graphs in memory. A subclass sets `name` and `counts` and
+    implements `load`, which is called once when the graphs are first needed.
 
     Args:
         val_fraction: Fraction of the graphs for validation.
@@ -55,7 +56,7 @@ class GraphDataModule(DatasetModule):
         graphs: Sequence[Data], num_classes: int | None = None, name: str = "Graphs", **split: Any
     ) -> GraphDataModule:
         """Make a data module from graphs in memory: see `attree.data.in_memory.InMemoryGraphs`."""
-        from attree.data.in_memory import InMemoryGraphs  # which is a subclass of this class
+        from attree.data.in_memory import InMemoryGraphs  # a subclass of this class
 
         return InMemoryGraphs(graphs, num_classes, name, **split)
 
@@ -93,7 +94,7 @@ class GraphDataModule(DatasetModule):
         _ = self.graphs
 
     def train_dataloader(self) -> DataLoader:
-        """Training graphs, shuffled anew every epoch."""
+        """Training graphs, reshuffled every epoch."""
         graphs = self._part("train")
         shard = TrainingShard(graphs, *process_of(self.trainer), self.seed, epoch=epoch_of(self.trainer))
         return DataLoader(graphs, self.batch_size, sampler=shard, generator=shard.generator)
@@ -113,7 +114,7 @@ class GraphDataModule(DatasetModule):
     def _evaluation_loader(self, part: str) -> DataLoader:
         graphs = self._part(part)
         shard = EvaluationShard(graphs, *process_of(self.trainer))
-        # Its own generator: otherwise every validation would draw a number from training's generator.
+        # The loader has its own generator: otherwise every validation would draw a number from the training generator.
         return DataLoader(graphs, self.batch_size, sampler=shard, generator=torch.Generator())
 
     def _part(self, part: str) -> list[Data]:
@@ -123,7 +124,7 @@ class GraphDataModule(DatasetModule):
 def _stratified(
     positions: Sequence[int], labels: Sequence[int], num_held_out: int, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Hold out `num_held_out` positions, the classes in equal proportion; return (kept, held out)."""
+    """Hold out `num_held_out` positions, stratified by class; return (kept, held out)."""
     strata = [labels[position] for position in positions]
     kept, held_out = train_test_split(list(positions), test_size=num_held_out, stratify=strata, random_state=seed)
     return sorted(kept), sorted(held_out)

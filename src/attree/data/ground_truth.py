@@ -17,14 +17,14 @@ from attree.tensors.ragged import are_pointers, find, row_of
 class GroundTruth:
     """The true edges of every target.
 
-    Edges are pairs of nodes, not positions in an `edge_index`, so that they do not depend on the order of a layer's
-    edges or on added self-loops. A pair (i, i) is the self-loop of node i.
+    Edges are pairs of nodes, not positions in an `edge_index`: so they do not depend on the order of a layer's edges or
+    on added self-loops. A pair (i, i) is the self-loop of node i.
 
     Attributes:
-        targets: Node ids that have a true explanation, shape [T], each once.
+        targets: Ids of the nodes that have a true explanation, each once, shape [T].
         edges: True edges as (source, destination), shape [2, M].
-        ptr: Slices of `edges`, shape [T + 1]: target k owns `edges[:, ptr[k]:ptr[k + 1]]`. None when all
-            edges are true for every target.
+        ptr: Slices of `edges`, shape [T + 1]: target k owns `edges[:, ptr[k]:ptr[k + 1]]`. None if all edges are true
+            for every target.
 
     >>> edges = torch.tensor([[0, 1, 4], [1, 2, 5]])
     >>> truth = GroundTruth(torch.tensor([2, 5]), edges, ptr=torch.tensor([0, 2, 3]))
@@ -67,14 +67,14 @@ class GroundTruth:
         """Return the true edges of node `target`, shape [2, m]."""
         found = (self.targets == target).nonzero()
         if found.numel() == 0:
-            raise ArgumentError(f"Node {target} has no ground truth; `targets` lists the nodes that have.")
+            raise ArgumentError(f"Node {target} has no ground truth; `targets` lists the nodes that have one.")
         if self.ptr is None:
             return self.edges
         position = int(found)
         return self.edges[:, int(self.ptr[position]) : int(self.ptr[position + 1])]
 
     def of_targets(self, targets: Tensor) -> GroundTruth | None:
-        """Return the ground truth of some nodes; None if none of them has any.
+        """Return the ground truth of some nodes; None if none of them has one.
 
         >>> truth = GroundTruth(torch.tensor([2, 5]), torch.tensor([[0, 4], [2, 5]]), ptr=torch.tensor([0, 1, 2]))
         >>> truth.of_targets(torch.tensor([7, 5])).edges.tolist()
@@ -90,10 +90,10 @@ class GroundTruth:
         return GroundTruth(self.targets[kept], torch.cat(parts, dim=1), ptr)
 
     def labels(self, target_position: Tensor, source: Tensor, destination: Tensor) -> Tensor:
-        """Return for each (target, edge) pair whether the edge is a true edge of the target.
+        """Return, for each (target, edge) pair, whether the edge is a true edge of the target.
 
         Args:
-            target_position: Position into `targets` (not a node id), shape [P].
+            target_position: Position in `targets` (not a node id), shape [P].
             source: Source node of each edge, shape [P].
             destination: Destination node of each edge, shape [P].
 
@@ -102,7 +102,7 @@ class GroundTruth:
         """
         device = source.device
         pair, member = self._pair_keys.to(device), self._member_keys.to(device)
-        # The key of a node beyond the last true one would be that of another pair.
+        # A node beyond the last true one would have the key of another pair.
         known = (source < self._base) & (destination < self._base)
         rank, is_true = find(pair, source * self._base + destination)
         is_true &= known
@@ -112,7 +112,7 @@ class GroundTruth:
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same ground truth with its tensors on `device`."""
-        # Skips validation, which would synchronise with the device, and moves prepared keys too.
+        # This skips validation, which would synchronise with the device, and also moves the prepared keys.
         moved = object.__new__(type(self))
         for name, value in self.__dict__.items():
             moved.__dict__[name] = value.to(device) if isinstance(value, Tensor) else value
@@ -129,7 +129,7 @@ class GroundTruth:
 
     @cached_property
     def _member_keys(self) -> Tensor:
-        """Sorted keys position * number of pairs + rank of the pair: small even for millions of nodes."""
+        """Sorted keys position * number of pairs + rank of the pair. They stay small even for millions of nodes."""
         if self.ptr is None:
             return self.edges.new_empty(0)
         position = row_of(self.ptr.diff())

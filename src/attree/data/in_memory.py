@@ -1,4 +1,4 @@
-"""Data modules of graphs in memory, without a subclass."""
+"""Data modules of graphs in memory: no subclass is needed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SPLIT = (0.6, 0.2)
 
 
 class InMemoryGraph(NodeDataModule):
-    """A data module of a graph in memory. The graph is checked at once, and not changed.
+    """Data module of one graph in memory. The graph is checked at once and is not changed.
 
     Args:
         data: The graph: `x` [N, width], `edge_index` [2, E], `y` [N] and the boolean masks `train_mask`, `val_mask`
-            and `test_mask` [N]. Nodes in none of them may have negative labels. Further attributes stay with it.
-        truth: The true edges of nodes that have some.
+            and `test_mask` [N]. Nodes outside all masks may have negative labels. Other attributes are kept.
+        truth: The ground truth, if there is one.
         num_classes: Number of classes; None for the highest label + 1.
         name: Name of the data in messages and tables.
-        split_seed: For a graph without masks: seed of a random split into 60 % training, 20 % validation and 20 %
-            test nodes. Without it such a graph is refused.
+        split_seed: Seed of a random split into 60 % training, 20 % validation and 20 % test nodes, for a graph without
+            masks. Without a seed, such a graph is refused.
         **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
@@ -68,12 +68,12 @@ class InMemoryGraph(NodeDataModule):
         self._in_memory = graph, truth
 
     def load(self) -> tuple[Data, GroundTruth | None]:
-        """Return the graphs in memory."""
+        """Return the graph and its ground truth."""
         return self._in_memory
 
 
 class InMemoryGraphs(GraphDataModule):
-    """A data module of graphs in memory with one label each, checked at once and split at random.
+    """Data module of graphs in memory with one label each. The graphs are checked at once and split at random.
 
     Args:
         graphs: The graphs, each with `x`, `edge_index` and `y` [1].
@@ -103,7 +103,7 @@ class InMemoryGraphs(GraphDataModule):
         for position, graph in enumerate(given):
             check_graph(graph, f"graphs[{position}]")
             width, expected = graph.x.size(1), given[0].x.size(1)
-            expect(width == expected, f"graphs[{position}].x", f"{expected} wide, as that of the first graph", width)
+            expect(width == expected, f"graphs[{position}].x", f"{expected} wide, like the first graph's", width)
         highest = max((int(graph.y.max()) for graph in given if graph.y.numel()), default=0)
         num_classes = highest + 1 if num_classes is None else num_classes
         check_graph_labels(given, expect_int(num_classes, "num_classes", 1))
@@ -118,9 +118,9 @@ class InMemoryGraphs(GraphDataModule):
 
 
 def _split_at_random(graph: Data, seed: int) -> None:
-    """Set the three masks of a graph that has none."""
+    """Set the three masks of a graph without masks."""
     present = [mask for mask in MASKS if mask in graph]
-    expect(not present, "split_seed", "None for a graph that has masks of its own", f"{seed} beside {present}")
+    expect(not present, "split_seed", "None for a graph that has masks", f"{seed} beside {present}")
     expect_int(seed, "split_seed")
     size = graph.x.size(0)
     ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]

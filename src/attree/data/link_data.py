@@ -1,4 +1,4 @@
-"""Base class of link datasets: one graph with some edges held out, to be predicted."""
+"""Base class of link datasets: one graph whose held-out edges are predicted."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
-from attree.data.base import DatasetModule
+from attree.data.base import DatasetModule, WholeGraph
 from attree.data.checks import check_graph
 from attree.data.counts import Counts
 from attree.data.loading.sharding import process_of
-from attree.data.whole_graph import WholeGraph
 from attree.errors import expect, expect_bool, expect_number, expect_seed
 
 PARTS = ("train", "val", "test")
 
 
 class LinkDataModule(DatasetModule):
-    """One graph whose links are predicted, split by PyG's `RandomLinkSplit`, trained full-batch.
+    """One graph whose links are predicted, split by PyG's `RandomLinkSplit` and trained full-batch.
 
     Each split is a graph (`x`, `edge_index`) with `edge_label_index` [2, P], the pairs to predict, and `edge_label`
-    [P], 1 for edges. In training and validation, networks see the training edges; in testing, also the validation
-    edges. Training pairs are edges only: a model draws other pairs in every step. In a distributed run, each process
-    gets its share of the validation and test pairs, each pair exactly once.
+    [P], which is 1 for edges. Networks see the training edges in training and validation, and also the validation edges
+    in testing. Training pairs are edges only: the model draws negative pairs in every step. In a distributed run, each
+    validation and test pair goes to exactly one process.
 
-    A subclass sets `name` and `counts` and implements `load`, called once when the graph is first needed.
+    A subclass sets `name` and `counts` and implements `load`, which is called once when the graph is first needed.
 
     Args:
         val_fraction: Fraction of the edges for validation.
         test_fraction: Fraction of the edges for testing.
-        undirected: Whether the graph has each edge in both directions, which are held out together.
-        seed: Seed of the split and of the pairs that are no edges.
+        undirected: Whether the graph has each edge in both directions. Both are then held out together.
+        seed: Seed of the split and of the negative pairs.
     """
 
     counts: Counts
@@ -61,7 +60,7 @@ class LinkDataModule(DatasetModule):
 
     @cached_property
     def parts(self) -> dict[str, Data]:
-        """The graphs of `train`, `val` and `test`, each with the pairs to predict."""
+        """The graphs of `train`, `val` and `test`, each with its pairs to predict."""
         graph = self.load()
         check_graph(graph)
         self.counts.check(self.name, [graph])
@@ -72,7 +71,7 @@ class LinkDataModule(DatasetModule):
             is_undirected=self.undirected,
             add_negative_train_samples=False,
         )
-        # PyG draws from the global generators of torch and Python: they are seeded for the split, then restored.
+        # PyG draws from the global generators of torch and Python. They are seeded for the split, then restored.
         state = random.getstate()
         try:
             with torch.random.fork_rng(devices=[]):
@@ -85,7 +84,7 @@ class LinkDataModule(DatasetModule):
 
     @property
     def graph(self) -> Data:
-        """The graph to explain: that of the test split, with its pairs."""
+        """The graph to explain: the test split, with its pairs."""
         return self.parts["test"]
 
     def prepare_data(self) -> None:
@@ -109,7 +108,7 @@ class LinkDataModule(DatasetModule):
         return WholeGraph(self._share("test"))
 
     def predict_dataloader(self) -> WholeGraph[Data]:
-        """The test pairs, all of them in every process."""
+        """All test pairs, in every process."""
         return WholeGraph(self.parts["test"])
 
     def _share(self, part: str) -> Data:

@@ -1,4 +1,4 @@
-"""Base class of node-level datasets: one graph, trained full-batch or on sampled neighbourhoods."""
+"""Base classes of node-level datasets: one graph whose nodes are classified, with one or several node types."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.storage import NodeStorage
 from torch_geometric.loader import NodeLoader
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import EdgeType
 
-from attree.data.checks import check_graph, check_masks, check_node_labels
-from attree.data.counts import Counts
-from attree.data.depth import num_convolutions, stated_depth
+from attree.data.base import WholeGraph, WholeGraphModule
+from attree.data.checks import check_graph, check_hetero_graph, check_masks, check_node_labels
+from attree.data.counts import Counts, HeteroCounts, Widths
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.neighbor_loader import neighbor_loader
-from attree.data.loading.neighbor_sampler import check_num_neighbors
+from attree.data.loading.neighbor_sampling import check_num_neighbors, neighbor_loader
 from attree.data.loading.sharding import epoch_of, process_of
-from attree.data.whole_graph import WholeGraph, WholeGraphModule
 from attree.errors import expect, expect_int
 
 
 class NodeDataModule(WholeGraphModule[Data]):
-    """One graph with train, validation and test masks, and true explanations where there are some.
+    """One graph with training, validation and test masks, and a ground truth if there is one.
 
-    Training is full-batch by default: one step per epoch. With `num_neighbors` it takes steps over mini-batches of
-    training nodes with sampled neighbourhoods; in a distributed run each process then gets its share of the training
-    nodes (see `TrainingShard`). Validation and test always run the whole graph through the network, with full
-    neighbourhoods; in a distributed run each process counts its share of the nodes, each node exactly once.
+    Training is full-batch by default: one step per epoch. With `num_neighbors`, a step takes a mini-batch of training
+    nodes with sampled neighbourhoods; in a distributed run, each process then gets its share of the training nodes (see
+    `TrainingShard`). Validation and test always run the network on the whole graph, with full neighbourhoods. In a
+    distributed run, each process counts its share of these nodes, and each node is counted exactly once.
 
-    `NodeDataModule.from_data` makes one from a graph in memory. A subclass validates its arguments in `__init__`, sets
-    `name` and `counts`, and implements `load`, called once when the graph is first needed.
+    `NodeDataModule.from_data` makes a data module from a graph in memory. A subclass validates its arguments in
+    `__init__`, sets `name` and `counts`, and implements `load`, which is called once when the graph is first needed.
 
     Args:
         num_neighbors: Edges to sample per node in each hop, such as [15, 10] for two layers, -1 for all; None trains
             full-batch. A network with more layers than hops is refused, because its neighbourhoods would be cut off.
-        batch_size: Training nodes per step and process, with sampled neighbours.
-        num_workers: Number of processes that sample ahead of training; worth it where the training runs on a GPU.
+        batch_size: Training nodes per step and process, if neighbours are sampled.
+        num_workers: Number of processes that sample ahead of training; useful if training runs on a GPU.
         sampling_seed: Seed of the order of training nodes and of the sampled neighbours.
     """
 
@@ -75,12 +76,12 @@ class NodeDataModule(WholeGraphModule[Data]):
             data = NodeDataModule.from_data(Data(x=x, edge_index=edge_index, y=y), split_seed=0)
             trainer.fit(NodeClassifier(GAT(data.num_features, data.num_classes)), datamodule=data)
         """
-        from attree.data.in_memory import InMemoryGraph  # which is a subclass of this class
+        from attree.data.in_memory import InMemoryGraph  # a subclass of this class
 
         return InMemoryGraph(data, truth, num_classes, name, split_seed, **sampling)
 
     def check(self, graph: Data) -> None:
-        """Raise unless the graph has finite features, edges, labels that are classes, and masks."""
+        """Raise unless the graph has finite features, valid edges, labels that are classes, and masks."""
         check_graph(graph)
         self.counts.check(self.name, [graph])
         check_masks(graph)
@@ -91,7 +92,7 @@ class NodeDataModule(WholeGraphModule[Data]):
         return graph
 
     def check_network(self, module: nn.Module) -> None:
-        """Raise if a network has more layers than there are hops; warn if it may have."""
+        """Raise if a network has more layers than `num_neighbors` has hops, and warn if it may have more."""
         if self.num_neighbors is None:
             return
         hops, layers = len(self.num_neighbors), stated_depth(module)
@@ -104,7 +105,7 @@ class NodeDataModule(WholeGraphModule[Data]):
             )
 
     def train_dataloader(self) -> WholeGraph[Data] | NodeLoader:
-        """One step per epoch over the whole graph, or this process's training nodes in sampled mini-batches."""
+        """One step per epoch over the whole graph, or sampled mini-batches of this process's training nodes."""
         if self.num_neighbors is None:
             return WholeGraph(self._share_on(self._device))
         rank, world_size = process_of(self.trainer)
@@ -119,3 +120,86 @@ class NodeDataModule(WholeGraphModule[Data]):
             self.num_workers,
             epoch_of(self.trainer),
         )
+
+
+class HeteroDataModule(WholeGraphModule[HeteroData]):
+    """One heterogeneous graph, trained full-batch: one step per epoch classifies the nodes of one type.
+
+    In a distributed run, each process counts its share of the validation and test nodes, and each node is counted
+    exactly once.
+
+    A subclass validates its arguments in `__init__`, sets `name` and `counts`, and implements `load`, which is called
+    once when the graph is first needed. In a ground truth, `edges` number the nodes of all types together, in the order
+    of `graph.node_types` (see `offsets`); `targets` number the nodes of the classified type.
+    """
+
+    counts: HeteroCounts
+
+    @property
+    def node_type(self) -> str:
+        """The type of the classified nodes."""
+        return self.counts.node_type
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """The relations (source type, name, destination type), known without loading."""
+        return list(self.counts.edges)
+
+    @property
+    def num_features(self) -> Widths:
+        """Input width of a network for each node type, with the relations, known without loading."""
+        return Widths(self.counts.features, self.edge_types, self.node_type)
+
+    def check(self, graph: HeteroData) -> None:
+        """Raise unless the graph has the expected types and sizes, finite features, labels and masks."""
+        check_hetero_graph(graph, self.node_type)
+        self.counts.check(self.name, graph)
+        check_masks(graph[self.node_type])
+        check_node_labels(graph[self.node_type], self.num_classes)
+
+    def masked(self, graph: HeteroData) -> NodeStorage:
+        """Return the classified nodes, which have the masks and labels."""
+        return graph[self.node_type]
+
+    def train_dataloader(self) -> WholeGraph[HeteroData]:
+        """One step per epoch over the whole graph."""
+        return WholeGraph(self._share_on(self._device))
+
+
+def offsets(graph: HeteroData) -> dict[str, int]:
+    """Return the first id of each node type if the nodes of all types are numbered together.
+
+    >>> import torch
+    >>> graph = HeteroData({"person": {"x": torch.zeros(3, 1)}, "fly": {"x": torch.zeros(2, 1)}})
+    >>> offsets(graph)
+    {'person': 0, 'fly': 3}
+    """
+    found, begin = {}, 0
+    for kind in graph.node_types:
+        found[kind] = begin
+        begin += int(graph[kind].num_nodes or 0)
+    return found
+
+
+def stated_depth(module: nn.Module) -> int | None:
+    """Return the number of message-passing layers that a network states as `num_layers`, as attree's and PyG's do.
+
+    The result is None if no part of the network states it, or if a convolution is outside the part that does.
+    """
+    stating = _outermost(module)
+    if len(stating) != 1 or stating[0][1] != num_convolutions(module):
+        return None
+    return stating[0][0]
+
+
+def num_convolutions(module: nn.Module) -> int:
+    """Return the number of message-passing modules in a network, whether in sequence or in parallel."""
+    return sum(isinstance(part, MessagePassing) for part in module.modules())
+
+
+def _outermost(module: nn.Module) -> list[tuple[int, int]]:
+    """Return (stated depth, number of convolutions) of each outermost part that states its depth."""
+    stated, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
+    if isinstance(stated, int) and convolutions > 0:
+        return [(stated, convolutions)]
+    return [found for child in module.children() for found in _outermost(child)]

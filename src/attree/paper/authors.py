@@ -18,7 +18,7 @@ from torch_geometric.utils import softmax
 
 from attree.attention import Graph
 from attree.attention.capture import Attention, eval_mode
-from attree.data.datasets.arrays import load_arrays
+from attree.data.datasets.array_files import load_arrays
 from attree.errors import MissingDataError, expect
 from attree.faithfulness.exact.algebra.known import SuperGATAlgebra, register_algebra
 from attree.models import SuperGAT

@@ -1,1 +1,1 @@
-"""The datasets, one file each, and how their files are read."""
+"""The datasets, one file each, and the reading of their files."""

@@ -20,17 +20,17 @@ from attree.errors import expect, expect_bool
 class Arxiv(NodeDataModule):
     """ogbn-arxiv of "Open Graph Benchmark: Datasets for Machine Learning on Graphs" (NeurIPS 2020).
 
-    Nodes are papers, edges point from a paper to one it cites, features are averaged word embeddings, classes
-    the 40 subject areas of arXiv's computer science. It is read by `ogb.nodeproppred`, which downloads it
-    where it is absent and keeps the processed graph for the next time. No ground truth.
+    Nodes are papers. Edges point from a paper to a paper that it cites. Features are averaged word embeddings, and
+    classes are the 40 subject areas of arXiv's computer science. `ogb.nodeproppred` reads the graph, downloads it if it
+    is missing, and keeps the processed graph. No ground truth.
 
     Args:
-        split: `paper` draws 100 training nodes of each class (all 29 of the smallest) and tests on all
-            others; its validation nodes are a sample of the test nodes for monitoring only (see
-            `paper_masks`), so selecting on them leaks test labels. `public` is OGB's own by year: train until
-            2017, validate on 2018, test on 2019 and later.
-        symmetrize: Whether to add the reverse of every edge, so that information also flows from the citing
-            paper to the cited one.
+        split: `paper` draws 100 training nodes of each class (all 29 of the smallest) and tests on all others. Its
+            validation nodes are a sample of the test nodes, for monitoring only (see `paper_masks`): selecting on them
+            leaks test labels. `public` is OGB's split by year: train until 2017, validate on 2018, test on 2019 and
+            later.
+        symmetrize: Whether to add the reverse of every edge, so that information also flows from the citing paper to
+            the cited one.
         seed: Seed of the `paper` split.
         num_val: Number of test nodes to use as validation nodes of the `paper` split, for monitoring.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/ogb/ogbn_arxiv`.
@@ -63,7 +63,7 @@ class Arxiv(NodeDataModule):
         edge_index = stored.edge_index
         if self.hparams["symmetrize"]:
             edge_index = to_undirected(edge_index, num_nodes=stored.num_nodes)
-        # Features that are all whole numbers come out of OGB's CSV reader as integers.
+        # OGB's CSV reader returns integers if all features are whole numbers.
         graph = Data(x=stored.x.float(), edge_index=edge_index, y=stored.y.view(-1))
         if self.hparams["split"] == "paper":
             rng = np.random.default_rng(self.hparams["seed"])
@@ -77,7 +77,7 @@ class Arxiv(NodeDataModule):
 
 def _read(root: Path) -> Any:
     """Call OGB's loader."""
-    # Imported here: it takes a second and asks the network for its latest version.
+    # Imported here, because the import takes a second and asks the network for the latest version of OGB.
     from ogb.nodeproppred import PygNodePropPredDataset
 
     return PygNodePropPredDataset("ogbn-arxiv", root=str(root))

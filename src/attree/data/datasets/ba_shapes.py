@@ -1,4 +1,4 @@
-"""BA-Shapes: house motifs on a Barabasi-Albert graph, explained by the motifs' edges."""
+"""BA-Shapes: house motifs on a Barabasi-Albert graph, with the motif edges as ground truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree, to_undirected
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import Layout, load_authors
+from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
@@ -30,21 +30,21 @@ HOUSE_LABELS = (1, 1, 2, 2, 3)
 class BAShapes(NodeDataModule):
     """BA-Shapes of "GNNExplainer: Generating Explanations for Graph Neural Networks" (NeurIPS 2019).
 
-    A Barabasi-Albert base graph to which houses of five nodes are attached, each by one edge between a random
-    base node and a random house node. Labels: 0 base, 1 middle, 2 bottom, 3 top of a house. Features: one-hot
-    degree of width 50, where the last column also stands for all higher degrees. Every house node is a target
-    and, as in the paper's evaluation, the true edges of all of them are all motif edges, both ways, and the
-    self-loops of motif nodes. Nodes are split 80:20 into training and test nodes; the validation nodes are a
-    sample of the test nodes for monitoring only (see `paper_masks`), so selecting on them leaks test labels.
+    Houses of five nodes are attached to a Barabasi-Albert base graph, each by one edge between a random base node and a
+    random house node. Labels: 0 base, 1 middle, 2 bottom, 3 top of a house. Features: one-hot degree of width 50; the
+    last column also stands for all higher degrees. Every house node is a target. As in the paper's evaluation, all
+    targets have the same true edges: all motif edges in both directions, and the self-loops of motif nodes. Nodes are
+    split 80:20 into training and test nodes. The validation nodes are a sample of the test nodes, for monitoring only
+    (see `paper_masks`): selecting on them leaks test labels.
 
     Args:
         num_base: Number of nodes of the base graph.
         num_houses: Number of houses.
-        attachment: Edges each new base node brings. The authors' base graph has 866 undirected edges, because
-            their generator merged repeated picks; this one has exactly 3 * (300 - 3) = 891.
+        attachment: Number of edges that each new base node adds. The authors' base graph has 866 undirected edges,
+            because their generator merged repeated picks. This one has exactly 3 * (300 - 3) = 891.
         seed: Seed of the graph and of the split.
-        source: `generated`, or `authors` for the graph and the split of the paper's authors; the seed then
-            only draws the validation nodes.
+        source: `generated`, or `authors` for the graph and the split of the paper's authors. With `authors`, the seed
+            draws only the validation nodes.
         num_val: Number of test nodes to use as validation nodes, for monitoring.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the authors' file is `<root>/gatt_paper/ba_shapes.npz`.
         **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
@@ -88,7 +88,7 @@ class BAShapes(NodeDataModule):
         self.counts = Counts(num_base + 5 * num_houses, num_edges, NUM_FEATURES, 4)
 
     def load(self) -> tuple[Data, GroundTruth | None]:
-        """Generate the graph, or read the authors' with their split."""
+        """Generate the graph, or read the authors' graph with their split."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         if self.hparams["source"] == "authors":
             arrays = load_authors(self.root, "ba_shapes.npz", LAYOUT, _check)
@@ -126,7 +126,7 @@ class BAShapes(NodeDataModule):
 
 
 def _check(arrays: dict[str, Tensor]) -> None:
-    """Whether the authors' arrays are of the same nodes."""
+    """Raise unless the authors' arrays describe the same nodes."""
     num_nodes, train = arrays["x"].size(0), arrays["idx_train"]
     check_edge_index(arrays["edge_index"], num_nodes)
     expect(arrays["y"].numel() == num_nodes, "y", f"{num_nodes} labels, one a node", arrays["y"].numel())

@@ -1,4 +1,4 @@
-"""ACM and DBLP: bibliographies as heterogeneous graphs, read from plain arrays."""
+"""ACM and DBLP: bibliographies as heterogeneous graphs, read from `.npz` files."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from attree.data.counts import HeteroCounts
-from attree.data.datasets.arrays import Layout, load_tensors
+from attree.data.datasets.array_files import Layout, load_tensors
 from attree.data.ground_truth import GroundTruth
-from attree.data.hetero_data import HeteroDataModule
 from attree.data.loading.splits import index_mask
+from attree.data.node_data import HeteroDataModule
 from attree.errors import expect
 from attree.tensors.ragged import are_pointers
 
 ONE_HOT_UP_TO = 100
-"""Types of nodes without features get one-hot ones if there are no more nodes than this, else a constant 1."""
+"""A node type without features gets one-hot features if it has at most this many nodes, else a constant 1."""
 
 SPLITS = ("train", "val", "test")
 
 
 class _Bibliography(HeteroDataModule):
-    """What ACM and DBLP share: one file of arrays, papers and what they are joined to, and the reading of it.
+    """Base class of ACM and DBLP, which reads papers and the nodes joined to them from one file.
 
-    Every relation is there both ways, as a node attends to the nodes that an edge comes from. The features of a type
-    are divided by one number, the mean of its non-zero features: ACM's are at most 0.125 as stored, and networks hardly
-    train on them. Types without features get one-hot ones if they are few (subjects, conferences), else a constant.
+    Every relation exists in both directions, because messages flow only along the direction of edges. The features of a
+    type are divided by the mean of its non-zero features: as stored, ACM's are at most 0.125, and networks hardly train
+    on them. A type without features gets one-hot features if it has few nodes (subjects, conferences), else a constant.
 
     Attributes:
         file: Name of the file in `<root>/hetero`.
-        joined: Types that papers are joined to, in the order of the graph's relations.
-        described: Types that have features in the file.
+        joined: Node types that papers are joined to, in the order of the graph's relations.
+        described: Node types that have features in the file.
     """
 
     file: ClassVar[str]
@@ -45,17 +45,17 @@ class _Bibliography(HeteroDataModule):
         super().__init__()
 
     def load(self) -> tuple[HeteroData, GroundTruth | None]:
-        """Read the graph from plain arrays."""
+        """Read the graph from its file."""
         path = self.root / "hetero" / self.file
         remedy = (
-            f"attree downloads nothing of {self.name}: store the graph of HeCo's repository there as plain arrays "
+            f"attree does not download {self.name}: store the graph of HeCo's repository there as plain arrays "
             f"({', '.join(self._layout())}: see the documentation of `{type(self).__name__}`), or set `root`, or the "
             "variable ATTREE_DATA, to a data folder that has it."
         )
         arrays = load_tensors(path, remedy, self._layout(), self._check)
         graph = HeteroData()
         for kind, size in self.counts.nodes.items():
-            graph[kind].x = _features(arrays, kind, size) if kind in self.described else _stand_in(size)
+            graph[kind].x = _features(arrays, kind, size) if kind in self.described else _default_features(size)
         for kind in self.joined:
             pairs = arrays[f"paper_{kind}"]
             graph["paper", f"to_{kind}", kind].edge_index = pairs
@@ -76,7 +76,7 @@ class _Bibliography(HeteroDataModule):
         return layout
 
     def _check(self, arrays: Mapping[str, Tensor]) -> None:
-        """Whether the arrays fit each other, so that nothing is allocated or joined that a damaged file claims."""
+        """Raise unless the arrays fit each other, before a damaged file can cause large allocations or wrong edges."""
         sizes = dict(self.counts.nodes)
         expect(arrays["num_nodes"].tolist() == list(sizes.values()), "num_nodes", f"{sizes}", arrays["num_nodes"])
         expect(arrays["y"].numel() == sizes[self.node_type], "y", f"{sizes[self.node_type]} labels", len(arrays["y"]))
@@ -99,10 +99,10 @@ class _Bibliography(HeteroDataModule):
 
 
 class ACM(_Bibliography):
-    """ACM: papers, their authors and their subjects; what is a paper about, of three fields? As HeCo has it (KDD 2021).
+    """ACM in HeCo's version (KDD 2021): papers with authors and subjects. Papers are classified into three fields.
 
-    Papers have bags of words, subjects one-hot features and authors none (a constant). The split is HeCo's with 60
-    labelled papers of each class to train on, and 1,000 papers each to validate and to test. No ground truth.
+    Papers have bags of words, subjects have one-hot features, and authors have a constant. The split is HeCo's: 60
+    training papers of each class, 1,000 validation and 1,000 test papers. No ground truth.
 
     Args:
         root: Data folder (default: `$ATTREE_DATA`, or `data`); `<root>/hetero/acm.npz` holds `paper_author` and
@@ -129,11 +129,11 @@ class ACM(_Bibliography):
 
 
 class DBLP(_Bibliography):
-    """DBLP: authors, their papers, conferences and terms; in which of four fields does an author work? As HeCo has it.
+    """DBLP in HeCo's version (KDD 2021): papers, authors, conferences, terms. Authors are classified into four fields.
 
-    Authors have bags of keywords, papers bags of words, conferences one-hot features, terms a constant. The split is
-    HeCo's (KDD 2021) with 60 labelled authors of each class to train on, and 1,000 each to validate and to test. No
-    ground truth.
+    Authors have bags of keywords, papers have bags of words, conferences have one-hot features, and terms have a
+    constant. The split is HeCo's: 60 training authors of each class, 1,000 validation and 1,000 test authors. No ground
+    truth.
 
     Args:
         root: Data folder (default: `$ATTREE_DATA`, or `data`); `<root>/hetero/dblp.npz` holds `paper_author`,
@@ -164,7 +164,7 @@ class DBLP(_Bibliography):
 
 
 def _features(arrays: Mapping[str, Tensor], kind: str, size: int) -> Tensor:
-    """The dense features of a type, in units of their mean non-zero value."""
+    """Return the dense features of a node type, divided by their mean non-zero value."""
     values = arrays[f"{kind}_x_values"]
     x = torch.zeros(size, int(arrays[f"{kind}_x_shape"][1]))
     rows = torch.arange(size).repeat_interleave(arrays[f"{kind}_x_indptr"].diff())
@@ -172,8 +172,8 @@ def _features(arrays: Mapping[str, Tensor], kind: str, size: int) -> Tensor:
     return x
 
 
-def _stand_in(size: int) -> Tensor:
-    """Features of a type that has none."""
+def _default_features(size: int) -> Tensor:
+    """Return features for a node type that has none in the file."""
     return torch.eye(size) if size <= ONE_HOT_UP_TO else torch.ones(size, 1)
 
 

@@ -1,4 +1,4 @@
-"""HeteroInfection: people are infected through one of two kinds of carriers, and which way is known."""
+"""HeteroInfection: mosquitoes infect people, flies do not, and the path of each infection is known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch_geometric.data import HeteroData
 
 from attree.data.counts import HeteroCounts
 from attree.data.ground_truth import GroundTruth
-from attree.data.hetero_data import HeteroDataModule, offsets
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
+from attree.data.node_data import HeteroDataModule, offsets
 from attree.errors import expect_int, expect_number
 
 CARRIERS = ("mosquito", "fly")
@@ -18,20 +18,20 @@ CARRIERS = ("mosquito", "fly")
 
 
 class HeteroInfection(HeteroDataModule):
-    """People, mosquitoes and flies: an infection goes from person to person through mosquitoes alone.
+    """Heterogeneous graph of people, mosquitoes and flies in which only mosquitoes carry an infection.
 
-    Some people are infected. A carrier feeds on people and bites others, at random, and flies do so exactly as
+    Some people are infected. A carrier feeds on random people and bites random people; flies do so exactly as
     mosquitoes do. The label of a person is 0 if infected, 1 if bitten by a mosquito that has fed on an infected person,
-    and 2 otherwise. Targets are the people of label 1 who were infected in one way only; what explains them is that
-    way: infected person -> mosquito -> target. A method that does not tell relations apart sees the same ways through
-    flies. People are one-hot [infected, healthy]; all carriers look alike. Half of the people train, the others test;
-    the validation nodes are a sample of the test nodes for monitoring only (see `paper_masks`).
+    and 2 otherwise. Targets are the people of label 1 with exactly one path infected person -> mosquito -> target; its
+    two edges are the true edges. A method that ignores relations sees the same paths through flies. Features of people
+    are one-hot [infected, healthy]; all carriers have the same feature. Half of the people train, the others test. The
+    validation nodes are a sample of the test nodes, for monitoring only (see `paper_masks`).
 
     Args:
         num_people: Number of people.
         num_mosquitoes: Number of mosquitoes.
         num_flies: Number of flies.
-        meals: How many people a carrier feeds on, on average, and how many it bites.
+        meals: Mean number of people that a carrier feeds on, and mean number that it bites.
         infected: Share of the people who are infected.
         seed: Seed of the graph and of the split.
         num_val: Number of test nodes to use as validation nodes, for monitoring.
@@ -66,7 +66,7 @@ class HeteroInfection(HeteroDataModule):
         )
 
     def load(self) -> tuple[HeteroData, GroundTruth | None]:
-        """Draw who fed on whom and who bit whom, then derive labels and ways from it."""
+        """Draw the meals and the bites, and derive labels and paths from them."""
         graph_rng, split_rng = np.random.default_rng(self.hparams["seed"]).spawn(2)
         people, meals = self.counts.nodes["person"], self.hparams["meals"]
         infected = torch.from_numpy(graph_rng.random(people) < self.hparams["infected"])
@@ -86,33 +86,32 @@ class HeteroInfection(HeteroDataModule):
 
 
 def _relations(kind: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-    """The two relations of a kind of carrier: who it feeds on, and whom it bites."""
+    """Return the two relations of a kind of carrier: person feeds carrier, carrier bites person."""
     return ("person", "feeds", kind), (kind, "bites", "person")
 
 
 def _random_pairs(rows: int, columns: int, probability: float, rng: np.random.Generator) -> Tensor:
-    """Distinct pairs (row, column), each there with a probability, ascending [2, E]."""
+    """Draw each pair (row, column) with a probability; return the pairs in ascending order, [2, E]."""
     total = rows * columns
     pairs = np.sort(rng.choice(total, size=rng.binomial(total, min(probability, 1.0)), replace=False, shuffle=False))
     return torch.from_numpy(np.stack(np.divmod(pairs, columns)).astype(np.int64))
 
 
 def _infections(graph: HeteroData, infected: Tensor) -> tuple[Tensor, GroundTruth]:
-    """Labels of all people, and the ways of those infected in one way only.
+    """Return the labels of all people, and the ground truth of those with exactly one path of infection.
 
-    The number of ways to a person is the sum, over the mosquitoes that bit the person, of the infected people that a
-    mosquito has fed on.
+    The number of paths to a person is the sum, over the mosquitoes that bit the person, of the number of infected
+    people that the mosquito has fed on.
     """
     feeds, bites = (graph[relation].edge_index for relation in _relations("mosquito"))
     people, mosquitoes = infected.numel(), graph["mosquito"].num_nodes
     drawn = infected[feeds[0]]
     sources = torch.zeros(mosquitoes, dtype=torch.long).index_add_(0, feeds[1][drawn], torch.ones_like(feeds[1][drawn]))
-    ways = torch.zeros(people, dtype=torch.long).index_add_(0, bites[1], sources[bites[0]])
-    y = torch.where(infected, 0, torch.where(ways > 0, 1, 2))
-    # A mosquito may have fed on the person it bit later: that is no way from someone else, but the person is infected
-    # then, and no target.
+    paths = torch.zeros(people, dtype=torch.long).index_add_(0, bites[1], sources[bites[0]])
+    y = torch.where(infected, 0, torch.where(paths > 0, 1, 2))
+    # A mosquito may have fed on the same person that it bit. Such a person is infected, so it is not a target.
     source_of = torch.zeros(mosquitoes, dtype=torch.long).index_put_((feeds[1][drawn],), feeds[0][drawn])
-    last = (ways[bites[1]] == 1) & (sources[bites[0]] == 1) & ~infected[bites[1]]
+    last = (paths[bites[1]] == 1) & (sources[bites[0]] == 1) & ~infected[bites[1]]
     carrier, target = bites[:, last]
     order = target.argsort()
     carrier, target = carrier[order], target[order]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.data.counts import Counts
-from attree.data.datasets.arrays import Layout, load_tensors
+from attree.data.datasets.array_files import Layout, load_tensors
 from attree.data.graph_data import GraphDataModule
 from attree.errors import expect
 from attree.tensors.ragged import are_pointers
@@ -24,10 +24,10 @@ LAYOUT: Layout = {
 class HIN(GraphDataModule):
     """The hospital interaction network published with GLGExplainer (ICLR 2023).
 
-    Each graph is the third-order ego graph of a doctor or a nurse; which of the two is to be told from the
-    ego's contacts alone. Nodes carry one of five one-hot types. The published file is pickled, and reading it
-    may run any code, so this module reads the same graphs from plain arrays. The paper does not state its
-    split; this one is random and stratified.
+    Each graph is the third-order ego graph of a doctor or a nurse. The label says which of the two the ego is; a
+    network must tell it from the ego's contacts alone. Nodes have one of five one-hot types. The published file is a
+    pickle, and reading a pickle can run any code, so this module reads the same graphs from plain arrays. The paper
+    does not state its split; this one is random and stratified.
 
     Args:
         val_fraction: Fraction of the graphs for validation.
@@ -53,7 +53,7 @@ class HIN(GraphDataModule):
         super().__init__(val_fraction, test_fraction, batch_size, seed)
 
     def load(self) -> list[Data]:
-        """Read the graphs from plain arrays."""
+        """Read the graphs from their file."""
         path = self.root / "hin" / "hin.npz"
         remedy = (
             f"Store the graphs published with GLGExplainer there as plain arrays ({', '.join(LAYOUT)}: see "
@@ -67,7 +67,7 @@ class HIN(GraphDataModule):
 
 
 def _check(arrays: dict[str, Tensor]) -> None:
-    """Whether the pointers cut nodes and edges into as many graphs as there are labels."""
+    """Raise unless the pointers split nodes and edges into as many graphs as there are labels."""
     num_graphs = arrays["y"].numel()
     expect(arrays["edge_index"].size(0) == 2, "edge_index", "of shape [2, E]", tuple(arrays["edge_index"].shape))
     for name, total in (("node_ptr", arrays["x"].size(0)), ("edge_ptr", arrays["edge_index"].size(1))):

@@ -13,9 +13,9 @@ from attree.data.graph_data import GraphDataModule
 class MUTAG(GraphDataModule):
     """Nitroaromatic compounds of Debnath et al. (1991), labelled by their mutagenic effect on a bacterium.
 
-    Nodes are atoms with one of seven one-hot types, edges chemical bonds taken both ways, without their
-    types. They are read by `torch_geometric.datasets.TUDataset`, which downloads them if they are missing.
-    The paper does not state its split; this one is random and stratified.
+    Nodes are atoms with one of seven one-hot types. Edges are chemical bonds in both directions, without their types.
+    `torch_geometric.datasets.TUDataset` reads the graphs, and downloads them if they are missing. The paper does not
+    state its split; this one is random and stratified.
 
     Args:
         val_fraction: Fraction of the graphs for validation.

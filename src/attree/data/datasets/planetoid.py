@@ -31,25 +31,25 @@ CLASS_NAMES = {
     ),
     "CiteSeer": ("AI", "machine learning", "information retrieval", "databases", "agents", "HCI"),
 }
-"""The topics, which the files only number: told by how many papers each has in the original data (PubMed's: unsure)."""
+"""Topic names. The files only number them; the names follow from the number of papers of each topic in the original
+data. PubMed's could not be identified with certainty."""
 
 
 class Planetoid(NodeDataModule):
     """Citation graphs of "Revisiting Semi-Supervised Learning with Graph Embeddings" (ICML 2016).
 
-    Nodes are papers, edges citations taken both ways, features bags of words, classes topics. They are read
-    by `torch_geometric.datasets.Planetoid`, which downloads them if they are missing. No ground truth.
+    Nodes are papers, edges are citations in both directions, features are bags of words, and classes are topics.
+    `torch_geometric.datasets.Planetoid` reads the graphs, and downloads them if they are missing. No ground truth.
 
     Args:
         name: `Cora`, `CiteSeer` or `PubMed`.
-        split: `paper` draws 100 training nodes of each class and tests on all others; its validation nodes
-            are a sample of the test nodes for monitoring only (see `paper_masks`), selecting on them leaks
-            test labels. `public` is Planetoid's own: 20 training nodes of each class, 500 validation and
-            1,000 test nodes, disjoint.
+        split: `paper` draws 100 training nodes of each class and tests on all others. Its validation nodes are a sample
+            of the test nodes, for monitoring only (see `paper_masks`): selecting on them leaks test labels. `public` is
+            Planetoid's split: 20 training nodes of each class, 500 validation and 1,000 test nodes, disjoint.
         seed: Seed of the `paper` split.
         num_val: Number of test nodes to use as validation nodes of the `paper` split, for monitoring.
         normalize_features: Scale every node's features to a sum of 1 with PyG's `NormalizeFeatures`, as the paper's
-            authors do; otherwise they are as stored.
+            authors do.
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/planetoid/<name>/raw`.
         **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
@@ -83,9 +83,9 @@ class Planetoid(NodeDataModule):
 
 
 class PlanetoidLinks(LinkDataModule):
-    """Citation graphs whose citations are predicted, as in "Variational Graph Auto-Encoders" (Kipf and Welling, 2016).
+    """Link prediction on `Planetoid`'s graphs, as in "Variational Graph Auto-Encoders" (Kipf and Welling, 2016).
 
-    The graphs of `Planetoid`; 5 % of the edges validate and 10 % test, each beside as many pairs that are no edges.
+    By default, 5 % of the edges are for validation and 10 % for testing, each with as many negative pairs.
 
     Args:
         name: `Cora`, `CiteSeer` or `PubMed`.
@@ -117,7 +117,7 @@ class PlanetoidLinks(LinkDataModule):
 
 
 def _read(name: str, folder: Path, normalize_features: bool) -> Data:
-    """Read one of the graphs with PyG, which downloads it if it is missing."""
+    """Read a graph with PyG, which downloads it if it is missing."""
     root = folder / "planetoid"
     files = f"raw/ind.{name.lower()}.{{x,tx,allx,y,ty,ally,graph,test.index}}"
     dataset = open_dataset(name, root / name, files, lambda: datasets.Planetoid(str(root), name))

@@ -13,7 +13,7 @@ from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule
 from attree.errors import expect
 
-# The paper prints 295, 309 and 499 edges: the same ones without the files' self-loops.
+# The paper prints 295, 309 and 499 edges: it does not count the self-loops of the files.
 COUNTS = {
     "Cornell": Counts(183, 298, 1703, 5),
     "Texas": Counts(183, 325, 1703, 5),
@@ -25,14 +25,13 @@ NUM_SPLITS = 10
 class WebKB(NodeDataModule):
     """Heterophilic web page graphs of "Geom-GCN: Geometric Graph Convolutional Networks" (ICLR 2020).
 
-    Nodes are pages of a university, edges hyperlinks (directed), features bags of words, classes page types.
-    They are read by `torch_geometric.datasets.WebKB`, which downloads them if they are missing, with
-    Geom-GCN's ten splits of about 48 % training, 32 % validation and 20 % test nodes, disjoint. No ground
-    truth.
+    Nodes are web pages of a university, edges are directed hyperlinks, features are bags of words, and classes are page
+    types. `torch_geometric.datasets.WebKB` reads the graphs, and downloads them if they are missing. Geom-GCN's ten
+    splits have about 48 % training, 32 % validation and 20 % test nodes, disjoint. No ground truth.
 
     Args:
         name: `Cornell`, `Texas` or `Wisconsin`.
-        split: Which of the ten splits, 0 .. 9; `paper` is the first (37, 37 and 51 test nodes).
+        split: Number of the split, 0 .. 9; `paper` is the first (37, 37 and 51 test nodes).
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in
             `<root>/webkb/<name in lower case>/raw`.
         **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.

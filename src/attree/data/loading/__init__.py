@@ -1,1 +1,1 @@
-"""How graphs come to the training: splits, sampled neighbourhoods, shares of several processes."""
+"""Splits into training, validation and test nodes, neighbour sampling, and sharding over processes."""

@@ -1,20 +1,21 @@
-"""Distribute examples over the processes of a run."""
+"""Distribute examples over the processes of a distributed run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, DistributedSampler
 
-from attree.data.loading.neighbor_sampler import TorchNeighborSampler
+if TYPE_CHECKING:
+    from attree.data.loading.neighbor_sampling import TorchNeighborSampler
 
 
 def shard_mask(mask: Tensor, rank: int, world_size: int) -> Tensor:
-    """Keep every `world_size`-th true entry of a mask from the `rank`-th on: shards are disjoint, their union whole."""
+    """Keep every `world_size`-th true entry of a mask, from the `rank`-th on. The shards partition the true entries."""
     if world_size == 1:
         return mask
     kept = mask.nonzero().view(-1)[rank::world_size]
@@ -22,7 +23,7 @@ def shard_mask(mask: Tensor, rank: int, world_size: int) -> Tensor:
 
 
 class EvaluationShard(DistributedSampler):
-    """Gives each process every `world_size`-th example, in order and each exactly once.
+    """Sampler that gives each process every `world_size`-th example, in order. Each example is used exactly once.
 
     Lightning's distributed sampler repeats examples until all processes have equally many, so it counts some twice.
     Lightning does not replace an existing `DistributedSampler`.
@@ -40,23 +41,23 @@ class EvaluationShard(DistributedSampler):
 
 
 class TrainingShard(DistributedSampler):
-    """Gives each process its share of the training examples, shuffled anew every epoch from one seed.
+    """Sampler that gives each process its share of the training examples, reshuffled every epoch.
 
-    All processes get equally many examples, so that all take the same number of steps and none waits for ever. So up
-    to `world_size` - 1 examples per epoch are given to two processes; all others to exactly one.
+    All processes get equally many examples, so that all take the same number of steps and none waits forever. For
+    this, up to `world_size` - 1 examples per epoch go to two processes. All others go to exactly one.
 
     A loader of these examples takes its seed from `generator`, which depends only on `seed`, `rank` and the epoch. If
-    it drew from the global generator, a resumed run would draw at another time than an uninterrupted one, and dropout
-    would continue with other numbers.
+    the loader drew from the global generator, a resumed run would draw at another time than an uninterrupted one, and
+    dropout would continue with other numbers.
 
     Args:
         examples: The examples.
         rank: This process.
         world_size: Number of processes.
         seed: Seed of the order.
-        neighbors: A neighbour sampler whose epoch is set too.
-        epoch: The first epoch. Lightning creates the loader's iterator, whose workers start at once, before its
-            first call of `set_epoch`.
+        neighbors: A neighbour sampler; `set_epoch` sets its epoch too.
+        epoch: The first epoch. It is needed because Lightning starts the loader's workers before it first calls
+            `set_epoch`.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class TrainingShard(DistributedSampler):
         self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before every epoch."""
+        """Set the epoch, which decides the order. Lightning calls this before every epoch."""
         super().set_epoch(epoch)
         state = np.random.SeedSequence((self.seed, self.rank, epoch)).generate_state(1, np.uint64)
         self.generator.manual_seed(int(state[0]))
@@ -83,15 +84,15 @@ class TrainingShard(DistributedSampler):
 
 
 def process_of(trainer: Any) -> tuple[int, int]:
-    """Return the rank and number of processes of a trainer; (0, 1) without a trainer."""
+    """Return a trainer's rank and number of processes; (0, 1) without a trainer."""
     return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
 
 def epoch_of(trainer: Any) -> int:
-    """Return the first epoch of a trainer's fit, or the epoch at which it is resumed; 0 without a trainer."""
+    """Return the epoch at which a trainer's fit starts or resumes; 0 without a trainer."""
     return 0 if trainer is None else trainer.fit_loop.epoch_progress.current.processed
 
 
 def _sized(examples: Sized) -> Dataset[Any]:
-    """Return examples in the type that torch's sampler declares; it only reads their number."""
+    """Return a stand-in of the type that torch's sampler declares; the sampler reads only the number of examples."""
     return cast("Dataset[Any]", range(len(examples)))

@@ -1,4 +1,4 @@
-"""Seeded splits of nodes into training, validation and test nodes."""
+"""Random splits into training, validation and test nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_fraction(size: int, fraction: float, rng: np.random.Generator) -> np.
 def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) -> np.ndarray:
     """Draw `per_class` nodes of every class without replacement; the paper draws 100.
 
-    Of a class with fewer nodes, all are drawn, and none is left for testing.
+    If a class has fewer nodes, all of them are drawn, and none is left for testing.
     """
     order = rng.permutation(y.numel())
     shuffled = y.numpy()[order]
@@ -34,11 +34,11 @@ def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) 
 
 
 def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Generator) -> None:
-    """Set the masks of the paper's protocol on `graph`: training nodes, all the others test.
+    """Set the masks of the paper's protocol on `graph`: the nodes in `train` train, all others test.
 
-    The paper uses the last epoch and no validation nodes, so its splits have none. For a validation curve, `num_val`
-    test nodes are sampled as validation nodes, and stay in the test set. To choose a checkpoint or a hyperparameter by
-    them would leak test labels; use a public split for that.
+    The paper uses the last epoch and no validation nodes. For a validation curve, this function also samples `num_val`
+    test nodes as validation nodes; they stay in the test set. Choosing a checkpoint or a hyperparameter by them would
+    leak test labels; use a public split for that.
     """
     size = graph.y.numel()
     graph.train_mask = index_mask(train, size)
@@ -48,6 +48,6 @@ def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Gen
 
 
 def check_split_arguments(seed: int, num_val: int) -> None:
-    """Validate the arguments of a seeded split with monitored test nodes."""
+    """Raise unless the arguments of a random split are valid."""
     expect_int(seed, "seed")
     expect_int(num_val, "num_val", 1)

@@ -1,4 +1,4 @@
-"""Neighbour sampling in plain torch, for machines without pyg-lib and torch-sparse."""
+"""Mini-batches of sampled neighbourhoods, also without pyg-lib and torch-sparse."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric import typing
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
+from attree.data.loading.sharding import TrainingShard
 from attree.errors import expect, expect_int
 from attree.tensors.ragged import expand, pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):
-    """Samples neighbourhoods as "Inductive Representation Learning on Large Graphs" (NeurIPS 2017) does.
+    """Neighbourhood sampler in plain torch, for machines without pyg-lib and torch-sparse.
 
-    In each hop, every node that was reached in the hop before draws some of its incoming edges, or all if it has no
-    more. A node that is reached twice is listed once and draws once. The sampler replaces PyG's own in
-    `torch_geometric.loader.NodeLoader`: nodes are listed in the order in which they are reached, seeds first.
+    It samples as GraphSAGE does ("Inductive Representation Learning on Large Graphs", NeurIPS 2017). In each hop, every
+    node that the previous hop reached first draws some of its incoming edges, or all of them if it has no more. A node
+    that is reached twice is listed once and draws once. Nodes are listed in the order in which they are reached, seeds
+    first, as `torch_geometric.loader.NodeLoader` expects.
 
-    Each draw of k out of d edges without replacement is a uniform k-subset, by Floyd's algorithm ("A Sample of
-    Brilliance", 1987), run for all nodes of a hop at once: k steps of O(k) work a node, whatever its degree.
+    A draw of k out of d edges without replacement is a uniform k-subset, by Floyd's algorithm ("A Sample of
+    Brilliance", 1987). It runs for all nodes of a hop at once: k steps of O(k) work per node, whatever its degree.
 
     The draws depend only on `seed`, `rank`, `epoch` and the batch, so they are the same for any number of loader
     workers and after resuming.
 
     Args:
-        edge_index: Edges [2, E] of the whole graph; a copy is kept, sorted by destination.
+        edge_index: Edges of the whole graph, [2, E]; the sampler keeps a copy, sorted by destination.
         num_nodes: Number of nodes.
         num_neighbors: Edges to draw per node in each hop; -1 takes all.
         replace: Draw with replacement: every node with incoming edges draws the full number.
@@ -61,7 +66,7 @@ class TorchNeighborSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> Tensor:
-        """Positions in `edge_index` of the sorted edges, which samples refer to."""
+        """Position in `edge_index` of each sorted edge; samples refer to sorted edges."""
         return self._permutation
 
     def set_epoch(self, epoch: int) -> None:
@@ -110,16 +115,16 @@ class TorchNeighborSampler(BaseSampler):
         return torch.Generator().manual_seed(int(state[0]))
 
     def _list_new(self, reached: Tensor, total: int) -> Tensor:
-        """Number nodes that are not listed yet from `total` on, in the order they are first met; return them."""
+        """Number unlisted nodes from `total` on, in the order in which they first appear, and return them."""
         position = torch.arange(reached.numel())
-        # The first position of each node, found without sorting: the smallest of those that fall on its entry.
+        # This finds the first position of each node without sorting: the smallest one written to its entry.
         self._place.scatter_reduce_(0, reached, position, "amin", include_self=False)
         new = reached[self._place.index_select(0, reached) == position]
         self._place[new] = torch.arange(total, total + new.numel())
         return new
 
     def _draw(self, nodes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw edges that enter `nodes`; return who draws (positions in `nodes`, ascending) and the sorted edges."""
+        """Draw incoming edges of `nodes`; return who draws (position in `nodes`, ascending) and the sorted edge."""
         begin = self._ptr.index_select(0, nodes)
         degree = self._ptr.index_select(0, nodes + 1) - begin
         if count < 0:
@@ -132,21 +137,21 @@ class TorchNeighborSampler(BaseSampler):
         owner, places = _first(begin, degree.clamp(max=count))
         exceeding = degree > count
         chosen = begin[exceeding] + _subsets(degree[exceeding], count, generator)
-        # Each such node has exactly `count` consecutive places, which are overwritten.
+        # Each of these nodes has exactly `count` consecutive places, which are overwritten.
         return owner, places.masked_scatter_(exceeding.index_select(0, owner), chosen.t().contiguous())
 
 
 def _first(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """List `begin[k] .. begin[k] + length[k] - 1` for all k; return k and the listed numbers."""
+    """List `begin[k] .. begin[k] + length[k] - 1` for every k; return the k of each number, and the numbers."""
     owner = row_of(length)
     first = begin - pointers(length)[:-1]
     return owner, torch.arange(owner.numel()).add_(first.index_select(0, owner))
 
 
 def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw, for every d in `sizes` (all above `count`), a uniform subset of 0 .. d - 1; [count, len(sizes)].
+    """Draw a uniform subset of 0 .. d - 1 for every d in `sizes` (all above `count`), [count, len(sizes)].
 
-    Floyd: for i = d - k .. d - 1 draw t from 0 .. i and take t, or i itself if t is taken already.
+    Floyd's algorithm: for i = d - k .. d - 1, draw t from 0 .. i; take t, or i if t is taken already.
     """
     chosen = torch.empty(count, sizes.numel(), dtype=torch.long)
     uniform = torch.rand(count, sizes.numel(), dtype=torch.double, generator=generator)
@@ -159,6 +164,44 @@ def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def check_num_neighbors(num_neighbors: Sequence[int]) -> None:
-    """Validate the numbers of edges to draw in each hop."""
+    """Raise unless the numbers of edges to draw in each hop are valid."""
     fine = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
     expect(fine, "num_neighbors", "integers >= 1, or -1 for all, one a hop", list(num_neighbors))
+
+
+def neighbor_loader(
+    graph: Data,
+    seeds: Tensor,
+    num_neighbors: Sequence[int],
+    batch_size: int,
+    seed: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    num_workers: int = 0,
+    epoch: int = 0,
+) -> NodeLoader:
+    """Return a loader over this process's share of the seed nodes, in a new order every epoch.
+
+    A batch is a `Data` of sampled nodes, the `batch_size` seeds first, with `x`, `y`, `edge_index` and `n_id`. Only the
+    rows of sampled nodes are copied. If pyg-lib or torch-sparse is installed, PyG samples (from the global random
+    state), else `TorchNeighborSampler` does.
+
+    Args:
+        graph: The whole graph, with x, edge_index and y.
+        seeds: Ids of the nodes to train on, over all processes.
+        num_neighbors: Edges to draw per node in each hop; -1 takes all.
+        batch_size: Seeds per step and process.
+        seed: Seed of the order and of the draws.
+        rank: This process.
+        world_size: Number of processes.
+        num_workers: Number of processes that sample ahead of training.
+        epoch: The first epoch.
+    """
+    slim = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
+    common = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}
+    if typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE:
+        shard = TrainingShard(seeds, rank, world_size, seed, epoch=epoch)
+        return NeighborLoader(slim, list(num_neighbors), sampler=shard, generator=shard.generator, **common)
+    neighbors = TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
+    shard = TrainingShard(seeds, rank, world_size, seed, neighbors, epoch)
+    return NodeLoader(slim, neighbors, sampler=shard, generator=shard.generator, **common)
