@@ -1,4 +1,4 @@
-"""attree: train attention GNNs and measure, while they train, how well their attention explains them."""
+"""attree: train attention GNNs and measure, during training, how well their attention explains them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _HOMES = {
     "load_run": "runs",
     "reduce_attention": "faithfulness",
 }
-"""The folder of each name that is not an attribution method."""
+"""The subpackage of each name; all other names are in `attree.attribution`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what people use first when it is asked for, so that `import attree` alone stays quick."""
+    """Import a public name on first access, so that `import attree` alone stays fast."""
     if name in __all__:
         return getattr(import_module(f"attree.{_HOMES.get(name, 'attribution')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""The methods, the protocols and the defaults of every evaluation, in one place.
+"""All methods and protocols, and the defaults of every evaluation.
 
-`attree.evaluate`, ExplainCallback and all commands read them here. The module imports nothing, so that the command line
-can name them in its help without loading torch.
+`attree.evaluate`, ExplainCallback and all commands use these defaults. The module imports nothing, so that the command
+line can name them in its help without loading torch.
 """
 
 ALL_METHODS = {
@@ -21,36 +21,36 @@ ALL_METHODS = {
     "fastdnx": ("FastDnX", "attree.attribution.posthoc.FastDnX"),
     "random": ("Random", "attree.attribution.baselines.Random"),
 }
-"""Every attribution method by the name that users type, in the order of tables: its label and its class."""
+"""Label and class of every attribution method, by the name that users type, in the order of tables."""
 
 ALL_PROTOCOLS = {
     "coefficient": ("its score before softmax becomes 0; the weights sum to 1 again", {"score_factor": 0.0}),
     "weight": ("the edge's weight becomes 0; the other weights stay as they are", {"weight_factor": 0.0}),
     "removal": ("the edge is deleted; the other weights grow to sum to 1", {"score_shift": float("-inf")}),
 }
-"""Every reduction protocol by the name that users type: what happens to the edge, and the fields of its
-`attree.faithfulness.ReductionProtocol` that say so."""
+"""Every reduction protocol, by the name that users type: what happens to the edge, and the arguments of its
+`attree.faithfulness.ReductionProtocol`."""
 
 AUTHORS = "authors"
-"""What users may type instead of a protocol: the one that the code of GAtt's authors has for the model."""
+"""Name that users may type instead of a protocol: it selects the protocol that GAtt's authors use for the model."""
 
 METHODS = ("gatt", "avgatt", "uniform", "random")
-"""The attribution methods that are compared where the user names none."""
+"""Attribution methods that are compared by default."""
 
 CHEAP_METHODS = ("occlusion",)
-"""Those that are compared too where edges are reduced by exact updates, which makes them cheap."""
+"""Methods that are also compared by default if the exact engine serves the model, which makes them cheap."""
 
 PROTOCOLS = ("weight", "removal")
-"""The reduction protocols that are measured where the user names none."""
+"""Reduction protocols that are measured by default."""
 
 NUM_TARGETS = 100
-"""How many targets are drawn at random where the user names none."""
+"""Number of random targets that are drawn by default."""
 
 RANDOM_DRAWS = 3
-"""Over how many draws the statistics of random methods are averaged."""
+"""Number of draws over which the statistics of random methods are averaged."""
 
 SEED = 0
-"""Seed of drawn targets, of methods that draw and of resampling."""
+"""Seed of drawn targets, of random methods and of resampling."""
 
 RESAMPLES = 200
-"""How often targets are resampled for the interval of a statistic."""
+"""Number of bootstrap resamples of targets for the interval of a statistic."""

@@ -1,7 +1,7 @@
-"""The exceptions attree raises on purpose, and the checks that raise them.
+"""Exceptions that attree raises on purpose, and checks of arguments.
 
-Each message names the argument, what was expected and what came, so that the command line can print it as one
-sentence and a library user can catch it as the built-in exception it also is.
+Each message names the argument, the expected value and the actual value, so that the command line can print it as one
+sentence. Each exception is also a built-in exception, so that callers can catch it as such.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 
 class AttreeError(Exception):
-    """Base of every exception that attree raises on purpose."""
+    """Base class of the exceptions that attree raises on purpose."""
 
 
 class ArgumentError(AttreeError, ValueError):
-    """An argument has a value that cannot be used."""
+    """An argument has an invalid value."""
 
 
 class MissingDataError(AttreeError, FileNotFoundError):
-    """Files of a dataset are neither present nor obtainable; the message says what to do."""
+    """Files of a dataset are missing, damaged or not the expected ones; the message says what to do."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -36,11 +36,11 @@ class UnsupportedModelError(AttreeError, TypeError):
 
 
 class ModelRunError(AttreeError, RuntimeError):
-    """A model's own forward failed on the inputs that it was given."""
+    """A model's own forward failed on its inputs."""
 
 
 def expect(condition: bool, argument: str, expected: str, got: object) -> None:
-    """Raise an `ArgumentError` naming `argument` unless `condition` holds.
+    """Raise an `ArgumentError` that names `argument` unless `condition` holds.
 
     >>> expect(3 >= 1, "num_layers", "an integer >= 1", 3)
     >>> expect(0 >= 1, "num_layers", "an integer >= 1", 0)
@@ -53,7 +53,7 @@ def expect(condition: bool, argument: str, expected: str, got: object) -> None:
 
 
 def expect_int(value: Any, argument: str, at_least: int = 0, at_most: int | None = None) -> int:
-    """The value as an `int`; raise unless it is an integer in the range. True and 1.0 are no integers.
+    """Return the value as an `int`; raise unless it is an integer in the range. True and 1.0 are not accepted.
 
     >>> expect_int(3, "heads", at_least=1)
     3
@@ -74,7 +74,7 @@ def _is_number(value: object) -> bool:
 
 
 def expect_seed(value: Any, argument: str = "seed") -> int:
-    """The value as an `int` that every random generator takes."""
+    """Return the value as an `int`; raise unless it is a seed that every random generator accepts."""
     return expect_int(value, argument, 0, 2**63 - 1)
 
 
@@ -87,7 +87,7 @@ def expect_number(
     at_most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """The value as a `float`; raise unless it is a finite number within the bounds.
+    """Return the value as a `float`; raise unless it is a finite number within the bounds.
 
     >>> expect_number(float("nan"), "dropout", at_least=0, at_most=1)
     Traceback (most recent call last):
@@ -117,19 +117,21 @@ def expect_memory(value: Any) -> None:
 
 
 def expect_bool(value: Any, argument: str) -> bool:
-    """The value; raise unless it is True or False."""
+    """Return the value; raise unless it is True or False."""
     expect(isinstance(value, bool), argument, "True or False", value)
     return bool(value)
 
 
 def expect_path(value: Any, argument: str) -> Path:
-    """The value as a `Path`; raise unless it is a string or a path."""
+    """Return the value as a `Path`; raise unless it is a string or a path."""
     expect(isinstance(value, str | PathLike) and str(value) != "", argument, "a path", value)
     return Path(value)
 
 
 def expect_name(value: Any, argument: str) -> str:
-    """The value; raise unless it can name a metric and a file: letters, digits and any of _ . -, a letter first.
+    """Return the value; raise unless it can name a metric and a file.
+
+    Letters, digits, `_`, `.` and `-` are allowed; the first character must not be `.` or `-`.
 
     >>> expect_name("../x", "name")
     Traceback (most recent call last):
@@ -142,7 +144,7 @@ def expect_name(value: Any, argument: str) -> str:
 
 
 def expect_instance(value: Any, argument: str, kind: type, optional: bool = False) -> None:
-    """Raise unless the value is an instance of a class, or None where that is optional.
+    """Raise unless the value is an instance of a class, or None if `optional`.
 
     >>> expect_instance(3, "subject", Path)
     Traceback (most recent call last):
@@ -154,7 +156,7 @@ def expect_instance(value: Any, argument: str, kind: type, optional: bool = Fals
 
 
 def expect_ints(value: Any, argument: str, expected: str, at_least: int = 0) -> tuple[int, ...]:
-    """The items of a list as a tuple; raise unless all are integers in the range.
+    """Return the items of a list as a tuple; raise unless all are integers >= `at_least`.
 
     >>> expect_ints([0, 1], "heads", "head numbers")
     (0, 1)
@@ -168,7 +170,7 @@ def expect_ints(value: Any, argument: str, expected: str, at_least: int = 0) -> 
 
 
 def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expected: str) -> list[Any]:
-    """The items of a list; raise unless all are of the given kinds. An item alone is a list of one.
+    """Return the items as a list; raise unless all are of the given types. A single item counts as a list of one.
 
     >>> expect_list("gatt", "methods", str, "names")
     ['gatt']
@@ -183,7 +185,7 @@ def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expec
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suggestion for the end of an error message about an unknown name; empty if no known name is similar.
+    """Return a suggestion for an error message about an unknown name; empty if no known name is similar.
 
     >>> did_you_mean("valdate", ["fit", "validate"])
     ' Did you mean `validate`?'

@@ -152,7 +152,7 @@ def test_truth_must_be_about_the_graph() -> None:
     one = torch.tensor([2])
     NodeDataModule.from_data(graph, GroundTruth(one, torch.tensor([[0, 1, 2], [1, 2, 2]])))
     for truth, sentence in (
-        (GroundTruth(one, torch.tensor([[1], [0]])), "`truth.edges` to be edges of the graph, .* got '1 -> 0, which the"),
+        (GroundTruth(one, torch.tensor([[1], [0]])), "`truth.edges` to be edges of the graph, .* got '1 -> 0, which"),
         (GroundTruth(one, torch.tensor([[0], [NODES]])), "`truth.edges` to be node ids in"),
         (GroundTruth(torch.tensor([NODES]), torch.tensor([[0], [1]])), "`truth.targets` to be node ids in"),
         ({2: [(0, 1)]}, "`truth` to be an attree.data.GroundTruth, but got 'dict'"),
