@@ -232,7 +232,7 @@ def test_self_loops_that_no_layer_has_are_no_pairs(graph: Data) -> None:
     [
         ({"targets": [NODES]}, "`targets` to be node ids in"),
         ({"num_targets": 0}, "`num_targets` to be an integer >= 1"),
-        ({"num_targets": 3, "targets": [1]}, "`num_targets` to be None where `targets`"),
+        ({"num_targets": 3, "targets": [1]}, "`num_targets` to be None if `targets`"),
         ({"methods": ["gat"]}, "`methods` to be names among gatt"),
         ({"methods": ["gatt", "gatt"]}, "`methods` to be methods of different names"),
         ({"methods": []}, "`methods` to be at least one"),

@@ -11,7 +11,7 @@ import torch
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import MetricName
-from attree.evaluation.verdict import judge
+from attree.evaluation.verdict_rules import judge
 
 QUICK_START = Path(__file__).parents[2] / "docs" / "quick_start.md"
 ROWS = {"confidence, Pearson": "pc_pearson", "confidence, Kendall": "pc_kendall", "ground truth, AUROC": "truth_auroc"}

@@ -16,7 +16,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from attree.evaluation import Evaluation, evaluate
-from attree.evaluation.verdict import RULES, judge
+from attree.evaluation.verdict_rules import RULES, judge
 from helpers.built_attention import KINDS, Built, loud_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

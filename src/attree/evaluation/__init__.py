@@ -1,7 +1,7 @@
-"""How well do these methods explain this model on these targets?
+"""Measure how well attribution methods explain a model.
 
-`evaluate` is one call; `Evaluator` is the same for a model that trains, with all kept that does not change. Both know
-neither Lightning nor Matplotlib.
+`evaluate` does it in one call. `Evaluator` does it repeatedly while a model trains, and keeps all that does not change.
+Neither imports Lightning or Matplotlib.
 """
 
 from attree.evaluation.attention_tests import attention_tests

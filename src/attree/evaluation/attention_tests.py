@@ -1,10 +1,10 @@
-"""Is attention an explanation of this model? Tests after the literature, on one model and graph.
+"""Tests from the literature of whether attention is an explanation of a model.
 
-They ask whether predictions need the attention that was learned, as Jain and Wallace, "Attention is not Explanation"
-(NAACL 2019), and Wiegreffe and Pinter, "Attention is not not Explanation" (EMNLP 2019), ask of text. On citation graphs
-attention had been found near uniform: Li, Zhang, Shi, Wang and Zhang, "A Statistical Characterization of Attentions in
-Graph Neural Networks" (ICLR workshop, 2019). And they ask whether scores depend on what was learned: Adebayo et al.,
-"Sanity Checks for Saliency Maps" (NeurIPS 2018).
+Two questions are tested. Do the predictions need the learned attention? Jain and Wallace, "Attention is not
+Explanation" (NAACL 2019), and Wiegreffe and Pinter, "Attention is not not Explanation" (EMNLP 2019), ask this for text;
+on citation graphs, attention was found to be nearly uniform (Li, Zhang, Shi, Wang and Zhang, "A Statistical
+Characterization of Attentions in Graph Neural Networks", ICLR workshop, 2019). Do the scores depend on the learned
+parameters? This is after Adebayo et al., "Sanity Checks for Saliency Maps" (NeurIPS 2018).
 """
 
 from __future__ import annotations
@@ -58,37 +58,37 @@ def attention_tests(
 ) -> AttentionTests:
     """Test whether attention is an explanation of a model's predictions.
 
-    Four questions are asked. Do predictions change with uniform attention, and with attention permuted within each
-    neighbourhood? Can attention be very different while predictions stay the same? Do scores change when parameters are
-    shuffled, from the last convolution to the first? Do models trained with other seeds give the same scores? The model
-    is left as it was.
+    The tests ask four questions. Do predictions change with uniform attention, or with attention permuted within each
+    neighbourhood? Can attention be very different with the same predictions? Do scores change if parameters are
+    shuffled, from the last convolution to the first? Do models trained with other seeds have the same scores? The model
+    is unchanged afterwards.
 
     Args:
         model: A PyG attention model.
-        data: The graph that it runs on, or a batch of graphs; or a `Subject` of the model.
-        targets: Which nodes, pairs or graphs: an id, several, a mask of nodes, or 'all'. None draws `num_targets`.
-        num_targets: How many are drawn at random, 100 by default.
+        data: The graph or batch that the model runs on, or a `Subject` of the model.
+        targets: Nodes, pairs or graphs: an id, several ids, a mask of nodes, or 'all'. None draws `num_targets`.
+        num_targets: Number of targets to draw at random, 100 by default.
         models: The same network trained with other seeds, to compare scores with.
-        method: The method whose scores are compared: a name, or a method of one's own.
-        permutations: Over how many permutations of attention predictions are averaged.
-        steps: Steps of the search for other attention; 0 leaves it out.
-        budget: How far predictions may move in that search, as a mean total variation.
-        call: How the model is called with the data, as in `attree.evaluate`; so are all that follow.
-        level: What the outputs are those of.
-        readout: Graph-level models: how their nodes become a graph.
-        mode: What is predicted.
-        return_type: What the outputs are.
-        label: Of several labels or numbers, the one that is measured.
-        labels: The true class of every node, pair or graph, for the accuracy; None takes those of the data.
+        method: The method whose scores are compared, by name or as an object.
+        permutations: Number of permutations of attention to average over.
+        steps: Number of steps of the search for other attention; 0 skips the search.
+        budget: Largest allowed change of the predictions in the search, as a mean total variation.
+        call: Function that calls the model, as in `attree.evaluate`.
+        level: What a row of outputs belongs to, as in `attree.evaluate`.
+        readout: For graph-level models, how nodes become a graph, as in `attree.evaluate`.
+        mode: PyG's mode, as in `attree.evaluate`.
+        return_type: PyG's return type, as in `attree.evaluate`.
+        label: Index of the label or number to measure, if the model predicts several.
+        labels: The true class of every node, pair or graph, for the accuracy; None takes the labels of the data.
         seed: Seed of drawn targets, permutations and shuffled parameters.
 
     Returns:
-        The result: print it, or ask it for its attributes, `to_pandas()` or `sentences`.
+        The result. Print it, or use its attributes, `to_pandas()` or `sentences`.
 
     >>> from torch_geometric.nn import GAT
     >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
     >>> tests = attention_tests(GAT(8, 16, 2, out_channels=3), graph, num_targets=5, steps=0)
-    >>> 0 <= tests.uniform.changed <= 1  # share of predictions that are others with uniform attention
+    >>> 0 <= tests.uniform.changed <= 1  # share of predictions that uniform attention changes
     True
     """
     expect_int(permutations, "permutations", at_least=1)
@@ -97,7 +97,7 @@ def attention_tests(
     expect_instance(labels, "labels", Tensor, optional=True)
     others = expect_list(models, "models", nn.Module, "models, or none")
     (scorer,) = make_methods(method, seed=seed).values()
-    expect(not (others and isinstance(data, Subject)), "models", "none where `data` is a Subject", f"{len(others)}")
+    expect(not (others and isinstance(data, Subject)), "models", "empty if `data` is a Subject", f"{len(others)}")
     options: dict[str, Any] = {"call": call, "level": level, "readout": readout, "mode": mode}
     options |= {"return_type": return_type, "label": label}
     subject, known = subject_of(model, data, **options)
@@ -128,7 +128,7 @@ def attention_tests(
 
 
 class _Predictions:
-    """The predictions of a model for some targets, to compare others with."""
+    """A model's predictions for some targets, to compare other predictions with."""
 
     def __init__(self, subject: Subject, targets: Tensor, labels: Tensor | None) -> None:
         self._head, self._rows = subject.head, subject.rows(targets)
@@ -143,20 +143,20 @@ class _Predictions:
         return logits if self._head.mode == "regression" else logits.softmax(dim=-1)
 
     def distance(self, output: Tensor) -> Tensor:
-        """How far predictions are from the usual ones, on average."""
+        """Return the mean distance of other outputs' predictions from the model's."""
         apart = (self._of(output) - self._usual).abs()
         if self._head.mode == "regression":
             return apart.mean() / self._usual.std().clamp(min=torch.finfo(apart.dtype).tiny)
         return apart.sum(dim=-1).mean() / 2
 
     def accuracy(self, output: Tensor) -> float:
-        """Share of right classes; NaN without labels."""
+        """Return the accuracy of some outputs; NaN without labels."""
         if self._labels is None:
             return math.nan
         return float((self._of(output).argmax(dim=-1) == self._labels).double().mean())
 
     def test(self, output: Tensor) -> PredictionTest:
-        """Compare other outputs with the usual ones."""
+        """Compare the predictions of other outputs with the model's."""
         changed = math.nan
         if self._head.mode != "regression":
             changed = float((self._of(output).argmax(dim=-1) != self._usual.argmax(dim=-1)).double().mean())
@@ -174,7 +174,7 @@ _COMPARED = ("distance", "changed", "accuracy")
 def _randomized(
     subject: Subject, pairs: Pairs, method: AttributionMethod, scores: Tensor, seed: int
 ) -> Iterator[float]:
-    """Rank correlation with the original scores, as convolutions are shuffled from the last to the first."""
+    """Yield the rank correlation with the original scores, while convolutions are shuffled from last to first."""
     convs = list(dict.fromkeys(attention_convs(subject.model)))
     generator = torch.Generator().manual_seed(seed)
     with _restored(subject.model):
@@ -188,7 +188,7 @@ def _randomized(
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """On exit the parameters have the values that they had."""
+    """Restore the values of all parameters when the block ends."""
     kept = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
     try:
         yield

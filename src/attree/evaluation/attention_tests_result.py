@@ -1,4 +1,4 @@
-"""What tests of attention came to: a table, and what it says in sentences."""
+"""The result of the tests of attention, as a table and in sentences."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LITTLE = 0.05
-"""Predictions that move less than this (mean total variation) hardly depend on what was changed."""
+"""Largest move of predictions (mean total variation) that counts as hardly any."""
 
 ALIKE = 0.7
-"""A rank correlation from here on says that scores are much the same."""
+"""Smallest rank correlation at which scores count as alike."""
 
 
 @dataclass(frozen=True)
 class PredictionTest:
-    """What predictions do with another attention.
+    """How predictions change with other attention.
 
     Attributes:
-        distance: Mean total variation between the predicted distributions; of numbers, the mean absolute difference as
-            a share of their standard deviation.
-        changed: Share of targets whose predicted class changes; NaN where no classes are predicted.
-        accuracy: Share of targets whose class is then right; NaN without labels.
-        attention: How far attention itself was moved (mean total variation), where that was searched for; else NaN.
+        distance: Mean total variation between the predicted distributions; for regression, the mean absolute
+            difference divided by the standard deviation of the predictions.
+        changed: Share of targets whose predicted class changes; NaN for regression.
+        accuracy: Accuracy with the other attention; NaN without labels.
+        attention: Distance of the other attention from the model's (mean total variation), if it was searched for;
+            else NaN.
     """
 
     distance: float
@@ -37,17 +38,17 @@ class PredictionTest:
 
 @dataclass(frozen=True)
 class AttentionTests:
-    """What the tests came to; printed as a table and a few sentences.
+    """The result of `attention_tests`; printed as a table and a few sentences.
 
     Attributes:
         uniform: Predictions with uniform attention.
         permuted: Predictions with attention permuted within each neighbourhood, mean over the permutations.
-        adversarial: Predictions with attention that was moved as far as they allow.
-        accuracy: Accuracy of the model as it is; NaN without labels.
-        randomized: Rank correlation of scores before and after the parameters of the last convolution, of the last two,
-            and so on, are shuffled.
-        seeds: Rank correlation of scores between every two of the models that were given; empty without.
-        method: What tables call the method whose scores are compared.
+        adversarial: Predictions with the most different attention that the search found.
+        accuracy: Accuracy of the model itself; NaN without labels.
+        randomized: Rank correlation between the original scores and those with shuffled parameters: of the last
+            convolution, of the last two, and so on.
+        seeds: Rank correlation of scores for every two of the given models; empty if none were given.
+        method: Name in tables of the method whose scores are compared.
         num_targets: Number of targets.
     """
 
@@ -61,7 +62,7 @@ class AttentionTests:
     num_targets: int = 0
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per test."""
+        """Return a table with one row per test."""
         import pandas as pd
 
         rows: dict[str, dict[str, float]] = {}
@@ -84,7 +85,7 @@ class AttentionTests:
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def to_dict(self) -> dict[str, float]:
-        """The numbers by name, as a file of metrics takes them."""
+        """Return all defined numbers by name, for a file of metrics."""
         table = self.to_pandas()
         return {
             f"{row}/{column}".replace(" ", "_"): float(value)
@@ -95,7 +96,7 @@ class AttentionTests:
 
     @property
     def sentences(self) -> list[str]:
-        """What the numbers say."""
+        """The conclusions from the numbers, in words."""
         return list(self._sentences())
 
     def _sentences(self) -> Iterator[str]:

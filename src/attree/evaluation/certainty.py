@@ -1,12 +1,12 @@
-"""How certain each statistic of an evaluation is: its values when targets are drawn again.
+"""Uncertainty of an evaluation's statistics: a bootstrap over the targets.
 
-All methods see the same resampled targets, so the difference between two methods has an interval of its own, which is
-narrower than those of the methods suggest.
+All methods use the same resampled targets. So the difference between two methods has its own interval, which is
+narrower than the intervals of the methods suggest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,13 +39,13 @@ from attree.metrics.functional.sets import characterization_score
 
 @dataclass(frozen=True)
 class PairColumns:
-    """Columns with one entry per (target, edge) pair, on the host.
+    """Columns with one entry per (target, edge) pair.
 
     Attributes:
-        owner: Position of every pair's target among all targets.
+        owner: Position of each pair's target among all targets.
         scores: Each method's score of every pair.
-        deltas: By protocol: dPC, dNE and whether the class changed. Empty where scores are held against labels.
-        labels: Whether the edge is true, where scores are held against ground truth.
+        deltas: By protocol: dPC, dNE and whether the class changed. Empty in a comparison with ground truth.
+        labels: Whether each pair's edge is true, in a comparison with ground truth; else None.
     """
 
     owner: Tensor
@@ -53,50 +53,47 @@ class PairColumns:
     deltas: Mapping[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
     labels: Tensor | None = None
 
-    def at(self, order: Tensor) -> PairColumns:
-        """The same pairs in another order."""
+    def map(self, function: Callable[[Tensor], Tensor]) -> PairColumns:
+        """Return the columns with a function applied to each of them."""
         return PairColumns(
-            self.owner[order],
-            {name: values[order] for name, values in self.scores.items()},
-            {name: (pc[order], ne[order], changed[order]) for name, (pc, ne, changed) in self.deltas.items()},
-            None if self.labels is None else self.labels[order],
+            function(self.owner),
+            {name: function(values) for name, values in self.scores.items()},
+            {name: (function(pc), function(ne), function(changed)) for name, (pc, ne, changed) in self.deltas.items()},
+            None if self.labels is None else function(self.labels),
         )
 
-    def on_host(self) -> PairColumns:
-        """The same columns as tensors of the CPU."""
-        return PairColumns(
-            self.owner.cpu(),
-            {name: values.detach().cpu() for name, values in self.scores.items()},
-            {name: (pc.cpu(), ne.cpu(), changed.cpu()) for name, (pc, ne, changed) in self.deltas.items()},
-            None if self.labels is None else self.labels.cpu(),
-        )
+    def on_cpu(self) -> PairColumns:
+        """Return the columns as tensors on the CPU, without gradients."""
+        return self.map(lambda column: column.detach().cpu())
 
     @classmethod
     def joined(cls, parts: Iterable[PairColumns]) -> PairColumns:
-        """The pairs of several processes, target by target."""
+        """Return the pairs of several processes, sorted by target."""
         parts = list(parts)
         first = parts[0]
         labels = [part.labels for part in parts if part.labels is not None]
+        deltas = {}
+        for name in first.deltas:
+            pc, ne, changed = zip(*(part.deltas[name] for part in parts), strict=True)
+            deltas[name] = torch.cat(pc), torch.cat(ne), torch.cat(changed)
         whole = cls(
             torch.cat([part.owner for part in parts]),
             {name: torch.cat([part.scores[name] for part in parts]) for name in first.scores},
-            {
-                name: (*(torch.cat(columns) for columns in zip(*(part.deltas[name] for part in parts), strict=True)),)  # type: ignore[misc]
-                for name in first.deltas
-            },
+            deltas,
             torch.cat(labels) if labels else None,
         )
-        return whole.at(whole.owner.argsort(stable=True))
+        order = whole.owner.argsort(stable=True)
+        return whole.map(lambda column: column[order])
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one method's statistic exceeds another's.
+    """The difference between the statistics of two methods.
 
     Attributes:
         value: The difference.
-        low: Low end of its 95 % interval.
-        high: High end.
+        low: Lower end of its 95 % interval.
+        high: Upper end of its 95 % interval.
     """
 
     value: float
@@ -105,7 +102,7 @@ class Difference:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval lies on one side of 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
@@ -117,17 +114,17 @@ class Certainty:
     """The values of metrics in every resample of the targets.
 
     Attributes:
-        resampled: By a metric's name.
+        resampled: The values by metric name.
     """
 
     resampled: Mapping[str, Resamples] = field(default_factory=dict)
 
     def intervals(self) -> dict[str, Interval]:
-        """The 95 % interval of every metric."""
+        """Return the 95 % interval of every metric."""
         return percentile_intervals(self.resampled)
 
     def difference(self, metrics: Mapping[str, float], first: MetricName, second: MetricName) -> Difference:
-        """The difference between two metrics, and its interval on the same resamples; NaN where either is unknown."""
+        """Return the difference between two metrics with its interval; NaN if one of them is unknown."""
         one, other = (self.resampled.get(str(name), np.full(1, np.nan)) for name in (first, second))
         value = metrics.get(str(first), float("nan")) - metrics.get(str(second), float("nan"))
         return Difference(value, *percentile_interval(one - other))
@@ -145,21 +142,21 @@ def resample(
     """Compute every metric in resamples of the targets.
 
     Args:
-        metrics: The metrics of all targets by name.
+        metrics: The metrics over all targets, by name.
         pairs: The pairs whose edges were reduced.
-        truth: The pairs of the targets that have ground truth.
+        truth: The pairs of the targets with ground truth.
         averaged: Methods whose metrics are means over several draws. Only one draw is resampled, so its values are
-            shifted to lie about the mean of all draws.
-        resamples: How often targets are drawn; with 0 nothing is computed.
-        seed: Seed of the draws.
-        by_target: Values of each target by the name of the metric that is their mean.
+            shifted to have the mean of all draws.
+        resamples: Number of resamples; 0 computes nothing.
+        seed: Seed of the resamples.
+        by_target: For metrics that are means over targets, the values of the single targets by metric name.
     """
     found: dict[str, Resamples] = {}
     if resamples == 0:
         return Certainty(found)
     if pairs.deltas and pairs.owner.numel():
         owner = pairs.owner.numpy()
-        # All protocols share what concerns the scores alone.
+        # All protocols share the rankings of the scores.
         drawn = ResampledPairs(owner, resample_targets(int(owner[-1]) + 1, resamples, seed), seed)
         rankings = {name: Ranking(values) for name, values in pairs.scores.items()}
         for protocol, (delta_pc, delta_ne, changed) in pairs.deltas.items():
@@ -186,18 +183,18 @@ def resample(
 
 
 def mean_over_targets(by_target: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The mean of each metric over the targets where it is defined, and the scores that follow from these means."""
+    """Return the mean of each metric over the targets where it is defined, and the characterization scores."""
     found = {name: values.nanmean() for name, values in by_target.items()}
     scores = {str(name): characterization_score(*values) for name, values in _fidelities(found).items()}
     return found | scores
 
 
 def _fidelities(found: Mapping[str, Any]) -> dict[MetricName, tuple[Any, Any]]:
-    """Fidelity+ and fidelity- of classes, by the name of their characterization score."""
+    """Return fidelity+ and fidelity- of classifiers, by the name of the characterization score they give."""
     parsed = {name: MetricName.parse(name) for name in found}
     both = {}
     for metric in parsed.values():
-        # Numbers have a fidelity but no share of changed classes: their unfaithfulness is not defined.
+        # Unfaithfulness is defined for classes only, and so is the characterization score.
         if metric is None or metric.statistic != UNFAITHFULNESS:
             continue
         plus, minus = (replace(metric, statistic=one) for one in (FIDELITY_PLUS, FIDELITY_MINUS))
@@ -212,9 +209,9 @@ def _characterized(positive: Resamples, negative: Resamples) -> Resamples:
 
 
 def gathered(columns: PairColumns | None) -> PairColumns | None:
-    """The pairs of all processes, where several evaluate together; to be called in all of them."""
+    """Return the pairs of all processes. All processes must call this together."""
     if columns is None:
         return None
     parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, columns.on_host())
+    dist.all_gather_object(parts, columns.on_cpu())
     return PairColumns.joined(parts)

@@ -1,4 +1,4 @@
-"""One call: how well do these methods explain this model on these targets?"""
+"""`attree.evaluate`: measure how well attribution methods explain a model, in one call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from attree.subject.roots import Level
 from attree.subject.target_ids import Targets
 
 REDUCING = "Reducing edges"
-"""What stands before the bar that counts pairs of a target and an edge."""
+"""Text before the progress bar of reduced pairs."""
 
 
 def evaluate(
@@ -56,41 +56,41 @@ def evaluate(
 ) -> Evaluation:
     """Measure how well attribution methods explain a model's predictions.
 
-    For every target, each edge around it is scored by each method and then has its attention reduced, alone, in every
-    layer and head: good scores foretell what that does to the prediction. With ground truth, good scores also find
-    the true edges.
+    Each method scores every edge around every target. Then the attention of each edge is reduced, one edge at a time,
+    in all layers and heads. Good scores predict the effect of that on the target's prediction. With ground truth, good
+    scores also find the true edges.
 
     Args:
         model: A PyG attention model.
-        data: The graph that it runs on, or a batch of graphs: `x`, `edge_index`, and whatever else the model's forward
-            takes, found by name; or a `Subject` of the model.
-        targets: Which nodes (or graphs of a batch) are explained: an id, several, a mask of nodes, or 'all'. None
-            draws `num_targets` of them.
-        methods: Names (`gatt`, `avgatt`, ...), or methods of one's own. None compares `gatt`, `avgatt`, `uniform` and
-            `random`, and `occlusion` where edges are reduced by exact updates, which makes it cheap.
-        protocols: What reducing an edge means: `coefficient`, `weight`, `removal`, `authors`, or one of one's own.
+        data: The graph or batch that the model runs on: `x`, `edge_index`, and other arguments of the model's forward
+            by name; or a `Subject` of the model.
+        targets: Nodes, pairs of nodes or graphs to explain: an id, several ids, a mask of nodes, or 'all'. None draws
+            `num_targets` at random.
+        methods: Attribution methods, by name (`gatt`, `avgatt`, ...) or as objects. None compares `gatt`, `avgatt`,
+            `uniform` and `random`, and also `occlusion` if edges are reduced by exact updates, which makes it cheap.
+        protocols: Reduction protocols: `coefficient`, `weight`, `removal`, `authors`, or your own.
         truth: True edges of the nodes that have some.
-        num_targets: How many nodes or graphs are drawn at random, 100 by default; all where there are fewer.
-        call: How the model is called with the data, `call(model, data)`, if not by its forward; returns one row of
-            outputs per node, pair of nodes or graph.
-        level: What the outputs are those of: `node`, `edge` (pairs of nodes) or `graph`; None tells it from them.
-        node_type: Heterogeneous graphs: whose outputs are explained, where the model returns those of several types.
-        readout: Graph-level models: how their nodes become a graph, `sum`, `mean`, `max` or one weight a node; None
-            reads it from the model.
-        mode: What is predicted: `multiclass_classification` (the default for several columns of outputs),
-            `binary_classification` (the default for one; several are labels), or `regression`.
-        return_type: What the outputs are: `raw` (logits), `probs` or `log_probs`.
-        label: Of several labels or numbers, the one that is measured.
-        sets: Also judge methods by sets of edges: fidelity+ and -, characterization score, unfaithfulness, areas under
-            deletion and insertion curves, sparsity and, with ground truth, precision and Jaccard. Takes several times
-            as long as all else.
-        random_draws: Draws that the statistics of random methods are averaged over.
-        seed: Seed of the drawn targets and of methods that draw.
-        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced. None shows
-            a bar on a terminal or in a notebook if that takes longer than a few seconds, as slow methods do.
+        num_targets: Number of targets to draw at random, 100 by default; all if there are fewer.
+        call: Function that calls the model instead of its forward: `call(model, data)` returns one row of outputs per
+            node, pair of nodes or graph.
+        level: What a row of outputs belongs to: `node`, `edge` (a pair of nodes) or `graph`; None infers it.
+        node_type: For heterogeneous graphs, the node type to explain if the model returns outputs of several types.
+        readout: For graph-level models, how nodes become a graph: `sum`, `mean`, `max` or one weight per node; None
+            infers it from the model.
+        mode: PyG's mode: `multiclass_classification` (the default for several output columns),
+            `binary_classification` (the default for one column; several columns are labels), or `regression`.
+        return_type: PyG's return type: `raw` (logits), `probs` or `log_probs`; None infers it from the outputs.
+        label: Index of the label or number to measure, if the model predicts several.
+        sets: Also measure sets of edges: fidelity+ and -, characterization score, unfaithfulness, areas under deletion
+            and insertion curves, sparsity and, with ground truth, precision and Jaccard. This takes several times as
+            long as all other measurements.
+        random_draws: Number of draws that the statistics of random methods are averaged over.
+        seed: Seed of the drawn targets and of random methods.
+        progress: Called as `progress(done, total)`, in numbers of pairs, after each chunk of reductions. None shows a
+            progress bar on a terminal or in a notebook if the reductions take longer than a few seconds.
 
     Returns:
-        The result: print it, or ask it for `metrics`, `scores`, `reductions`, `to_pandas()`, `plot()`, `save(folder)`.
+        The result. Print it, or use `metrics`, `scores`, `reductions`, `to_pandas()`, `plot()`, `save(folder)`.
 
     >>> import torch
     >>> from torch_geometric.nn import GAT
@@ -118,23 +118,23 @@ def subject_of(
     label: int | None = None,
     **options: Any,
 ) -> tuple[Subject, TargetLabels | None]:
-    """What is explained of a model on a graph, and what the graph says of the targets.
+    """Return the subject of a model on a graph, and the labels and names of its targets.
 
     Args:
         model: The model.
-        data: The graph, a batch of graphs, or a `Subject` of the model, of which nothing else is known.
-        mode: What is predicted; None tells it from the outputs.
-        return_type: What the outputs are; None tells it from them.
-        label: Of several labels or numbers, the one that is measured.
+        data: The graph or batch; or a `Subject` of the model, for which labels and names are unknown.
+        mode: PyG's mode; None infers it from the outputs.
+        return_type: PyG's return type; None infers it from the outputs.
+        label: Index of the label or number to measure, if the model predicts several.
         **options: Further arguments of `Subject.of_data`.
     """
     check_model(model)
     if isinstance(data, Subject):
-        expect(data.model is model, "data", "a subject of the same model", "that of another")
+        expect(data.model is model, "data", "a subject of the same model", "a subject of another model")
         return data, None
     x = data.get("x") if isinstance(data, Data) else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-        expect(bool(x.isfinite().all()), "data.x", "finite features", "some that are NaN or infinite")
+        expect(bool(x.isfinite().all()), "data.x", "finite features", "NaN or infinite features")
     head = Head(mode, return_type, label)
     subject = Subject.of_data(model, data, head=head, **options)
     check_labels(labels_of(data, subject), subject.output, head)

@@ -1,9 +1,9 @@
-"""The names that explanation metrics are logged under: built and read here, and nowhere else.
+"""Names of logged explanation metrics. Only this module builds and parses them.
 
-explain/<method>/<protocol>/<statistic>    how well scores foretell what reducing an edge's attention does
-explain/<method>/<protocol>/fidelity_plus  and others: what predictions do without or with sets of edges
-explain/<method>/truth_auroc               how well they find the edges that are known to matter
-explain/bypass, explain/seconds            of the evaluation as a whole
+explain/<method>/<protocol>/<statistic>    how well scores predict the effect of reducing an edge's attention
+explain/<method>/<protocol>/fidelity_plus  and others: how predictions change without, or with only, a set of edges
+explain/<method>/truth_auroc               how well scores find the true edges
+explain/bypass, explain/seconds            of the whole evaluation
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYPASS = f"{PREFIX}/bypass"
 FIDELITY_PLUS, FIDELITY_MINUS, CHARACTERIZATION = "fidelity_plus", "fidelity_minus", "characterization"
 UNFAITHFULNESS, SPARSITY, PRECISION, JACCARD = "unfaithfulness", "sparsity", "precision_at_k", "jaccard"
 OF_TRUTH = (TRUTH, PRECISION, JACCARD)
-"""Statistics that scores are compared with ground truth by."""
+"""Statistics that compare scores with ground truth."""
 
 METRIC_LABELS = {
     "truth_auroc": "ground truth, AUROC",
@@ -41,12 +41,12 @@ METRIC_LABELS = {
     "precision_at_k": "ground truth, precision at k",
     "jaccard": "ground truth, Jaccard",
 }
-"""What tables, figures, verdicts, the page and the tab call each statistic: what scores are compared with, and how."""
+"""Names of the statistics in tables, figures, verdicts, the page and the tab."""
 
 
 @dataclass(frozen=True)
 class MetricName:
-    """One explanation metric.
+    """The parts of an explanation metric's name.
 
     Attributes:
         method: The attribution method.
@@ -63,16 +63,16 @@ class MetricName:
 
     @property
     def group(self) -> str:
-        """What rows of tables are grouped by: the protocol, `truth`, or `scores` where only these are looked at."""
+        """The group of the metric's row in tables: the protocol, `truth`, or `scores` (sparsity)."""
         return self.protocol or ("truth" if self.statistic in OF_TRUTH else "scores")
 
     def under(self, prefix: str) -> str:
-        """The name behind another first word, where several callbacks log side by side."""
+        """Return the name with another prefix, for runs with several callbacks."""
         return prefix + str(self).removeprefix(PREFIX)
 
     @classmethod
     def parse(cls, name: str) -> MetricName | None:
-        """Read a logged name; None if it is not that of a method's metric.
+        """Parse a logged name; return None if it is not the name of a method's metric.
 
         >>> MetricName.parse("explain/gatt/weight/pc_pearson")
         MetricName(method='gatt', statistic='pc_pearson', protocol='weight')
@@ -88,7 +88,7 @@ class MetricName:
 
 
 def number_and_interval(value: float, interval: tuple[float, float] = (math.nan, math.nan), digits: int = 4) -> str:
-    """A metric as tables show it: its value and half of its interval.
+    """Return a metric as text for tables: its value and half the width of its interval.
 
     >>> number_and_interval(0.8514, (0.82, 0.88)), number_and_interval(0.5), number_and_interval(math.nan)
     ('0.8514 \N{PLUS-MINUS SIGN}0.03', '0.5000', 'undefined')

@@ -1,4 +1,4 @@
-"""Run a model with other attention than its own: uniform, permuted, or chosen to differ while predictions stay."""
+"""Run a model with other attention weights: uniform, permuted, or as different as possible with equal predictions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from attree.subject import Subject
 Softmax = Callable[[Tensor], Tensor]
 
 Change = Callable[[int, Tensor, Tensor, Softmax], Tensor]
-"""Called as `change(number, destination, scores, softmax)` in place of the softmax with that number in a pass;
-`destination` is the node that each scored edge enters. Returns the weights that the model uses."""
+"""Function `change(number, destination, scores, softmax)` that replaces the softmax `number` of a forward pass.
+
+`destination` is the destination node of each scored edge. It returns the attention weights that the model then uses.
+"""
 
 
 def run_with(subject: Subject, change: Change) -> Tensor:
-    """What the subject's model returns when every attention softmax is changed; gradients pass if they are enabled."""
+    """Return the model's output with every attention softmax replaced by `change`. Gradients work if enabled."""
     edges, number = EdgeHook(), 0
 
     def hook(conv: MessagePassing, scores: Tensor, softmax: Softmax) -> Tensor:
@@ -32,8 +34,8 @@ def run_with(subject: Subject, change: Change) -> Tensor:
         own = edges.scored(conv, scores.shape[0])
         if own is None:
             raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
-                f"but {scores.shape[0]} scores are not one for each: its attention cannot be exchanged."
+                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of its input graph, but "
+                f"{scores.shape[0]} scores do not match the edges: its attention cannot be replaced."
             )
         number += 1
         return change(number - 1, own[1], scores, softmax)
@@ -46,12 +48,12 @@ def run_with(subject: Subject, change: Change) -> Tensor:
 
 
 def uniform(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
-    """Weights that tell no edges apart."""
+    """Return uniform attention weights."""
     return softmax(torch.zeros_like(scores))
 
 
 def permuted(seed: int) -> Change:
-    """Weights that change places among the edges that enter the same node, in every head alike."""
+    """Return a function that permutes attention weights among the edges of each destination, alike in all heads."""
 
     def change(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
         generator = torch.Generator().manual_seed(seed * 1000 + number)
@@ -66,19 +68,19 @@ def permuted(seed: int) -> Change:
 
 @dataclass
 class Adversary:
-    """Looks for attention that differs from the model's own as much as possible while predictions hardly move.
+    """Searches for attention that differs from the model's own as much as possible, with nearly equal predictions.
 
-    The scores before softmax are shifted edge by edge, head by head and layer by layer. Adam maximises how far the
-    weights of the edges that enter a node are from the model's own (total variation, mean over the nodes that more than
-    one edge enters), less a penalty for how far predictions move beyond `budget`. After Jain and Wallace, "Attention is
-    not Explanation" (NAACL 2019), section 4.2; as Wiegreffe and Pinter (EMNLP 2019) note, such weights need not be
-    reachable by training: they show that predictions do not pin attention down.
+    Each score before softmax gets its own shift, for every edge, head and layer. Adam maximises the distance between
+    the shifted and the model's own weights (total variation per destination, mean over destinations with more than one
+    edge), minus a penalty on predictions that move beyond `budget`. After Jain and Wallace, "Attention is not
+    Explanation" (NAACL 2019), section 4.2. As Wiegreffe and Pinter (EMNLP 2019) note, training need not be able to
+    reach such weights. They show that the predictions do not determine the attention.
 
     Attributes:
-        budget: How far predictions may move on average, as a total variation.
-        steps: Steps of Adam.
-        rate: Its learning rate, in units of scores.
-        penalty: Weight of what predictions move beyond the budget.
+        budget: Largest allowed mean change of the predictions, as a total variation.
+        steps: Number of steps of Adam.
+        rate: Learning rate of Adam, in units of scores.
+        penalty: Factor of the penalty on predictions that move beyond the budget.
     """
 
     budget: float = 0.01
@@ -87,11 +89,11 @@ class Adversary:
     penalty: float = 50.0
 
     def search(self, subject: Subject, distance: Callable[[Tensor], Tensor]) -> tuple[float, Tensor]:
-        """How far attention could be moved, and what the model then returns.
+        """Return the largest distance of attention that was found, and the model's output with that attention.
 
         Args:
-            subject: What is explained.
-            distance: How far predictions are from the model's own, from its outputs.
+            subject: The model call to explain.
+            distance: Returns the distance of some outputs' predictions from the model's own.
         """
         shifts: list[Tensor] = []
         moved: list[Tensor] = []
@@ -124,7 +126,7 @@ class Adversary:
 
 
 def _attention_distance(destination: Tensor, usual: Tensor, other: Tensor) -> Tensor:
-    """Total variation of the weights that enter a node, mean over heads and the nodes that several edges enter."""
+    """Return the total variation of a destination's weights, mean over heads and destinations with several edges."""
     count = int(destination.max()) + 1 if destination.numel() else 0
     apart = (usual - other).abs().reshape(destination.numel(), -1).mean(dim=1) / 2
     by_node = apart.new_zeros(count).index_add(0, destination, apart)

@@ -1,4 +1,4 @@
-"""What an evaluation came to: metrics, the scores and reductions behind them, as tables, figures and files."""
+"""The result of an evaluation: metrics, and the scores and reductions that they were computed from."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from attree.defaults import RESAMPLES, SEED
 from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, PairColumns, resample
 from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
-from attree.evaluation.result_files import Arrays, read_arrays, write_arrays
-from attree.evaluation.result_text import as_html, as_text, metrics_frame
+from attree.evaluation.result_formats import Arrays, as_html, as_text, metrics_frame, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
-from attree.evaluation.verdict import Verdict, judge
+from attree.evaluation.verdict import Verdict
+from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
 from attree.io.console import in_notebook
 from attree.io.files import write_text
@@ -42,34 +42,36 @@ METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evalu
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well methods explain a model.
+    """The result of an evaluation: how well methods explain a model.
+
+    `save` does not write `attention`, `truth`, `roots`, `truth_columns`, `subject` and `named`.
 
     Attributes:
-        metrics: Every metric under the name it is logged with; NaN where it is undefined.
-        pairs: The (target, edge) pairs behind them; of this process where several evaluate together.
-        pair_scores: Each method's score of every pair; of a random method, the first draw.
-        reductions: By protocol, what reducing each pair's edge does to the prediction.
-        labels: What tables call each method.
-        settings: What each method was made with.
-        meanings: What each protocol does to an edge, in words.
-        predictions: Class probabilities of the targets, [targets, classes]; None where no classes are predicted.
+        metrics: Every metric by logged name; NaN if undefined.
+        pairs: The (target, edge) pairs of the metrics; in a distributed run, those of this process.
+        pair_scores: Each method's score of every pair; for a random method, of its first draw.
+        reductions: By protocol, the effect of reducing each pair's edge on the prediction.
+        labels: Names of the methods in tables.
+        settings: Arguments of each method.
+        meanings: The effect of each protocol on an edge's attention, in words.
+        predictions: Class probabilities of the targets, [targets, classes]; None for multi-label and regression.
         about: True classes and names of the targets.
-        network: The model in a few words.
-        attention: What the model attended to; not saved to files.
-        truth: True edges of the nodes that have some; not saved to files.
-        roots: Where the computation trees of the targets begin; not saved to files.
-        owner: For each pair the position of its target among those of all processes; None in one process.
-        truth_columns: Scores and labels of the pairs of targets with ground truth; not saved to files.
+        network: Class name and depth of the model.
+        attention: The model's attention.
+        truth: True edges of the nodes that have some.
+        roots: Root nodes of the targets' computation trees.
+        owner: Position of each pair's target among the targets of all processes; None in a single process.
+        truth_columns: Scores and labels of the pairs of targets with ground truth.
         averaged: Methods whose metrics are means over several draws.
-        resamples: How often targets are resampled for intervals; 0 makes none.
-        seed: Seed of these draws.
-        known: The certainty over the targets of all processes, where it is known already.
+        resamples: Number of times that targets are resampled for intervals; 0 for no intervals.
+        seed: Seed of resampling.
+        known: The certainty over the targets of all processes, if it was computed before.
         stored: Intervals that were read from a file.
-        seconds: What each method took to score the pairs.
-        by_target: Values of each target by the name of the metric that is their mean: those of sets of edges.
-        all_targets: Number of targets of all processes; None in one process.
-        subject: The model and its inputs; not saved to files.
-        named: True classes and names of all targets, also those that were not evaluated; not saved to files.
+        seconds: Time that each method took to score the pairs.
+        by_target: For metrics of sets of edges, the values of the single targets by metric name.
+        all_targets: Number of targets of all processes; None in a single process.
+        subject: The model and its inputs.
+        named: True classes and names of all targets of the data, evaluated or not.
     """
 
     metrics: dict[str, float]
@@ -109,32 +111,32 @@ class Evaluation:
 
     @property
     def targets(self) -> Tensor:
-        """Ids of the explained nodes or graphs."""
+        """Ids of the explained nodes, pairs or graphs; in a distributed run, those of this process."""
         return self.pairs.targets
 
     @property
     def num_targets(self) -> int:
-        """How many nodes or graphs are explained, in all processes."""
+        """Number of explained nodes, pairs or graphs of all processes."""
         return self.targets.numel() if self.all_targets is None else self.all_targets
 
     @property
     def title(self) -> str:
-        """Dataset and network, as far as they are known."""
+        """Names of the dataset and the network, if known."""
         return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
 
     def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
-        """The strongest walks into a target by attention, with the measured effect of each of their edges.
+        """Return the walks into a target with the most attention, and the measured effect of each of their edges.
 
         Args:
             target: One of the targets.
-            k: How many walks.
+            k: Number of walks.
         """
         if self.attention is None or self.roots is None:
             raise ArgumentError("Expected a result of `evaluate`, but this one has no attention: files do not keep it.")
         place = (self.targets == expect_int(target, "target")).nonzero().view(-1)
         expect(place.numel() == 1, "target", "one of the targets", target)
         position, names, first = int(place), self.about.node_names, self.about.first_nodes
-        # Nodes of a graph of a batch are called by their places in it.
+        # In a batch, nodes are numbered within their graph.
         begin = 0 if first is None or self.pairs.num_layers is not None else int(first[position])
         part = slice(*self.pairs.ptr[position : position + 2].tolist())
         pair_of = {edge: pair for pair, edge in enumerate(self.pairs.edges[part].tolist(), part.start)}
@@ -151,26 +153,26 @@ class Evaluation:
         ]
 
     def columns(self) -> PairColumns:
-        """The pairs as plain columns: scores by method, effects by protocol."""
+        """Return the pairs as columns: scores by method, effects by protocol."""
         effects = {name: (one.delta_pc, one.delta_ne, one.changed) for name, one in self.reductions.items()}
         return PairColumns(self.pairs.owner if self.owner is None else self.owner, self.pair_scores, effects)
 
     @cached_property
     def certainty(self) -> Certainty:
-        """Every metric in resamples of the targets; computed when it is first asked for."""
+        """Every metric in resamples of the targets; computed on first use."""
         if self.known is not None:
             return self.known
-        truth = None if self.truth_columns is None else self.truth_columns.on_host()
-        columns = self.columns().on_host()
+        truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
+        columns = self.columns().on_cpu()
         return resample(self.metrics, columns, truth, self.averaged, self.resamples, self.seed, self.by_target)
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
-        """The 95 % interval of every metric that has one, by its name: a bootstrap over the targets."""
+        """The 95 % bootstrap interval (over targets) of each metric that has one, by name."""
         return self.stored | self.certainty.intervals()
 
     def interval(self, method: str, protocol: str, statistic: str = FAITHFULNESS) -> Interval:
-        """The 95 % interval of one statistic; NaN where it is undefined.
+        """Return the 95 % interval of one statistic; NaN if it is undefined.
 
         Args:
             method: Name of a method.
@@ -180,13 +182,13 @@ class Evaluation:
         return self.intervals.get(str(self._name(method, protocol, statistic)), (math.nan, math.nan))
 
     def difference(self, first: str, second: str, protocol: str, statistic: str = FAITHFULNESS) -> Difference:
-        """By how much a method's statistic exceeds another's on the same pairs, with the 95 % interval of that."""
+        """Return the difference between the statistics of two methods on the same pairs, with its 95 % interval."""
         names = [self._name(method, protocol, statistic) for method in (first, second)]
         return self.certainty.difference(self.metrics, *names)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What the numbers say in plain words: what to trust, and what is too uncertain to say."""
+        """The conclusions from the numbers in words: which method to trust, and what is uncertain."""
         return judge(self)
 
     def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
@@ -195,14 +197,14 @@ class Evaluation:
         return name
 
     def num_changed(self, protocol: str) -> int:
-        """How many reductions change the predicted class: `p_auroc` rests on these."""
+        """Return the number of reductions that change the predicted class, which `p_auroc` is based on."""
         return int(self.reductions[protocol].changed.sum())
 
     def to_pandas(self, intervals: bool = False) -> pd.DataFrame:
-        """One row per statistic and protocol, one column per method.
+        """Return a table with one row per statistic and protocol, and one column per method.
 
         Args:
-            intervals: Also two columns per method, `<method> low` and `<method> high`: the ends of the 95 % interval.
+            intervals: Add the ends of the 95 % intervals as columns `<method> low` and `<method> high`.
         """
         return metrics_frame(self.metrics, self.labels, self.intervals if intervals else None)
 
@@ -212,7 +214,7 @@ class Evaluation:
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    # Imports against the order of the folders, made only when a picture or an explanation is asked for.
+    # These methods import from later packages, so they import only when they are called.
 
     def explain(
         self,
@@ -220,19 +222,19 @@ class Evaluation:
         method: str | AttributionMethod | None = None,
         protocol: str | ReductionProtocol | None = None,
     ) -> TargetExplanation:
-        """Explain one prediction of the evaluated model, as `attree.explain` does; any target, not only evaluated ones.
+        """Explain one prediction of the evaluated model, as `attree.explain` does.
 
         Args:
-            target: A node, pair or graph.
-            method: What scores the edges; None takes what the evaluation recommends, or else the exact effect.
-            protocol: What reducing an edge means; None takes `removal`, or what was measured.
+            target: A node, pair or graph; it need not be one of the evaluated targets.
+            method: The method that scores the edges; None takes the recommended method, or else the exact effect.
+            protocol: The reduction protocol; None takes `removal`, or a protocol that was measured.
         """
         from attree.explanation.explain import explain_evaluated
 
         return explain_evaluated(self, target, method, protocol)
 
     def show(self) -> Any:
-        """The explorer in a notebook, or bars where anywidget is not installed; elsewhere the table is printed."""
+        """Show the explorer in a notebook, or bars without anywidget. Elsewhere, print the table and draw bars."""
         from attree.report.page.widget import MissingWidgetError, show
 
         if not in_notebook():
@@ -244,19 +246,19 @@ class Evaluation:
             return self.plot()
 
     def page(self, path: str | Path) -> Path:
-        """Write one HTML file with all that is known: predictions, true classes, names, trees; returns the path."""
+        """Write an HTML page with predictions, true classes, names and computation trees, and return its path."""
         from attree.report.page import write_page
 
         return write_page(expect_path(path, "path"), self)
 
     def plot(self) -> Figure:
-        """All statistics as bars, a panel each protocol, a colour each method."""
+        """Draw all statistics as bars, with one panel per protocol and one colour per method."""
         from attree.report.evaluation_figure import evaluation_figure
 
         return evaluation_figure(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `metrics.json`, `methods.json` and `evaluation.npz` (no pickle) to a folder; returns the folder."""
+        """Write `metrics.json`, `methods.json` and `evaluation.npz` (without pickle) to a folder; return the folder."""
         folder = expect_path(folder, "folder")
         write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
@@ -265,7 +267,7 @@ class Evaluation:
 
     @classmethod
     def load(cls, folder: str | Path) -> Evaluation:
-        """Read what `save` wrote."""
+        """Read an evaluation that `save` wrote."""
         folder = expect_path(folder, "folder")
         arrays = read_arrays(folder / ARRAYS_FILE)
         methods = folder / METHODS_FILE

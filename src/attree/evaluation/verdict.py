@@ -1,31 +1,41 @@
-"""What an evaluation says, in plain words: which explanation to trust, and what is too uncertain to say.
+"""The verdict on an evaluation: its findings in words, and the numbers that they are based on.
 
-The rules are data: `attree.evaluation.verdict_rules`.
+The rules that make the findings are in `attree.evaluation.verdict_rules`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from attree.evaluation.verdict_numbers import best_first, exact_methods
-from attree.evaluation.verdict_rules import RULES, SAME
+from attree.attribution import METHODS
+from attree.evaluation.names import METRIC_LABELS, MetricName
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
 
-PROTOCOL = "removal"
-"""The protocol that a method is recommended for, where it was measured."""
+STATISTIC = "pc_pearson"
+"""The statistic that ranks methods: Pearson's correlation of scores with the drop of the predicted probability."""
+
+RANKS = "pc_kendall"
+"""The same as a rank correlation, which a few strong edges cannot dominate."""
+
+WEAK = 0.3
+"""Correlations below this are called weak: they say little about a single edge."""
+
+OWN_PROTOCOL = {"occlusion": "removal"}
+"""Methods whose score of an edge is its measured effect, each with the protocol of that effect."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that an evaluation says.
+    """One statement about an evaluation.
 
     Attributes:
-        rule: Name of the rule that found it.
-        sentence: It in words.
+        rule: Name of the rule that made it.
+        sentence: The statement in words.
     """
 
     rule: str
@@ -33,11 +43,12 @@ class Finding:
 
 
 class Verdict(tuple[Finding, ...]):
-    """What an evaluation says, finding by finding.
+    """All findings of an evaluation.
 
     Attributes:
-        method: Name of the method that foretells the model best, under `removal` if that was measured, else under the
-            last protocol; `occlusion` under `removal`, whose effect it is. None if no correlation is above `SAME`.
+        method: Name of the recommended method: the one that predicts effects best under `removal`, or under the last
+            protocol if `removal` was not measured. Under `removal` it is `occlusion`, which measures this effect. None
+            if no correlation is above `verdict_rules.SAME`.
     """
 
     method: str | None
@@ -54,23 +65,61 @@ class Verdict(tuple[Finding, ...]):
 
     @property
     def rules(self) -> set[str]:
-        """Names of the rules that had something to say."""
+        """Names of the rules that made findings."""
         return {finding.rule for finding in self}
 
     def __str__(self) -> str:
         return "\n".join(f"- {sentence}" for sentence in self.sentences)
 
 
-def judge(evaluation: Evaluation) -> Verdict:
-    """Ask every rule of `RULES`."""
-    findings = (Finding(rule.name, sentence) for rule in RULES for sentence in rule.answer(evaluation))
-    return Verdict(findings, _recommended(evaluation))
+def value_of(evaluation: Evaluation, method: str, protocol: str | None, statistic: str = STATISTIC) -> float:
+    """Return a statistic of a method; NaN if it is undefined or was not measured."""
+    return evaluation.metrics.get(str(MetricName(method, statistic, protocol)), math.nan)
 
 
-def _recommended(evaluation: Evaluation) -> str | None:
-    """The method to explain the model by."""
-    if not evaluation.reductions:
-        return None
-    protocol = PROTOCOL if PROTOCOL in evaluation.reductions else list(evaluation.reductions)[-1]
-    foretelling = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
-    return next(iter([*exact_methods(evaluation, protocol), *foretelling]), None)
+def label_of(evaluation: Evaluation, method: str) -> str:
+    """Return the name of a method in tables."""
+    return evaluation.labels.get(method, method)
+
+
+def join_labels(evaluation: Evaluation, methods: list[str]) -> str:
+    """Return the names of several methods in tables, joined by "and"."""
+    return " and ".join(label_of(evaluation, method) for method in methods)
+
+
+def labelled_value(evaluation: Evaluation, method: str, protocol: str, statistic: str = STATISTIC) -> str:
+    """Return a statistic with its name in tables and its interval: "confidence, Pearson: 0.82 [0.78, 0.85]"."""
+    low, high = evaluation.interval(method, protocol, statistic)
+    value = value_of(evaluation, method, protocol, statistic)
+    interval = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+    return f"{METRIC_LABELS[statistic]}: {value:.2f}{interval}"
+
+
+def cost_of(evaluation: Evaluation, method: str) -> str:
+    """Return the time that a method took, in words. It is rounded, so that equal evaluations give equal sentences."""
+    seconds = evaluation.seconds.get(method)
+    if seconds is None:
+        return ""
+    return "; computed in less than a second" if seconds < 1 else f"; computed in about {seconds:.0f} s"
+
+
+def exact_methods(evaluation: Evaluation, protocol: str) -> list[str]:
+    """Return the methods whose scores are the measured effects under a protocol."""
+    return [method for method, own in OWN_PROTOCOL.items() if own == protocol and method in evaluation.pair_scores]
+
+
+def best_first(evaluation: Evaluation, protocol: str) -> dict[str, float]:
+    """Return the defined correlations under a protocol, best first, without `exact_methods` and random methods."""
+    values = {
+        method: value_of(evaluation, method, protocol)
+        for method in evaluation.pair_scores
+        if OWN_PROTOCOL.get(method) != protocol and not (method in METHODS and METHODS[method].is_random)
+    }
+    known = {method: value for method, value in values.items() if not math.isnan(value)}
+    return dict(sorted(known.items(), key=lambda item: -item[1]))
+
+
+def foretells(evaluation: Evaluation, method: str, protocol: str) -> bool:
+    """Whether a method predicts effects: its correlation is not weak, and its interval is above 0."""
+    low, _ = evaluation.interval(method, protocol, STATISTIC)
+    return value_of(evaluation, method, protocol) >= WEAK and not low <= 0

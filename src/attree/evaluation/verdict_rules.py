@@ -1,6 +1,6 @@
-"""The rules of a verdict: each asks one question of an evaluation and answers in sentences, or is silent.
+"""The rules of the verdict: each asks one question about an evaluation, and answers in sentences or not at all.
 
-Every number in a sentence has the name that it has in tables (`names.METRIC_LABELS`). The thresholds are chosen.
+Numbers in sentences have the same names as in tables (`names.METRIC_LABELS`). The thresholds are chosen by hand.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName
-from attree.evaluation.verdict_numbers import (
+from attree.evaluation.verdict import (
     RANKS,
     STATISTIC,
     WEAK,
+    Finding,
+    Verdict,
     best_first,
     cost_of,
     exact_methods,
     foretells,
-    joined,
+    join_labels,
     label_of,
-    named,
+    labelled_value,
     value_of,
 )
 from attree.metrics.functional.correlation import pearson
@@ -31,32 +33,39 @@ from attree.metrics.functional.correlation import pearson
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
 
+PROTOCOL = "removal"
+"""The protocol under which a method is recommended, if it was measured."""
+
 SAME = 0.05
-"""Differences of correlations within this are called none."""
+"""Largest difference of correlations that counts as none."""
 
 LARGE = 0.1
-"""Differences of correlations from here on are called large."""
+"""Smallest difference of correlations that counts as large."""
 
 ALIKE = 0.9
-"""Effects under two protocols are called much the same from this correlation on."""
+"""Smallest correlation between the effects under two protocols at which the protocols count as alike."""
 
 CONFIDENT = 0.999
-"""A prediction above this probability is called saturated: single edges can hardly move it."""
+"""Predictions with a higher probability count as saturated: single edges hardly change them."""
 
 FEW_TARGETS = 20
+"""With fewer targets, the verdict says that there are too few."""
+
 FEW_CHANGES = 10
+"""With fewer changed predictions, statistics of changed predictions say little."""
+
 WIDE = 0.3
-"""An interval of a correlation that is wider than this leaves open what the correlation is."""
+"""A correlation whose interval is wider than this counts as uncertain."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One question to an evaluation.
+    """One question about an evaluation.
 
     Attributes:
-        name: What findings are named by.
+        name: Name of the rule in its findings.
         question: The question.
-        answer: Answers it in sentences; none where there is nothing to say.
+        answer: Function that yields the answer in sentences; none if there is nothing to say.
     """
 
     name: str
@@ -79,7 +88,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
                 yield f"Under `{protocol}`, no correlation is defined: too few pairs, or all scores are equal."
             continue
         best = next(iter(ranked))
-        label, number = label_of(evaluation, best), named(evaluation, best, protocol)
+        label, number = label_of(evaluation, best), labelled_value(evaluation, best, protocol)
         exact = exact_methods(evaluation, protocol)
         left_out = (
             f" ({label_of(evaluation, exact[0])} does not count here: it is that effect, measured.)" if exact else ""
@@ -95,7 +104,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
             for other in list(ranked)[1:]
             if not evaluation.difference(best, other, protocol, STATISTIC).is_certain
         ]
-        tied = f"; {joined(evaluation, rivals)} may be as good" if rivals else ""
+        tied = f"; {join_labels(evaluation, rivals)} may be as good" if rivals else ""
         yield (
             f"Under `{protocol}`, {label} foretells best what reducing an edge does to the prediction "
             f"({number}{cost_of(evaluation, best)}){tied}.{left_out}"
@@ -109,7 +118,7 @@ def _ranks(evaluation: Evaluation) -> Iterator[str]:
         if best is None or ranked[best] <= SAME or math.isnan(value_of(evaluation, best, protocol, RANKS)):
             continue
         is_opposite = evaluation.interval(best, protocol, RANKS)[1] < 0
-        label, number = label_of(evaluation, best), f"({named(evaluation, best, protocol, RANKS)})"
+        label, number = label_of(evaluation, best), f"({labelled_value(evaluation, best, protocol, RANKS)})"
         if not foretells(evaluation, best, protocol):
             if is_opposite:
                 yield f"Under `{protocol}`, {label} even ranks the edges the wrong way round {number}."
@@ -145,7 +154,7 @@ def _says(found: Difference) -> str:
 
 
 def _less(evaluation: Evaluation, found: Difference) -> str:
-    """The difference between learned and uniform attention, by the names of the methods."""
+    """Return the difference between learned and uniform attention, with the names of the methods."""
     return f"{label_of(evaluation, 'gatt')} less {label_of(evaluation, 'uniform')} is {found}"
 
 
@@ -167,7 +176,7 @@ def _protocols(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
-    """Pearson's correlation of the effects under two protocols, over the pairs of this process."""
+    """Return Pearson's correlation of the effects under two protocols, over the pairs of this process."""
     return float(pearson(evaluation.reductions[first].delta_pc, evaluation.reductions[second].delta_pc))
 
 
@@ -224,7 +233,7 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
             if (ends := evaluation.interval(method, protocol, STATISTIC))[1] - ends[0] > WIDE
         ]
         if wide:
-            number = f"`{METRIC_LABELS[STATISTIC]}` of {joined(evaluation, wide)}"
+            number = f"`{METRIC_LABELS[STATISTIC]}` of {join_labels(evaluation, wide)}"
             yield f"Under `{protocol}`, {number} is uncertain (interval wider than {WIDE}): explain more targets."
 
 
@@ -239,4 +248,19 @@ RULES: tuple[Rule, ...] = (
     Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated),
     Rule("uncertain", "What is too uncertain to say?", _uncertain),
 )
-"""The questions, in the order of the answers."""
+"""All rules, in the order of their findings in the verdict."""
+
+
+def judge(evaluation: Evaluation) -> Verdict:
+    """Apply all rules to an evaluation, and recommend a method."""
+    findings = (Finding(rule.name, sentence) for rule in RULES for sentence in rule.answer(evaluation))
+    return Verdict(findings, _recommended(evaluation))
+
+
+def _recommended(evaluation: Evaluation) -> str | None:
+    """Return the method to explain the model with; None if no method predicts effects."""
+    if not evaluation.reductions:
+        return None
+    protocol = PROTOCOL if PROTOCOL in evaluation.reductions else list(evaluation.reductions)[-1]
+    foretelling = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
+    return next(iter([*exact_methods(evaluation, protocol), *foretelling]), None)

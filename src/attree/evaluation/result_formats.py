@@ -1,10 +1,12 @@
-"""The file that holds the scores and reductions of an evaluation: plain arrays, checked when they are read."""
+"""An evaluation as a table, as printed text, as HTML for notebooks, and as an `.npz` file of plain arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +16,107 @@ from attree.attention import Graph
 from attree.attribution import Pairs
 from attree.attribution.stored import FREE_NODES
 from attree.errors import ArgumentError, MissingDataError, expect
+from attree.evaluation.names import BYPASS, METRIC_LABELS, MetricName, number_and_interval
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
+from attree.metrics.functional.bootstrap import Interval
 from attree.tensors.ragged import are_pointers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attree.evaluation.result import Evaluation
+
+UNKNOWN: Interval = (math.nan, math.nan)
+
+
+def metrics_frame(
+    metrics: Mapping[str, float], labels: Mapping[str, str], intervals: Mapping[str, Interval] | None = None
+) -> pd.DataFrame:
+    """Return a table with one row per statistic and protocol, and one column per method.
+
+    Args:
+        metrics: Metrics by logged name.
+        labels: Names of the methods in tables.
+        intervals: Intervals by logged name. Their ends are two more columns per method.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, metric, label in _known(metrics, labels):
+        row = rows.setdefault((metric.group, metric.statistic), {})
+        row[label] = metrics[name]
+        if intervals is not None:
+            row[f"{label} low"], row[f"{label} high"] = intervals.get(name, UNKNOWN)
+    return _frame(rows)
+
+
+def as_text(evaluation: Evaluation) -> str:
+    """Return the printed form: the number of targets and pairs, the table, the protocols, the verdict."""
+    pairs, targets = len(evaluation.pairs), evaluation.targets.numel()
+    kind = "graph" if evaluation.pairs.num_layers is None else "node"
+    counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}
+    changed = ", ".join(f"{count:,} ({name})" for name, count in counts.items())
+    about = f"{_several(targets, kind)}, {_several(pairs, 'pair')}"
+    if any(counts.values()) or (counts and evaluation.predictions is not None):  # in a regression no class can change
+        about += f"; changed predictions: {changed}"
+    if BYPASS in evaluation.metrics:
+        about += f"; {evaluation.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
+    table = _cells(evaluation).to_string(na_rep="undefined")
+    notes = [f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings]
+    if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
+        notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
+    verdict = evaluation.verdict
+    return "\n".join([about, table, *notes, *(("", str(verdict)) if verdict else ())])
+
+
+def as_html(evaluation: Evaluation) -> str:
+    """Return the table and the verdict as HTML, for notebooks."""
+    table: str = _cells(evaluation).to_html(na_rep="undefined")
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in evaluation.verdict.sentences)
+    return table + (f"<ul>{said}</ul>" if said else "")
+
+
+def _cells(evaluation: Evaluation) -> pd.DataFrame:
+    """Return the table of numbers as text, each with half the width of its interval."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for name, metric, label in _known(evaluation.metrics, evaluation.labels):
+        row = rows.setdefault((metric.group, METRIC_LABELS.get(metric.statistic, metric.statistic)), {})
+        row[label] = number_and_interval(evaluation.metrics[name], evaluation.intervals.get(name, UNKNOWN))
+    return _frame(rows)
+
+
+def _known(metrics: Mapping[str, float], labels: Mapping[str, str]) -> list[tuple[str, MetricName, str]]:
+    """Return the logged name of each metric of a method, its parsed name, and the name of the method in tables."""
+    parsed = [(name, MetricName.parse(name)) for name in metrics]
+    return [(name, metric, labels.get(metric.method, metric.method)) for name, metric in parsed if metric is not None]
+
+
+def _frame(rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the rows as a data frame, grouped by protocol."""
+    import pandas as pd
+
+    groups = list(dict.fromkeys(group for group, _ in rows))
+    ordered = sorted(rows, key=lambda row: groups.index(row[0]))
+    index = pd.MultiIndex.from_tuples(ordered, names=["protocol", "statistic"])
+    return pd.DataFrame([rows[row] for row in ordered], index=index)
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
 
 FILE_FORMAT = "attree-evaluation-1"
 
 PAIR_ARRAYS = ("targets", "ptr", "edges", "flow")
 DELTAS = ("delta_pc", "delta_ne", "changed")
 TARGET_ARRAYS = {"true_classes": "labels", "ids": "ids", "first_nodes": "first_nodes"}
-"""Attributes of `TargetLabels` with a value a target, by the name of their array."""
+"""Names of arrays with one value per target, each with the attribute of `TargetLabels` that it holds."""
 
 NAME_ARRAYS = ("class_names", "node_names")
 
 
 class Arrays(NamedTuple):
-    """What a file holds, as `Evaluation` names it."""
+    """The content of a file, under the names of `Evaluation`'s attributes."""
 
     pairs: Pairs
     pair_scores: dict[str, Tensor]
@@ -72,7 +158,7 @@ def write_arrays(path: Path, content: Arrays) -> Path:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read what `write_arrays` wrote; whatever does not fit together is refused."""
+    """Read a file of `write_arrays`. Arrays that do not fit together raise an `ArgumentError`."""
     if not path.is_file():
         raise MissingDataError(f"Expected argument `folder` to hold a saved evaluation, but {path} does not exist.")
     arrays = read_npz(path)
@@ -105,14 +191,14 @@ def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     scores = {name: column(f"scores/{name}") for name in methods}
     reductions = {name: Reduction(pairs, *(column(f"{delta}/{name}") for delta in DELTAS)) for name in protocols}
     labels = dict(zip(methods, arrays["labels"].tolist(), strict=True))
-    # Files of the first version have neither meanings nor what is known of the model and the targets.
+    # Files of the first version have no meanings, network, dataset or target labels.
     meanings = dict(zip(protocols, arrays["meanings"].tolist(), strict=True)) if "meanings" in arrays else {}
     network = str(arrays.get("network", ""))
     return Arrays(pairs, scores, reductions, labels, meanings, network, *_read_targets(arrays, pairs))
 
 
 def _read_targets(arrays: dict[str, np.ndarray], pairs: Pairs) -> tuple[Tensor | None, TargetLabels]:
-    """Predictions, and what is known of the targets; what was not known was not written."""
+    """Return predictions and labels of the targets. Arrays that are missing were unknown when the file was written."""
     rows = {name: torch.from_numpy(arrays[name]) for name in ("predictions", *TARGET_ARRAYS) if name in arrays}
     for name, values in rows.items():
         fits = len(values) == pairs.targets.numel() and values.dim() == (2 if name == "predictions" else 1)
