@@ -141,5 +141,5 @@ def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     said = [line for line in errors.splitlines() if "Warning" not in line and not line.startswith(" ")]
-    assert said == ["attree: stopped; the same command goes on where it was."]
+    assert said == ["attree: stopped. Run the same command again to continue."]
     assert process.returncode == 130

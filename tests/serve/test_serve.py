@@ -20,8 +20,7 @@ from attree.report.page.content import page_content
 from attree.report.page.live import LiveModel
 from attree.report.page.widget import reply
 from attree.report.page.write import page_html
-from attree.serve.command import run_server
-from attree.serve.server import PageServer
+from attree.serve.command import PageServer, run_server
 from attree.subject import Subject
 from browser import chromium, missing, set_screen
 from helpers.cli import fit

@@ -1,11 +1,10 @@
-"""A call of `attree explain`: parse its targets, find its rank among processes, and fingerprint what its rows need."""
+"""A call of `attree explain`: the rank of this process, and hashes of everything that the call's rows depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,72 +15,18 @@ from torch_geometric.data.storage import BaseStorage
 
 from attree import __version__
 from attree.attribution import AttributionMethod
-from attree.errors import ArgumentError, expect
-from attree.evaluation.config import Shard, choose_targets
+from attree.errors import ArgumentError
+from attree.evaluation.config import Shard
 from attree.faithfulness import ReductionProtocol
 
-FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
-"""The forms of `--targets`, for messages."""
-
-
-def asks_for_errors(text: str) -> bool:
-    """Whether `--targets` asks for misclassified targets, so that predictions are needed to parse it.
-
-    >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
-    (True, False)
-    """
-    return text.strip().partition(":")[0] == "errors"
-
-
-def parse_targets(
-    text: str, count: int, wrong: Tensor | None = None, true: Tensor | None = None, seed: int = 0
-) -> Tensor:
-    """Parse the `--targets` argument into ids.
-
-    Args:
-        text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified targets), `truth` (targets with
-            true edges) or `all`. `errors:20` and `truth:20` draw 20 of them at random. A list of ids may be in
-            brackets.
-        count: Number of nodes, pairs or graphs.
-        wrong: Ids of the misclassified ones.
-        true: Ids of those with true edges; None if the data has no ground truth.
-        seed: Seed of random draws.
-
-    >>> parse_targets("2, 7-9", count=10).tolist(), parse_targets("[2,7]", count=10).tolist()
-    ([2, 7, 8, 9], [2, 7])
-    """
-    text = text.strip()
-    if text == "all":
-        return torch.arange(count)
-    if found := re.fullmatch(r"(random|errors|truth)(?::(\d+))?", text):
-        kind, number = found.groups()
-        if kind == "errors":
-            expect(wrong is not None and wrong.numel() > 0, "targets", "others, as no prediction is wrong", text)
-        if kind == "truth":
-            expect(true is not None, "targets", "others, as this data has no ground truth", text)
-        known = {"random": torch.arange(count), "errors": wrong, "truth": true}[kind]
-        if known is not None and (number is not None or kind != "random"):
-            return known if number is None else known[choose_targets(int(number), known.numel(), seed)]
-    ids: list[int] = []
-    for part in text.removeprefix("[").removesuffix("]").split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if found is None:
-            raise ArgumentError(f"Expected argument `targets` to be {FORMS}, but got {text!r}.")
-        first, last = int(found[1]), int(found[2] or found[1])
-        inside = first <= last < count
-        expect(inside, "targets", f"ids in [0, {count}), ranges from low to high", part.strip())
-        ids += range(first, last + 1)
-    return torch.tensor(list(dict.fromkeys(ids)), dtype=torch.int64)
-
-
 INTERACTIVE = ("bash", "interactive")
-"""Names of SLURM jobs that are an interactive shell, where a command is a single process."""
+"""Names of SLURM jobs that are an interactive shell. A command is a single process there."""
 
 
 def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
     """Return the rank of this process and the number of processes, from the variables of torchrun or SLURM.
 
-    Processes share work by claiming parts, so these numbers only decide which process prints.
+    Processes share the work by claiming parts, so the rank only decides which process prints.
 
     Args:
         environment: Environment variables; None takes those of the process.
@@ -108,7 +53,7 @@ def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
         rank, size = int(given[rank_name]), int(given[size_name])
     except (KeyError, ValueError) as error:
         raise ArgumentError(
-            f"Expected the variables {rank_name} and {size_name} to be the rank of this process and their number, "
+            f"Expected the variables {rank_name} and {size_name} to be the rank and the number of processes, "
             f"but got {given.get(rank_name)!r} and {given.get(size_name)!r}."
         ) from error
     if not 0 <= rank < size:
@@ -117,10 +62,10 @@ def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
 
 
 GRAPH_FIELDS = ("x", "edge_index")
-"""The fields of a graph that attree's networks read."""
+"""Fields of a graph that attree's networks read."""
 
 UNREAD_FIELDS = ("y", "batch", "ptr", "train_mask", "val_mask", "test_mask")
-"""The fields that no network reads to predict. Users' networks may read any other field."""
+"""Fields that no network reads for its predictions. Users' networks may read any other field."""
 
 
 def call_fingerprint(
@@ -133,13 +78,13 @@ def call_fingerprint(
     by_neighbourhood: bool,
     top: int | None = None,
 ) -> dict[str, str]:
-    """Return hashes of all that the rows of a call depend on, by name.
+    """Return hashes of everything that the rows of a call depend on, by name.
 
     Args:
         module: The network with its weights.
-        graphs: The graphs that it runs on.
+        graphs: The graphs that the network runs on.
         targets: Ids of the targets, in order.
-        methods: The attribution methods, whose settings include their seed.
+        methods: The attribution methods; their settings include the seed.
         protocols: The reduction protocols.
         bounds: First and last target of each part.
         by_neighbourhood: Whether the network runs on neighbourhoods instead of the whole graph.
@@ -151,7 +96,7 @@ def call_fingerprint(
         "version": __version__,
         "network": _hash(repr(module)),
         "weights": _hash(*(part for name in sorted(state) for part in (name, state[name]))),
-        "data": _hash(*(part for graph in graphs for part in _read_of(graph))),
+        "data": _hash(*(part for graph in graphs for part in _fields_read(graph))),
         "targets": _hash(targets),
         "methods": _hash(json.dumps({name: one.settings() for name, one in methods.items()}, default=str)),
         "protocols": _hash(*map(repr, protocols)),
@@ -159,8 +104,8 @@ def call_fingerprint(
     } | ({} if top is None else {"top": _hash(top)})
 
 
-def _read_of(graph: Data | HeteroData) -> Iterator[Any]:
-    """Yield the tensors of a graph that a network may read; of a heterogeneous graph, type by type."""
+def _fields_read(graph: Data | HeteroData) -> Iterator[Any]:
+    """Yield the tensors of a graph that a network may read. A heterogeneous graph is read type by type."""
     if isinstance(graph, HeteroData):
         for kind, store in (*graph.node_items(), *graph.edge_items()):
             yield kind

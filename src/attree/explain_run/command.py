@@ -1,4 +1,4 @@
-"""The command `attree explain`: explanations of a finished run, as a dataset, figures, a table and a page."""
+"""The command `attree explain`: write explanations of a finished run as a dataset, figures, a table and a page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,15 +19,15 @@ from torch_geometric.data import Batch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
 from attree.errors import expect
-from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels
+from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
 from attree.evaluation.config import Shard, choose_targets, default_methods
 from attree.evaluation.evaluate import REDUCING
 from attree.explain_run.call import call_fingerprint, process_shard
-from attree.explain_run.explained import explained_of
+from attree.explain_run.explained import find_targets
 from attree.explain_run.parts import PartFolder, write_parts
 from attree.explain_run.rows import strongest_rows
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
-from attree.explain_run.targets import ExplainedTargets
+from attree.explain_run.targets import ExplainedTargets, ExplainRequest
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
@@ -39,7 +40,8 @@ from attree.subject.diagnose import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]
 PART_ROWS = 4_000_000
-JUDGED_PART_ROWS = 1_000_000
+REDUCED_PART_ROWS = 1_000_000
+"""Approximate number of rows per file, without and with protocols."""
 
 
 def explain_run(
@@ -82,14 +84,14 @@ def explain_run(
             made = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
             loaded = load_run(run, allow=allow)
             resolved = resolve_protocols([] if list(protocols) == NO_PROTOCOLS else protocols, loaded.net)
-            chosen = explained_of(loaded, targets, seed, made, resolved, by_neighbourhood=by_neighbourhood)
+            explained = find_targets(loaded, ExplainRequest(targets, seed, made, resolved, by_neighbourhood))
             if methods is None and resolved and not by_neighbourhood:
-                chosen.methods = make_methods(default_methods(Reducer(chosen.sample())), seed=seed)
-            call = _Call(loaded, chosen, out or loaded.folder / "explain", by_neighbourhood, seed, top)
+                explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
+            call = _Call(loaded, explained, out or loaded.folder / "explain", by_neighbourhood, seed, top)
             call.write(part_rows, overwrite, figures, show)
             return 0
     except KeyboardInterrupt:
-        print("attree: stopped; the same command goes on where it was.", file=sys.stderr)
+        print("attree: stopped. Run the same command again to continue.", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
@@ -117,7 +119,7 @@ class _Call:
         """Write the dataset and, if this process runs alone, the summary."""
         explained, shard = self.explained, process_shard()
         methods, protocols = explained.methods, explained.protocols
-        bounds = explained.bounds(part_rows or (JUDGED_PART_ROWS if protocols else PART_ROWS))
+        bounds = explained.bounds(part_rows or (REDUCED_PART_ROWS if protocols else PART_ROWS))
         fingerprint = call_fingerprint(
             self.run.module,
             explained.graphs,
@@ -138,62 +140,63 @@ class _Call:
         if parts.open(about, overwrite):
             clear_summary(self.out)
         console = plain_console(soft_wrap=True)
-        summed_up = shard.world_size == 1 and not self.by_neighbourhood
-        few = _few(explained, self.seed) if summed_up else explained
+        has_summary = shard.world_size == 1 and not self.by_neighbourhood
+        sample = _random_sample(explained, self.seed) if has_summary else explained
         try:
-            if summed_up:
-                summary = evaluate_explained(self.run, few, self.seed)
-                if few is not explained:
-                    summary.shown = evaluate_explained(self.run, _telling(explained), self.seed)
-                rows = explained.table if few is not explained else _reader(explained, summary.evaluation)
+            if has_summary:
+                summary = evaluate_targets(self.run, sample, self.seed)
+                if sample is not explained:
+                    summary.shown = evaluate_targets(self.run, _most_telling(explained), self.seed)
+                is_all = sample is explained
+                rows = partial(explained.evaluated_table, summary.evaluation) if is_all else explained.table
                 written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
                 summary.show(console, show)
             else:
-                _warn(explained, shard, self.by_neighbourhood)
+                _warn_of_bypass(explained, shard, self.by_neighbourhood)
                 written = write_parts(parts, bounds, self._kept(explained.table), shard.rank == 0)
         finally:
             parts.close()
-        if few is not explained:
+        if sample is not explained:
             console.print(
-                f"Metrics are of {few.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the page "
-                f"shows the {summary.shown.explained.ids.numel()} most telling (right, with true edges, small, "
+                f"Metrics are of {sample.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the "
+                f"page shows the {summary.shown.explained.ids.numel()} most telling (right, with true edges, small, "
                 "confident); the scores are of all."
             )
-        _say(console, parts, written, self.out, shard, summed_up)
-        if summed_up:
+        _print_files(console, parts, written, self.out, shard, has_summary)
+        if has_summary:
             foreign = foreign_classes(self.run.config)
             allow = ["--allow", ",".join(foreign)] if foreign else []
             console.print(next_command("attree", "serve", self.run.folder, *allow))
 
     def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
-        """Return a function for the rows to write: all rows, or each target's strongest by the first method."""
+        """Return a function that returns the rows to write: all of `rows`, or each target's strongest edges."""
         top, first = self.top, next(iter(self.explained.methods))
         return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
 
 
-def _few(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
-    """Return the targets to evaluate: all, or a random sample that fits the page and one part."""
+def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
+    """Return the targets to evaluate: all, or a random sample that fits on the page and into one part."""
     number = explained.ids.numel()
     return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
 
 
-def _telling(explained: ExplainedTargets) -> ExplainedTargets:
-    """Return the targets to show when there are too many: the most telling ones, judged without scores.
+def _most_telling(explained: ExplainedTargets) -> ExplainedTargets:
+    """Return the most telling targets, judged without scores, to show if there are too many targets.
 
-    They are not the targets to evaluate: metrics of targets that were picked for being right would mislead.
+    These targets are not evaluated: metrics of targets that were picked for correct predictions would mislead.
     """
     order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
     return _fitting(explained, order[:MOST_TARGETS].sort().values)
 
 
 def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
-    """Return the first of the targets, as many as fit into one part."""
+    """Return the targets at positions `part`, without the last ones if not all fit into one file."""
     fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
     return explained.only(part[: max(fitting, 1)])
 
 
-def evaluate_explained(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
+def evaluate_targets(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
     """Evaluate targets of a run, and return the summary."""
     subject, graphs = explained.subject, list(explained.graphs)
     labels = TargetLabels.of(
@@ -215,11 +218,7 @@ def evaluate_explained(run: FinishedRun, explained: ExplainedTargets, seed: int)
         return CallSummary(run, explained, evaluator.evaluate(bar.update), evaluator)
 
 
-def _reader(explained: ExplainedTargets, evaluation: Evaluation) -> Callable[[int, int], pa.Table]:
-    return lambda begin, end: explained.evaluated_table(evaluation, begin, end)
-
-
-def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> None:
+def _warn_of_bypass(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> None:
     """Warn once about paths that bypass attention. With `--by_neighbourhood`, each part is checked when it runs."""
     if shard.rank > 0 or by_neighbourhood:
         return
@@ -228,7 +227,7 @@ def _warn(explained: ExplainedTargets, shard: Shard, by_neighbourhood: bool) -> 
         warnings.warn(sentence, stacklevel=2)
 
 
-def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, summed_up: bool) -> None:
+def _print_files(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, has_summary: bool) -> None:
     """Print which files were written, and which are missing."""
     found, rows = parts.count()
     whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
@@ -237,12 +236,12 @@ def _say(console: Console, parts: PartFolder, written: int, out: Path, shard: Sh
         if shard.world_size > 1
         else ""
     )
-    missing = f"{found} of {parts.num_parts} parts: other processes are still writing theirs"
+    missing = f"{found} of {parts.num_parts} parts; other processes are still writing the rest"
     console.print(Text.assemble(f"{own}Scores: ", linked(parts.folder), f" ({whole or missing})"))
-    if summed_up:
+    if has_summary:
         console.print(Text("Metrics and figures: ") + linked(out))
         console.print(Text("Page: ") + linked(out / "page.html"))
     elif shard.rank == 0:
         console.print(
-            "Metrics, figures and page are left out: they need a single process and a pass over the whole graph."
+            "No metrics, figures or page were written: they need a single process and a pass over the whole graph."
         )

@@ -1,4 +1,4 @@
-"""The figures of `attree explain`: case studies, computation trees, histograms, deletion curves."""
+"""The figures of `attree explain`: case studies, computation trees, histograms and deletion curves."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ DRAWS = 3
 """Number of random draws that the random curve is averaged over."""
 
 MOST_COPIED_EDGES = 30_000_000
-"""Most edges in all forward passes of a deletion curve together: about a minute of work."""
+"""Maximum number of edges in all forward passes of a deletion curve together: about a minute of work."""
 
 MOST_TREE_NODES = 60
-"""Most nodes of a drawn computation tree."""
+"""Maximum number of nodes of a drawn computation tree."""
 
 
 def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: Sequence[int]) -> dict[str, Figure]:
-    """Draw case studies and computation trees of some targets, by name. A figure that cannot be drawn causes a warning.
+    """Draw case studies and computation trees of some targets. Warn about figures that cannot be drawn.
 
     Args:
         explained: All targets.
-        evaluator: Their evaluator.
+        evaluator: The evaluator of all targets.
         positions: Positions of the targets to draw.
+
+    Returns:
+        The figures by name.
     """
     figures: dict[str, Figure] = {}
     part = torch.tensor(positions, dtype=torch.int64)
@@ -53,11 +56,14 @@ def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: S
 
 
 def draw_together(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
-    """Draw the figures of all targets together, by name. A figure that cannot be drawn causes a warning.
+    """Draw the figures of all targets together. Warn about figures that cannot be drawn.
 
     Args:
         evaluator: The evaluator of the targets.
-        evaluation: Its result.
+        evaluation: The result of the evaluator.
+
+    Returns:
+        The figures by name.
     """
     figures: dict[str, Figure] = {}
     with warn_only("Figures of all targets"):

@@ -1,8 +1,8 @@
-"""A folder of Parquet files that form one dataset, written by any number of processes.
+"""A dataset as a folder of Parquet files (parts), written by any number of processes.
 
 Each process claims a missing part, writes it and claims the next. The claims of a dead process expire. Files are
 written atomically. The footer of each file names its call and has a hash of its rows, so that damaged files are found
-and written again. `_manifest.json` describes the call; Parquet readers ignore names that begin with an underscore.
+and written again. `_manifest.json` describes the call. Parquet readers ignore names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GRACE = 60.0
 """Seconds without a sign of life after which the claims of a process expire."""
 
 PATIENCE = 60.0
-"""Seconds to wait for the lock of the folder."""
+"""Seconds to wait for the folder's lock."""
 
 WAIT = 0.5
 """Seconds between two checks of parts that other processes have claimed."""
@@ -46,7 +46,7 @@ class PartFolder:
 
     Args:
         folder: The folder.
-        fingerprint: Hashes of all that the parts depend on, by name.
+        fingerprint: Hashes of everything that the parts depend on, by name.
         num_parts: Number of parts.
         grace: Seconds without a sign of life after which the claims of a process expire.
     """
@@ -61,11 +61,11 @@ class PartFolder:
         self._claims = Claims(self._unfinished, self._worker, grace)
 
     def open(self, about: Mapping[str, Any], overwrite: bool = False) -> bool:
-        """Start writing, or continue a folder of the same call. The folder of another call is refused.
+        """Start writing, or continue a folder of the same call. Raise if another call wrote the folder.
 
         Args:
             about: Description of the call for the manifest.
-            overwrite: Remove the parts of another call instead of refusing.
+            overwrite: Remove the parts of another call instead of raising.
 
         Returns:
             Whether parts of another call were removed.
@@ -100,8 +100,8 @@ class PartFolder:
         """Return the numbers of missing parts. Damaged parts are removed with a warning and count as missing.
 
         Args:
-            look_inside: Check all rows of existing parts. If False, only footers are read; of several processes, it is
-                enough that one checks the rows.
+            look_inside: Check all rows of existing parts. If False, only footers are read. If there are several
+                processes, only one needs to check the rows.
         """
         if not look_inside:
             return [number for number in range(self.num_parts) if not self.has(number)]
@@ -160,7 +160,7 @@ class PartFolder:
         return footer.num_rows if own == self._signature(number) else None
 
     def _is_whole(self, number: int) -> bool:
-        """Whether a part exists with the rows that were written. Warn if it has others."""
+        """Whether a part exists with the rows that were written. Warn if it has other rows."""
         path = self._path(number)
         if not path.exists():
             return False
@@ -171,41 +171,37 @@ class PartFolder:
         except Exception:  # damaged bytes raise any error
             whole = False
         if not whole:
-            warnings.warn(f"{path} is damaged, or of another call: it is written again.", stacklevel=2)
+            warnings.warn(f"{path} is damaged, or of another call. It is written again.", stacklevel=2)
         return whole
 
     def _clear(self, overwrite: bool) -> bool:
-        """Refuse or remove the parts of another call. Return whether parts were removed."""
-        there = sorted(self.folder.glob("*"))  # listed once: other processes write parts meanwhile
+        """Remove the parts of another call, or raise. Return whether parts were removed."""
+        there = sorted(self.folder.glob("*"))  # listed once, because other processes write parts meanwhile
         parts = [path for path in there if path.match("part-*.parquet")]
         foreign = [path for path in there if path not in parts and not path.name.startswith((".", "_"))]
         if foreign:
             raise ArgumentError(
-                f"Expected {self.folder} to hold nothing but parts of a dataset, but found {foreign[0].name}; name "
-                "another folder with --out."
+                f"Expected {self.folder} to hold only parts of a dataset, but found {foreign[0].name}. Choose another "
+                "folder with --out."
             )
         differences = self._differences(bool(parts))
         if not differences:
             return False
         if not overwrite:
             raise ArgumentError(
-                f"Expected {self.folder} to be empty or of the same call, but it holds explanations of "
-                f"{differences}; name another folder with --out, or replace them with --overwrite."
+                f"Expected {self.folder} to be empty or of the same call, but it holds explanations of {differences}. "
+                "Choose another folder with --out, or replace them with --overwrite."
             )
-        self._refuse_others()
+        others = self._worker.others(self._claims.grace)
+        if others:
+            raise ArgumentError(f"Another call is writing to {self.folder}: process {others[0]}.")
         (self.folder / MANIFEST).unlink(missing_ok=True)
         for path in parts:
             path.unlink(missing_ok=True)
         return True
 
-    def _refuse_others(self) -> None:
-        """Raise if another process writes to the folder."""
-        others = self._worker.others(self._claims.grace)
-        if others:
-            raise ArgumentError(f"Another call is writing to {self.folder}: process {others[0]}.")
-
     def _differences(self, has_parts: bool) -> str:
-        """Return how the call that wrote the folder differs from this one, in words; empty if it does not."""
+        """Return in words how the call that wrote the folder differs from this call; empty if it does not."""
         try:
             stored = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
             fingerprint = dict(stored["fingerprint"]) if stored["format"] == FORMAT else {}
@@ -215,13 +211,13 @@ class PartFolder:
             return "an unknown call, as its manifest cannot be read"
         known = self._fingerprint | {name: "" for name in fingerprint if name not in self._fingerprint}
         names = [name for name, value in known.items() if fingerprint.get(name) != value]
-        if len(names) > 1 and "parts" in names:  # the bounds of parts follow from the others
+        if len(names) > 1 and "parts" in names:  # the bounds of parts depend on the others
             names.remove("parts")
         return f"another call (other {', '.join(names)})" if names else ""
 
 
 def _rows_hash(table: pa.Table) -> bytes:
-    """Return a hash of a table's columns: names, types and values. Parquet's checksums cover only values."""
+    """Return a hash of the names, types and values of a table's columns. Parquet's checksums cover only values."""
     digest = hashlib.sha256()
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest.update(f"{name}\0{column.type}\0{len(column)}\0".encode())
@@ -238,8 +234,8 @@ def write_parts(
 ) -> int:
     """Claim and write parts until all exist. The first process shows a progress bar of targets.
 
-    If other processes hold the claims of all missing parts, wait for them, in case one dies. Only one part is in memory
-    at a time.
+    If other processes hold the claims of all missing parts, wait for them, in case one dies. Each process has only one
+    part in memory at a time.
 
     Args:
         parts: The folder.

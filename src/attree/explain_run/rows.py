@@ -1,4 +1,4 @@
-"""Rows of the dataset: the scores of an edge for a target by every method, and the effect of reducing the edge."""
+"""Rows of the dataset: an edge's scores for a target by every method, and the effect of reducing the edge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attree.faithfulness.choose import RecordedPass
 from attree.subject import Subject
 
 TARGET = "target"
-"""Name of the first column. The columns that name an edge follow, see `edge_columns`."""
+"""Name of the first column. The columns of `edge_columns`, which name an edge, follow it."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class ScoredRows:
 
 
 class SubjectRows:
-    """Explains targets of a model that runs on the whole graph.
+    """Makes the rows of targets with a model that runs on the whole graph.
 
-    With protocols, the rows of a target are all edges of its neighbourhood. Without, they are only the edges that carry
-    a flow to it.
+    With protocols, a target has a row for every edge of its neighbourhood. Without protocols, it has a row for every
+    edge that carries a flow to it.
 
     Args:
         subject: The subject.
@@ -118,7 +118,7 @@ class SubjectRows:
 
 
 class SubgraphRows:
-    """Explains targets of a graph that is too large for one forward pass: the model runs on their neighbourhoods.
+    """Makes the rows of targets of a graph that is too large for one pass: the model runs on their neighbourhoods.
 
     Args:
         scorers: Scorers of the methods that read attention, by name of the method.
@@ -128,12 +128,13 @@ class SubgraphRows:
     def __init__(self, scorers: Mapping[str, SubgraphScorer], random: Mapping[str, Random]) -> None:
         self.scorers = scorers
         self.random = random
+        self.num_layers = next(iter(scorers.values())).num_layers
 
     def of(self, targets: Tensor, order: Sequence[str]) -> ScoredRows:
         """Return the rows of some targets, with the methods in the given order."""
         flows = {name: Attribution.concat(list(scorer.stream(targets))) for name, scorer in self.scorers.items()}
         listed = next(iter(flows.values()))
-        pairs = listed_pairs(listed, next(iter(self.scorers.values())).num_layers)
+        pairs = listed_pairs(listed, self.num_layers)
         scores = {name: pairs.scores(one) for name, one in flows.items()}
         target = pairs.targets[pairs.owner]
         for name, method in self.random.items():
@@ -142,11 +143,11 @@ class SubgraphRows:
 
 
 def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
-    """Return the rows of each target's strongest edges, in their original order. Of equal scores the first row wins.
+    """Return the rows of each target's strongest edges, in their original order. Ties go to the first row.
 
     Args:
         table: Rows, with those of each target together.
-        method: The column of scores to rank by; NaN is below all others.
+        method: The column of scores to rank by; NaN ranks last.
         count: Number of rows to keep per target.
     """
     target, scores = table[TARGET].to_numpy(), table[method].to_numpy()

@@ -1,4 +1,4 @@
-"""The summary of a call of `attree explain`: metrics, figures, tables of edges and the page."""
+"""The summary of a call of `attree explain`: metrics, figures, tables of edges, and the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from attree.report.telling import telling_order
 from attree.runs.load_run import FinishedRun
 
 MOST_TARGETS = MAX_TARGETS
-"""Most targets in a summary: as many as the page shows."""
+"""Maximum number of targets in a summary, which is the number that the page can show."""
 
 FORMATS = (".png", ".svg")
 MOST_EDGES = 8
@@ -43,11 +43,12 @@ class CallSummary:
     Args:
         run: The run.
         explained: The targets.
-        evaluation: Their evaluation.
-        evaluator: Their evaluator.
+        evaluation: The evaluation of the targets.
+        evaluator: The evaluator of the targets.
 
     Attributes:
-        shown: The summary whose targets are drawn, printed and shown on the page: this one, or one of other targets.
+        shown: The summary whose targets are drawn, printed and shown on the page. It is this summary, or one of more
+            telling targets.
     """
 
     def __init__(
@@ -133,15 +134,15 @@ def top_edges_table(
     first_nodes: Tensor | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """Yield a table for each of some targets: its strongest edges by the first method, and the effect of reducing each.
+    """Yield a table for each target to show: its strongest edges by the first method, and the effect of reducing each.
 
     Args:
         evaluation: The evaluation of all targets.
         ids: Ids of all targets.
-        labels: Their true classes.
+        labels: True classes of all targets.
         positions: Positions of the targets to show.
         first_nodes: For graphs in a batch, the id of each graph's first node; None otherwise.
-        class_names: Names of the classes; None for their numbers.
+        class_names: Names of the classes; None shows their numbers.
     """
     pairs, bounds, names = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about.node_names
     first = next(iter(evaluation.pair_scores))

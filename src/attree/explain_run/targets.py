@@ -1,10 +1,12 @@
-"""The targets of a call of `attree explain`: what they are called, and how their rows are made."""
+"""The targets of a call of `attree explain`: the `--targets` argument, and the base class of explained targets."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,17 +15,95 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.attribution import AttributionMethod
+from attree.callbacks.explained_data import ExplainedData
 from attree.data import GroundTruth
-from attree.errors import expect
+from attree.errors import ArgumentError, expect
 from attree.evaluation import Evaluation
+from attree.evaluation.config import choose_targets
 from attree.explain_run.rows import ScoredRows
 from attree.faithfulness import ReductionProtocol
 from attree.subject import Subject
 from attree.tensors.limits import chunk_bounds
 
+FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
+"""Forms of the `--targets` argument, for messages."""
+
+
+def asks_for_errors(text: str) -> bool:
+    """Whether `--targets` asks for misclassified targets. If so, parsing it needs predictions.
+
+    >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
+    (True, False)
+    """
+    return text.strip().partition(":")[0] == "errors"
+
+
+def parse_targets(
+    text: str, count: int, wrong: Tensor | None = None, true: Tensor | None = None, seed: int = 0
+) -> Tensor:
+    """Parse the `--targets` argument into ids.
+
+    Args:
+        text: Ids and ranges (`2,44,100-110`), `random:20`, `errors` (misclassified targets), `truth` (targets with
+            true edges) or `all`. `errors:20` and `truth:20` draw 20 of them at random. A list of ids may be in
+            brackets.
+        count: Number of nodes, pairs or graphs.
+        wrong: Ids of the misclassified targets.
+        true: Ids of the targets with true edges; None if the data has no ground truth.
+        seed: Seed of random draws.
+
+    >>> parse_targets("2, 7-9", count=10).tolist(), parse_targets("[2,7]", count=10).tolist()
+    ([2, 7, 8, 9], [2, 7])
+    """
+    text = text.strip()
+    if text == "all":
+        return torch.arange(count)
+    if found := re.fullmatch(r"(random|errors|truth)(?::(\d+))?", text):
+        kind, number = found.groups()
+        if kind == "errors":
+            expect(wrong is not None and wrong.numel() > 0, "targets", "other targets, as no prediction is wrong", text)
+        if kind == "truth":
+            expect(true is not None, "targets", "other targets, as this data has no ground truth", text)
+        known = {"random": torch.arange(count), "errors": wrong, "truth": true}[kind]
+        if known is not None and (number is not None or kind != "random"):
+            return known if number is None else known[choose_targets(int(number), known.numel(), seed)]
+    ids: list[int] = []
+    for part in text.removeprefix("[").removesuffix("]").split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if found is None:
+            raise ArgumentError(f"Expected argument `targets` to be {FORMS}, but got {text!r}.")
+        first, last = int(found[1]), int(found[2] or found[1])
+        inside = first <= last < count
+        expect(inside, "targets", f"ids in [0, {count}), ranges from low to high", part.strip())
+        ids += range(first, last + 1)
+    return torch.tensor(list(dict.fromkeys(ids)), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """What the user asks to explain.
+
+    Attributes:
+        targets: The nodes, pairs or graphs, as in `--targets`; see `parse_targets`.
+        seed: Seed of random targets.
+        methods: The attribution methods.
+        protocols: The reduction protocols.
+        by_neighbourhood: Never run the network on the whole graph.
+    """
+
+    targets: str
+    seed: int
+    methods: Mapping[str, AttributionMethod]
+    protocols: Sequence[ReductionProtocol]
+    by_neighbourhood: bool = False
+
 
 class ExplainedTargets(ABC):
-    """The targets of a run that are explained. Subclasses compute their rows.
+    """The explained targets of a run. Subclasses compute their rows.
+
+    Args:
+        data: The run's data.
+        request: What the user asks to explain.
 
     Attributes:
         ids: Ids of the targets: nodes, columns of pairs, or positions of graphs in the dataset.
@@ -37,17 +117,14 @@ class ExplainedTargets(ABC):
         name: Name of the dataset, if known.
     """
 
-    truth: GroundTruth | None = None
     ids: Tensor
     labels: Tensor
     graphs: Sequence[Data]
-    class_names: Sequence[str] | None = None
-    node_types: Sequence[str] | None = None
-    name: str | None = None
 
-    def __init__(self, methods: Mapping[str, AttributionMethod], protocols: Sequence[ReductionProtocol]) -> None:
-        self.methods = methods
-        self.protocols = protocols
+    def __init__(self, data: ExplainedData, request: ExplainRequest) -> None:
+        self.methods, self.protocols = request.methods, request.protocols
+        self.class_names, self.node_types, self.name = data.class_names, data.node_types, data.name
+        self.truth: GroundTruth | None = None
 
     @property
     @abstractmethod
@@ -69,10 +146,10 @@ class ExplainedTargets(ABC):
         return None
 
     def only(self, part: Tensor) -> ExplainedTargets:
-        """Return some of the targets.
+        """Return the targets at some positions.
 
         Args:
-            part: Their positions among all targets.
+            part: Positions among all targets.
         """
         some = copy(self)
         some.ids, some.labels = self.ids[part], self.labels[part]
@@ -96,11 +173,11 @@ class ExplainedTargets(ABC):
         """Return the rows of the targets `begin` to `end` (exclusive)."""
 
     def bounds(self, rows: int) -> list[tuple[int, int]]:
-        """Return the first and last target of each part; a part has at most `rows` rows, or one target."""
+        """Return the first and last target of each part. A part has at most `rows` rows, or a single target."""
         return chunk_bounds(self.sizes(), rows)
 
     def evaluated_table(self, evaluation: Evaluation, begin: int, end: int) -> pa.Table:
-        """Return the same rows as `table`, from an evaluation of all targets."""
+        """Return the same rows as `table`, taken from an evaluation of all targets."""
         pairs, part = evaluation.pairs, torch.arange(begin, end)
         inside = (pairs.owner >= begin) & (pairs.owner < end)
         rows = ScoredRows.of(pairs, evaluation.pair_scores, evaluation.reductions).only(inside)
@@ -113,12 +190,17 @@ class ExplainedTargets(ABC):
 
 def predicted_labels(subject: Subject) -> Tensor:
     """Return the predicted classes of all targets of a subject."""
-    expect(subject.head.mode != "regression", "targets", "others than errors, as the model predicts numbers", "errors")
+    expect(
+        subject.head.mode != "regression",
+        "targets",
+        "other targets than errors, as the model predicts numbers",
+        "errors",
+    )
     return subject.head.logits(subject.output).argmax(dim=-1)
 
 
 def true_labels(y: Any, number: int) -> Tensor:
-    """Return true classes; -1 for all if the data has no class labels."""
+    """Return the true classes. They are all -1 if the data has no class labels."""
     if isinstance(y, Tensor) and y.is_floating_point() and bool((y == y.round()).all()):
         y = y.long()  # PyG labels pairs by 0.0 and 1.0
     if isinstance(y, Tensor) and not y.is_floating_point() and y.numel() >= number and y.numel() == y.shape[0]:

@@ -1,1 +1,1 @@
-"""`attree serve`: a run's page with the live model behind it, on this computer alone."""
+"""The command `attree serve`: a run's page with its live model, only for this computer."""

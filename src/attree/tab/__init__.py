@@ -1,1 +1,1 @@
-"""A tab in TensorBoard: explanation quality beside accuracy over all runs, and the explanations of each."""
+"""A tab in TensorBoard: explanation quality and accuracy of all runs, and the explanations of each run."""

@@ -1,6 +1,7 @@
-"""The plugin that TensorBoard finds by its entry point: what it serves, and nothing else.
+"""The TensorBoard plugin, found by its entry point: the routes of attree's tab.
 
-TensorBoard imports this when it starts, so PyTorch stays out. The tab is drawn by the explorer's own bundle.
+TensorBoard imports this module when it starts, so the module does not import PyTorch. The JavaScript of the page draws
+the tab.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from attree.io.json_files import json_ready
-from attree.tab.run_files import RunFiles
-from attree.tab.runs import curves_of, has_explanations, summarise_runs
+from attree.tab.runs import RunFiles, curves_of, has_explanations, summarise_runs
 
 STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}
-"""The files that the tab is made of, and what they are."""
+"""Static files of the tab, with their MIME types."""
 
 
 class AttreePlugin(base_plugin.TBPlugin):
-    """attree's tab.
+    """The tab "Explanations" in TensorBoard.
 
     Args:
-        context: What TensorBoard knows: the log folder and a provider of the data in it.
+        context: TensorBoard's context, with the log folder and a provider of its data.
     """
 
     plugin_name = "attree"
@@ -39,18 +39,18 @@ class AttreePlugin(base_plugin.TBPlugin):
         self._is_active = False
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
-        """Routes below /data/plugin/attree: static files by name, and three questions about runs."""
+        """Return the routes below /data/plugin/attree: static files, and three JSON routes about runs."""
         routes = {"/runs": self._runs, "/curves": self._curves, "/page": self._page}
         apps: dict[str, Callable[..., Any]] = {route: _json_route(answer) for route, answer in routes.items()}
         return apps | {f"/static/{name}": _static_route(name, kind) for name, kind in STATIC.items()}
 
     def is_active(self) -> bool:
-        """Whether some run has explanations. Only names in memory are read, and a yes is remembered."""
+        """Whether some run has explanations. Only names in memory are read, and True is remembered."""
         self._is_active = self._is_active or has_explanations(self._provider)
         return self._is_active
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """What TensorBoard loads into the tab."""
+        """Return the module that TensorBoard loads into the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/static/tab.js", tab_name="Explanations")
 
     def _runs(self, context: Any, experiment: str, given: Mapping[str, str]) -> Any:
@@ -66,11 +66,11 @@ class AttreePlugin(base_plugin.TBPlugin):
         run = self._known(context, experiment, given)
         content = self._files.read(run, given.get("page", ""))
         if content is None:
-            raise errors.NotFoundError("Expected `page` to be one that the run has saved, but it is not.")
+            raise errors.NotFoundError("Expected `page` to be a page that the run has saved, but it is not.")
         return content
 
     def _known(self, context: Any, experiment: str, given: Mapping[str, str]) -> str:
-        """The run that is asked for, which must be one of the log folder's."""
+        """Return the requested run. Raise if the log folder has no such run."""
         run = given.get("run", "")
         found = self._provider.list_runs(context, experiment_id=experiment)
         if run not in {one.run_name for one in found}:
@@ -79,7 +79,7 @@ class AttreePlugin(base_plugin.TBPlugin):
 
 
 def _json_route(answer: Callable[[Any, str, Mapping[str, str]], Any]) -> Callable[..., Any]:
-    """A route that answers with JSON: what `answer` returns, or text that already is JSON."""
+    """Return a route that answers with JSON. `answer` returns an object, or text that is already JSON."""
 
     @Request.application
     def serve(request: Request) -> Response:
@@ -92,11 +92,11 @@ def _json_route(answer: Callable[[Any, str, Mapping[str, str]], Any]) -> Callabl
 
 
 def _static_route(name: str, kind: str) -> Callable[..., Any]:
-    """A route that answers with a file of the package."""
+    """Return a route that answers with a file of the package."""
 
     @Request.application
     def serve(request: Request) -> Response:
-        # Not by `attree.report.page`: its import brings PyTorch.
+        # `attree.report.page` is not used, because it imports PyTorch.
         text = files("attree").joinpath("report", "page", "static", name).read_text(encoding="utf-8")
         return http_util.Respond(request, text, kind)
 

@@ -1,8 +1,11 @@
-"""What the tab shows of all runs: their last scalars, what they were trained with, and curves."""
+"""The data of TensorBoard's attree tab: scalars, hyperparameters, curves and saved explanations of the runs."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 from tensorboard.context import RequestContext
@@ -15,19 +18,31 @@ from attree.defaults import ALL_METHODS
 SCALARS = "scalars"
 HPARAMS = "hparams"
 EXPLAINED = re.compile(r"explain/[^/]+/.+")
-"""Tags of a method's metrics: `attree.evaluation.names` says what they mean."""
+"""Tags of a method's metrics; see `attree.evaluation.names`."""
 
-MOST_POINTS = 400
+MAX_POINTS = 400
+"""Maximum number of points of a curve."""
+
+PAGES = ("page.html", "explain/page.html")
+"""Pages that `attree fit` and `attree explain` write to a run directory."""
+
+STEPS = "explanations/steps"
+"""Folder in which a fit saves its explanations: one file `<step>.json` for each."""
+
+MAX_BYTES = 200 * 2**20
+"""Maximum size of a file to read."""
+
+DATA = re.compile(rb'<script type="application/json" id="attree-data">(.*?)</script>', re.DOTALL)
 
 
 def has_explanations(data: provider.DataProvider) -> bool:
-    """Whether any run of the log folder has a metric of an explanation."""
+    """Whether any run of the log folder has metrics of explanations."""
     listed = data.list_scalars(RequestContext(), experiment_id="", plugin_name=SCALARS)
     return any(EXPLAINED.match(tag) for tags in listed.values() for tag in tags)
 
 
 def summarise_runs(data: provider.DataProvider, context: Any, experiment: str) -> dict[str, Any]:
-    """All runs with explanations: their last scalars and hyperparameters; and names and colours of the methods."""
+    """Return the last scalars and the hyperparameters of all runs with explanations, and how to show the methods."""
     values = data.read_last_scalars(context, experiment_id=experiment, plugin_name=SCALARS)
     listed = data.list_tensors(context, experiment_id=experiment, plugin_name=HPARAMS)
     runs = []
@@ -50,17 +65,17 @@ def summarise_runs(data: provider.DataProvider, context: Any, experiment: str) -
 
 
 def curves_of(data: provider.DataProvider, context: Any, experiment: str, run: str) -> list[dict[str, Any]]:
-    """The curves of one run, in the words of the page."""
+    """Return the curves of a run in the format of the page."""
     found = data.read_scalars(
         context,
         experiment_id=experiment,
         plugin_name=SCALARS,
-        downsample=MOST_POINTS,
+        downsample=MAX_POINTS,
         run_tag_filter=provider.RunTagFilter(runs=[run]),
     )
     curves = found.get(run, {})
     return [
-        # A resumed run writes some steps twice: the later counts.
+        # A resumed run writes some steps twice. The later value is kept.
         {"name": tag, "points": sorted({point.step: float(point.value) for point in points}.items())}
         for tag, points in curves.items()
         if _is_shown(tag)
@@ -72,13 +87,13 @@ def _is_shown(tag: str) -> bool:
 
 
 def _settings(series: Any) -> dict[str, Any]:
-    """Hyperparameters as the HParams page has them: numbers, words and flags by name."""
+    """Return the hyperparameters of a run that TensorBoard's HParams page shows, by name."""
     started = series.get(hparams_metadata.SESSION_START_INFO_TAG)
     if started is None:
         return {}
     try:
         info = HParamsPluginData.FromString(started.plugin_content).session_start_info
-    except Exception:  # written by something else
+    except Exception:  # written by another program
         return {}
     settings = {}
     for name, value in info.hparams.items():
@@ -89,7 +104,8 @@ def _settings(series: Any) -> dict[str, Any]:
 
 
 def _looks(names: list[str]) -> list[dict[str, str]]:
-    # Imported here: Matplotlib takes a moment, and TensorBoard need not wait for it to start.
+    """Return the name, label and colour of each method."""
+    # Imported here, so that TensorBoard does not wait for Matplotlib when it starts.
     from attree.report.looks import LOOKS, method_looks
 
     order = [name for name in LOOKS if name in names] + [name for name in names if name not in LOOKS]
@@ -99,5 +115,66 @@ def _looks(names: list[str]) -> list[dict[str, str]]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Numbers in names by their size: version_2 before version_10."""
+    """Return a sort key that orders numbers in names by value: version_2 before version_10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+class RunFiles:
+    """Reads the explanations that runs have saved. Files outside the log folder are never read, not even through links.
+
+    Args:
+        logdir: The log folder; empty if TensorBoard was started with several.
+        multiplexer: TensorBoard's list of runs and their folders, if there is one.
+    """
+
+    def __init__(self, logdir: str | None, multiplexer: Any = None) -> None:
+        self._logdir = logdir
+        self._multiplexer = multiplexer
+
+    def pages(self, run: str) -> list[str]:
+        """Return the names of a run's saved explanations: steps in order, then finished pages."""
+        folder = self._folder(run)
+        if folder is None:
+            return []
+        try:
+            names = [entry.name for entry in os.scandir(folder / STEPS) if re.fullmatch(r"\d{1,12}\.json", entry.name)]
+        except OSError:
+            names = []
+        steps = sorted(names, key=lambda name: int(name.removesuffix(".json")))
+        return [f"{STEPS}/{name}" for name in steps] + [name for name in PAGES if self._file(folder, name) is not None]
+
+    def read(self, run: str, page: str) -> str | None:
+        """Return the content of a page as JSON text; None if the run has no such page."""
+        folder = self._folder(run)
+        if folder is None or not (page in PAGES or re.fullmatch(rf"{STEPS}/\d{{1,12}}\.json", page)):
+            return None
+        path = self._file(folder, page)
+        if path is None:
+            return None
+        content = path.read_bytes()
+        if page.endswith(".html"):
+            match = DATA.search(content)
+            if match is None:
+                return None
+            content = match[1]
+        try:
+            text = content.decode("utf-8")
+            json.loads(text)
+        except ValueError:
+            return None
+        return text
+
+    def _folder(self, run: str) -> Path | None:
+        """Return the folder of a run; None if TensorBoard does not know it."""
+        known = {} if self._multiplexer is None else self._multiplexer.RunPaths()
+        if run in known:
+            return Path(known[run])
+        return Path(self._logdir, run) if self._logdir else None
+
+    def _file(self, folder: Path, name: str) -> Path | None:
+        """Return the path of a file in a run's folder; None if it is missing, too large or outside the log folder."""
+        path = Path(os.path.realpath(folder / name))
+        root = Path(os.path.realpath(self._logdir or folder))
+        if not path.is_relative_to(root) or not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        return path
