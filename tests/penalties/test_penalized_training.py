@@ -222,9 +222,12 @@ class WithoutAttention(Stranger):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (ByHand, "ByHand to optimise automatically, but it does so by hand: add `attree.penalties.AttentionPenalties`"),
+        (
+            ByHand,
+            "ByHand to use automatic optimisation, but it optimises manually: add `attree.penalties.AttentionPenalties`",
+        ),
         (TwoViews, "is combined by `product`"),
-        (Detached, "the penalty `entropy` to depend on what is trained"),
+        (Detached, "the penalty `entropy` to depend on trained weights"),
         (WithoutAttention, "every message-passing layer to compute attention weights, but got GCNConv"),
     ],
 )
@@ -390,7 +393,7 @@ def test_graphs_are_trained_with_penalties_too() -> None:
     assert {f"train/attention_{name}" for name in penalties} < set(logged)
     batch = Batch.from_data_list([Data(x=torch.randn(2, 3), edge_index=torch.tensor([[0], [1]]), y=0)])
     step = PenalizedStep(Attention.from_weights(Graph(batch.edge_index, 2), [torch.ones(3)]), model, batch)
-    with pytest.raises(UnsupportedModelError, match="a graph whose nodes are classified"):
+    with pytest.raises(UnsupportedModelError, match="node classification on one graph"):
         TrueEdges(truth=infection().truth).measure_step(step)
 
 

@@ -83,7 +83,7 @@ def test_penalties_of_rows_are_their_formulas(penalty: type[AttentionPenalty], c
 def test_head_agreement_is_its_formula(case: Case) -> None:
     heads = case.attention.weights[0].shape[1]
     if heads == 1:
-        with pytest.raises(ArgumentError, match="several attention heads"):
+        with pytest.raises(ArgumentError, match="several attention"):
             HeadAgreement().measure(case.attention)
         return
     layers = []
@@ -326,5 +326,5 @@ def test_bad_arguments_are_refused(penalty: type[AttentionPenalty], arguments: d
 
 
 def test_true_edges_need_a_truth() -> None:
-    with pytest.raises(ArgumentError, match="only for data with true explanations"):
+    with pytest.raises(ArgumentError, match="only for data with true edges"):
         TrueEdges().measure_step(PenalizedStep(attend(*scores()), torch.nn.Identity()))

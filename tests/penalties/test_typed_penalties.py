@@ -329,24 +329,24 @@ def test_consistency_of_links_is_that_of_the_pairs_that_are_trained(links: Block
 
 
 def test_what_cannot_be_served_is_refused_by_name(links: Blocks) -> None:
-    with pytest.raises(ArgumentError, match="`true_edges` only for data with true explanations"):
+    with pytest.raises(ArgumentError, match="`true_edges` only for data with true edges"):
         train(predictor(penalties={"true_edges": 1.0}), links, 1)
     truth = GroundTruth(torch.tensor([0]), torch.tensor([[1], [0]]), torch.tensor([0, 1]))
-    with pytest.raises(UnsupportedModelError, match="`true_edges` to see a graph whose nodes are classified"):
+    with pytest.raises(UnsupportedModelError, match="node classification on one graph for the penalty `true_edges`"):
         watched(predictor(), links.parts["train"], [PENALTIES["true_edges"](truth=truth)])
     data = people()
     model, graph = classifier(data, HeteroGAT), data.graph
     penalties = AttentionPenalties({"entropy": 1.0})
     with penalties.watch(model) as seen:
         output = model(graph.x_dict, graph.edge_index_dict)
-    with pytest.raises(UnsupportedModelError, match=r"a batch of type HeteroData, but got .* a batch of type tuple"):
+    with pytest.raises(UnsupportedModelError, match=r"the batch to be HeteroData, but got .* a batch of type tuple"):
         seen.penalty(output, (graph, 0))
     graph["mosquito"].train_mask = torch.ones(40, dtype=torch.bool)
     step = PenalizedStep(seen.attention(output, graph), nn.Identity(), graph, data.truth)
     with pytest.raises(ArgumentError, match="one type of nodes has a `train_mask`"):
         PENALTIES["true_edges"]().measure_step(step)
     graph["person"].n_id = torch.arange(60)
-    with pytest.raises(UnsupportedModelError, match="`true_edges` to see a whole heterogeneous graph"):
+    with pytest.raises(UnsupportedModelError, match="a whole heterogeneous graph for the penalty `true_edges`"):
         PENALTIES["true_edges"]().measure_step(replace(step, model=model))
 
 
@@ -356,5 +356,5 @@ def test_a_single_relation_is_one_graph_or_two_node_sets() -> None:
     edges = torch.tensor([[0, 1], [0, 0]])
     with AttentionPenalties({"entropy": 1.0}).watch(conv) as seen:
         output = conv((torch.randn(2, 3), torch.randn(1, 3)), edges)
-    with pytest.raises(UnsupportedModelError, match="one tensor of features"):
+    with pytest.raises(UnsupportedModelError, match="features as one tensor"):
         seen.penalty(output, Data(edge_index=edges))

@@ -3,10 +3,9 @@
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.classifier import Classifier
 from attree.models.graph_classifier import GraphClassifier
-from attree.models.hetero_classifier import HeteroClassifier
 from attree.models.hetero_net import HGT, HeteroGAT
 from attree.models.link_predictor import LinkPredictor
-from attree.models.node_classifier import NodeClassifier
+from attree.models.node_classifier import HeteroClassifier, NodeClassifier
 
 __all__ = [
     "GAT",

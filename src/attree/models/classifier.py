@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -12,9 +11,9 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
+from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
 from attree.data.base import DatasetModule
-from attree.errors import expect, expect_number
-from attree.models.data_check import check_fits
+from attree.errors import expect
 from attree.models.trained_module import TrainedModule
 
 Stage = Literal["train", "val", "test"]
@@ -67,21 +66,13 @@ class Classifier(TrainedModule):
         penalties: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        expect_number(lr, "lr", above=0)
-        expect_number(weight_decay, "weight_decay", at_least=0)
         num_classes = getattr(net, "out_channels", None)
         expect(isinstance(num_classes, int), "net", "a module with an integer `out_channels`", type(net).__name__)
         assert isinstance(num_classes, int)
         self.save_hyperparameters(ignore=["net", "penalties"])
-        self.record_net(net)
-        self.take_penalties(penalties)
         self.net = net
+        self.prepare_training(net, lr, weight_decay, penalties)
         self.num_classes = num_classes
-        self.lr = lr
-        self.weight_decay = weight_decay
-        # Lightning's own mean of logged losses divides by the mean number of examples per process, rounded down. NaN
-        # losses must stay visible, so they make the mean NaN.
-        self.train_loss, self.val_loss, self.test_loss = (MeanMetric(nan_strategy=math.nan) for _ in range(3))
         self.val_acc, self.test_acc = (
             Accuracy(max(num_classes, 2), average="micro", validate_args=False) for _ in range(2)
         )
@@ -94,7 +85,18 @@ class Classifier(TrainedModule):
         if isinstance(data, DatasetModule):
             fits = isinstance(data, self.data_class)
             expect(fits, "data", f"of {self.classified}, as {type(self).__name__} classifies", data.name)
-            check_fits(data, self.net, self.num_classes)
+            self._check_fits(data)
+
+    def _check_fits(self, data: DatasetModule) -> None:
+        """Raise an `ArgumentError` unless the network has the widths that the data's features and labels need."""
+        labels = _labels(data)
+        if labels.numel() == 0:
+            return
+        lowest, highest = (int(label) for label in labels.aminmax())
+        expect(lowest >= 0, "data", f"labelled from 0 on wherever {data.name} has a mask", lowest)
+        wanted = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
+        expect(highest < self.num_classes, "net", wanted, self.num_classes)
+        self.check_width(data)
 
     @abstractmethod
     def examples(self, batch: Any, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -103,13 +105,7 @@ class Classifier(TrainedModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         with self.watch_attention() as watched:
             logits, y = self.examples(batch, "train")
-        loss = F.cross_entropy(logits, y)
-        attention_loss = getattr(self.net, "attention_loss", lambda: None)()
-        if attention_loss is not None:
-            loss = loss + attention_loss
-        self.train_loss.update(loss.detach().clone(), y.numel())
-        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=y.numel())
-        return self.add_penalties(loss, watched, logits, batch)
+        return self.finish_training_step(F.cross_entropy(logits, y), y.numel(), watched, logits, batch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         logits, y = self.examples(batch, "val")
@@ -127,3 +123,13 @@ class Classifier(TrainedModule):
     def _update(loss: MeanMetric, accuracy: MulticlassAccuracy, logits: Tensor, y: Tensor) -> None:
         loss.update(F.cross_entropy(logits, y, reduction="none"))
         accuracy.update(logits.argmax(dim=-1), y)
+
+
+def _labels(data: DatasetModule) -> Tensor:
+    """Return the labels that training, validation and test read."""
+    if isinstance(data, NodeDataModule | HeteroDataModule):
+        graph = data.masked(data.graph)
+        return graph.y[graph.train_mask | graph.val_mask | graph.test_mask]
+    if isinstance(data, GraphDataModule):
+        return torch.cat([graph.y for graph in data.graphs])
+    return torch.empty(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +14,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from attree.data import LinkDataModule
 from attree.data.base import DatasetModule
-from attree.errors import expect, expect_number
+from attree.errors import expect
 from attree.models.trained_module import TrainedModule
 from attree.tensors.limits import exact_dtype
 
@@ -62,16 +61,10 @@ class LinkPredictor(TrainedModule):
         penalties: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        expect_number(lr, "lr", above=0)
-        expect_number(weight_decay, "weight_decay", at_least=0)
         expect(isinstance(encoder, nn.Module), "encoder", "a network", type(encoder).__name__)
         self.save_hyperparameters(ignore=["encoder", "penalties"])
-        self.record_net(encoder)
-        self.take_penalties(penalties)
         self.encoder = encoder
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.train_loss, self.val_loss, self.test_loss = (MeanMetric(nan_strategy=math.nan) for _ in range(3))
+        self.prepare_training(encoder, lr, weight_decay, penalties)
         self.val_auc, self.test_auc = (LinkAUROC(validate_args=False) for _ in range(2))
 
     @property
@@ -86,10 +79,7 @@ class LinkPredictor(TrainedModule):
         data = self.datamodule
         if isinstance(data, DatasetModule):
             expect(isinstance(data, LinkDataModule), "data", "of links, as LinkPredictor predicts", data.name)
-            width = getattr(self.encoder, "in_channels", None)
-            if isinstance(width, int) and width > 0:  # -1 means any width
-                wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
-                expect(width == data.num_features, "encoder", wanted, width)
+            self.check_width(data)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
         """Logits of pairs, [P].
@@ -109,12 +99,7 @@ class LinkPredictor(TrainedModule):
             logits = self(batch.x, batch.edge_index, torch.cat([edges, others], dim=1))
         labels = torch.cat([logits.new_ones(edges.size(1)), logits.new_zeros(others.size(1))])
         loss = F.binary_cross_entropy_with_logits(logits, labels)
-        attention_loss = getattr(self.encoder, "attention_loss", lambda: None)()
-        if attention_loss is not None:
-            loss = loss + attention_loss
-        self.train_loss.update(loss.detach().clone(), labels.numel())
-        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True, batch_size=labels.numel())
-        return self.add_penalties(loss, watched, logits, batch)
+        return self.finish_training_step(loss, labels.numel(), watched, logits, batch)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         count = self._update(self.val_loss, self.val_auc, batch)

@@ -1,4 +1,4 @@
-"""Penalties on attention: what a loss can add so that attention explains better, for any module that trains.
+"""Penalties on attention: terms of a training loss that make attention a better explanation.
 
 Each penalty takes the attention of a training step, with gradients, and returns one number.
 """

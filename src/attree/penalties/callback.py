@@ -1,4 +1,4 @@
-"""Penalties on attention for anyone's LightningModule."""
+"""AttentionPenaltyCallback: add penalties on attention to the loss of any LightningModule."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from attree.penalties.regularizer import AttentionPenalties, WatchedPass
 class AttentionPenaltyCallback(Callback):
     """Adds penalties on attention to the loss that a LightningModule's `training_step` returns.
 
-    While a fit runs, the module's `training_step` is watched: the attention convolutions that its loss depends on are
-    found, and the penalties of their attention are added to that loss before Lightning sees it. So mixed precision,
-    accumulated gradients, clipping and distributed strategies treat the sum as they treat any loss. The unweighted
-    numbers are logged as `train/attention_<name>`, means over the steps and processes of an epoch. A module that
-    optimises by hand is refused: it adds `AttentionPenalties` to its loss itself.
+    During a fit, the callback wraps the module's `training_step`. It finds the attention convolutions that the loss
+    depends on, and adds the penalties on their attention to the loss before Lightning sees it. So mixed precision,
+    accumulated gradients, clipping and distributed strategies treat the sum like any loss. The unweighted penalties are
+    logged as `train/attention_<name>`, as means over the steps and processes of an epoch. A module with manual
+    optimisation is refused: it must add `AttentionPenalties` to its loss itself.
 
     .. code-block:: python
 
@@ -30,7 +30,7 @@ class AttentionPenaltyCallback(Callback):
 
     Args:
         penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
-        truth: The true edges of targets, for `true_edges`; by default `trainer.datamodule.truth`, if there is such.
+        truth: The true edges of targets, for `true_edges`; None takes `trainer.datamodule.truth` if it exists.
     """
 
     def __init__(self, penalties: PenaltiesArgument, truth: GroundTruth | None = None) -> None:
@@ -40,30 +40,30 @@ class AttentionPenaltyCallback(Callback):
         self._module: LightningModule | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to watch the training step."""
+        """Wrap the training step."""
         if not self.penalties:
             return
         if not pl_module.automatic_optimization:
             raise UnsupportedModelError(
-                f"Expected {type(pl_module).__name__} to optimise automatically, but it does so by hand: add "
+                f"Expected {type(pl_module).__name__} to use automatic optimisation, but it optimises manually: add "
                 "`attree.penalties.AttentionPenalties` to its loss in `training_step`."
             )
         self._module = pl_module
         vars(pl_module)["training_step"] = self._penalized(trainer, pl_module, pl_module.training_step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Give the module its own training step back."""
-        self._end()
+        """Restore the module's own training step."""
+        self._restore()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Give the module its own training step back."""
-        self._end()
+        """Restore the module's own training step."""
+        self._restore()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give the module its own training step back."""
-        self._end()
+        """Restore the module's own training step."""
+        self._restore()
 
-    def _end(self) -> None:
+    def _restore(self) -> None:
         if self._module is not None:
             vars(self._module).pop("training_step", None)
             self._module = None
@@ -71,7 +71,7 @@ class AttentionPenaltyCallback(Callback):
     def _penalized(
         self, trainer: Trainer, module: LightningModule, training_step: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """The training step of a module with penalties added to its loss."""
+        """Return the training step of a module with penalties added to its loss."""
 
         @wraps(training_step)
         def penalized(batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +91,6 @@ class AttentionPenaltyCallback(Callback):
 
 
 def log_penalties(module: LightningModule, watched: WatchedPass) -> None:
-    """Log every penalty of a step as `train/attention_<name>`: its mean over an epoch's steps and all processes."""
+    """Log each penalty of a step as `train/attention_<name>`, a mean over the epoch's steps and all processes."""
     for name, value in watched.values.items():
         module.log(f"train/attention_{name}", value, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)

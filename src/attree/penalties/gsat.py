@@ -17,28 +17,28 @@ from attree.penalties.rows import TINY, layer_rows, mean_of_layers
 
 
 class GSAT(AttentionPenalty):
-    r"""GSAT's stochastic attention: edges are dropped at random in training, and telling them apart has a price.
+    r"""GSAT's stochastic attention: drop edges at random in training, and penalise attention that is not uniform.
 
-    Edge k of the n that one softmax weighs is kept with probability :math:`p_k`, which its attention decides:
+    Edge k of the n edges of one softmax is kept with a probability :math:`p_k` that follows from its attention:
 
     .. math:: \text{logit} \, p_k = \text{logit} \, r + \log (n \alpha_k)
 
-    In training, the score of each edge gets :math:`\log m_k` added, with :math:`m_k` a sample of the binary concrete
-    distribution of :math:`p_k` (1 is kept, 0 is dropped), the same for all heads; self-loops are always kept. The
-    penalty is how much these probabilities tell about edges, compared to keeping each of them with probability r:
+    In training, :math:`\log m_k` is added to the score of each edge. :math:`m_k` is a sample of the binary concrete
+    distribution of :math:`p_k` (1 is kept, 0 is dropped), the same for all heads. Self-loops are always kept. The
+    penalty is the KL divergence of these probabilities from r:
 
     .. math:: \text{mean over edges} \quad p_k \log \frac{p_k}{r} + (1 - p_k) \log \frac{1 - p_k}{1 - r}
 
-    It is 0 for uniform attention, so only edges that the labels need are worth attending to. Miao et al.,
-    "Interpretable and Generalizable Graph Learning via Stochastic Attention Mechanism", ICML 2022. There, an extra
-    network gives one probability to each edge; here the attention of each layer does, so that what is explained by
-    attention is what was constrained. Validation and test run without the noise.
+    It is 0 for uniform attention, so the network gains only from attention to edges that help to predict the labels.
+    Miao et al., "Interpretable and Generalizable Graph Learning via Stochastic Attention Mechanism", ICML 2022. There,
+    an extra network gives each edge one probability. Here the attention of each layer gives it, so that the explaining
+    attention itself is constrained. Validation and test run without the noise.
 
     Args:
         strength: The factor of the penalty in the loss.
         keep: The probability r.
-        temperature: Of the concrete distribution; near 0, samples are 0 or 1 and gradients are noisy.
-        seed: Another seed, another noise.
+        temperature: Temperature of the concrete distribution; near 0, samples are 0 or 1 and gradients are noisy.
+        seed: Seed of the noise.
     """
 
     name = "gsat"
@@ -61,12 +61,12 @@ class GSAT(AttentionPenalty):
             size = rows.size[rows.row[:proper]]
             logit = self._prior + (alpha * size).clamp(min=TINY).log()
             yes, no = F.logsigmoid(logit), F.logsigmoid(-logit)
-            told = yes.exp() * (yes - math.log(self.keep)) + no.exp() * (no - math.log1p(-self.keep))
+            divergence = yes.exp() * (yes - math.log(self.keep)) + no.exp() * (no - math.log1p(-self.keep))
             if rows.used is None:
-                found.append(told.sum() / max(proper, 1))
+                found.append(divergence.sum() / max(proper, 1))
             else:
                 used = rows.used[:proper]
-                found.append((told * used).sum() / used.sum().clamp(min=1))
+                found.append((divergence * used).sum() / used.sum().clamp(min=1))
         return mean_of_layers(found)
 
     def alter(
@@ -77,7 +77,7 @@ class GSAT(AttentionPenalty):
         edges: Tensor,
         generator: torch.Generator,
     ) -> Tensor:
-        """The weights with edges dropped at random."""
+        """Return the attention weights with edges dropped at random."""
         alpha = softmax(scores)
         alpha = alpha if alpha.dim() == 1 else alpha.mean(dim=1)
         count = edges[1].bincount()[edges[1]]

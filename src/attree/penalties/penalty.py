@@ -1,4 +1,4 @@
-"""The one interface of every penalty: the attention of a training step in, one differentiable number out."""
+"""Base class of penalties: a function from the attention of a training step to one differentiable number."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from attree.subject.roots import Roots
 
 @dataclass(frozen=True)
 class PenalizedStep:
-    """One training step, as far as penalties may need it.
+    """The data of one training step that penalties can read.
 
     Attributes:
-        attention: What the model attended to in the forward pass of the step, with gradients.
+        attention: The model's attention in the forward pass of the step, with gradients.
         model: The model.
-        batch: What the step trains on; PyG's `Data`, for penalties that read more than attention.
-        truth: The true edges of targets, where the data has some.
-        number: How many steps were taken before; draws depend on it, so that a resumed run draws the same.
+        batch: The batch of the step, PyG's `Data` or `HeteroData`.
+        truth: The true edges of targets, if the data has any.
+        number: Number of earlier steps. Random draws depend on it, so that a resumed run draws the same.
     """
 
     attention: Attention
@@ -38,7 +38,7 @@ class PenalizedStep:
 
     @property
     def trained_type(self) -> str | None:
-        """Of a heterogeneous graph, the type of the nodes whose labels the step learns from; None for one type."""
+        """In a heterogeneous graph, the type of the labelled training nodes; None for a homogeneous graph."""
         if self.attention.graph.types is None:
             return None
         stores = dict(zip(self.batch.node_types, self.batch.node_stores, strict=True))
@@ -50,9 +50,9 @@ class PenalizedStep:
 
     @property
     def trained_nodes(self) -> Tensor:
-        """The nodes whose labels the step learns from: a loader's seeds, those at `train_mask`, or else all nodes.
+        """The training nodes of the step: the loader's seeds, the nodes at `train_mask`, or else all nodes.
 
-        In a heterogeneous graph they are numbered within `trained_type`.
+        In a heterogeneous graph, they are ids within `trained_type`.
         """
         device, kind = self.attention.graph.device, self.trained_type
         nodes = self.batch if kind is None else self.batch[kind]
@@ -65,23 +65,23 @@ class PenalizedStep:
         return torch.arange(count, device=device)
 
     def roots(self, nodes: Tensor) -> Roots:
-        """Where the computation trees of some nodes begin, these being numbered as `trained_nodes` is."""
+        """Return the roots of the computation trees of some nodes, given by ids like those of `trained_nodes`."""
         types, kind = self.attention.graph.types, self.trained_type
         return Roots.at_nodes(nodes, nodes=None if types is None or kind is None else types.union(kind, nodes))
 
     @property
     def node_ids(self) -> Tensor | None:
-        """For a sampled part of a graph, the id of each node in the whole graph; None where the step sees it all."""
+        """For a sampled subgraph, the id of each node in the whole graph; None if the step uses the whole graph."""
         ids = getattr(self.batch, "n_id", None)
         return ids if isinstance(ids, Tensor) and ids.shape == (self.attention.graph.num_nodes,) else None
 
     def generator(self, seed: int) -> torch.Generator:
-        """Random numbers that depend on a seed and on the number of the step alone, the same in every process."""
+        """Return a random generator that depends only on a seed and the step's number; the same in every process."""
         return torch.Generator().manual_seed((seed * 1_000_003 + self.number) % 2**63)
 
 
 class AttentionPenalty(ABC):
-    """A number that a loss adds, times `strength`, to train a network for what its attention should be like.
+    """Base class of penalties. The training loss adds the penalty times `strength`.
 
     A subclass sets `name` and implements `measure`, or `measure_step` if it needs more than the attention:
 
@@ -92,7 +92,7 @@ class AttentionPenalty(ABC):
     ...         return torch.stack([weight.max() for weight in attention.weights]).mean()
 
     Attributes:
-        name: What users type; the unweighted number is logged as `train/attention_<name>`.
+        name: Name in configs; the unweighted penalty is logged as `train/attention_<name>`.
 
     Args:
         strength: The factor of the penalty in the loss; 0 turns it off.
@@ -104,17 +104,17 @@ class AttentionPenalty(ABC):
         self.strength = expect_number(strength, "strength", at_least=0)
 
     def __init_subclass__(cls) -> None:
-        """Refuse names that cannot be logged."""
+        """Check that the name can be logged."""
         super().__init_subclass__()
         if "name" in vars(cls):
             expect_name(cls.name, "name")
 
     def measure(self, attention: Attention) -> Tensor:
-        """The penalty of some attention: one number, differentiable with respect to its weights."""
+        """Return the penalty on some attention: one number, differentiable with respect to the weights."""
         raise NotImplementedError(f"{type(self).__name__} has neither `measure` nor `measure_step`.")
 
     def measure_step(self, step: PenalizedStep) -> Tensor:
-        """The penalty of a training step; by default that of its attention."""
+        """Return the penalty of a training step; by default `measure` of its attention."""
         return self.measure(step.attention)
 
     def alter(
@@ -125,15 +125,15 @@ class AttentionPenalty(ABC):
         edges: Tensor,
         generator: torch.Generator,
     ) -> Tensor:
-        """The weights that a convolution uses in training in place of the softmax's; called only if overridden.
+        """Return attention weights that replace the softmax's in training. Called only if overridden.
 
         Args:
             conv: The convolution.
             scores: Its scores before softmax, [edges] or [edges, heads].
             softmax: The softmax over the edges that enter a node.
-            edges: The edges that are scored, [2, edges]. A source and a destination of the same number are a self-loop;
-                between two types of nodes there is none, as sources are numbered on from the last destination.
-            generator: Random numbers of this step.
+            edges: The scored edges [2, edges]. An edge is a self-loop if source and destination are equal. Between two
+                types of nodes they never are: sources are numbered after the last destination.
+            generator: Random generator of this step.
         """
         return softmax(scores)
 
@@ -143,7 +143,7 @@ class AttentionPenalty(ABC):
         return type(self).alter is not AttentionPenalty.alter
 
     def settings(self) -> dict[str, Any] | None:
-        """What the penalty was made with, as plain values; None if some argument is no plain value."""
+        """Return the arguments of the penalty as plain values; None if one is not a plain value."""
         names = [name for name in signature(type(self).__init__).parameters if name != "self"]
         values = {name: getattr(self, name, _Missing) for name in names}
         plain = all(value is None or isinstance(value, bool | int | float | str) for value in values.values())
@@ -151,17 +151,17 @@ class AttentionPenalty(ABC):
 
 
 class _Missing:
-    """Stands for an argument that a penalty did not keep under its name."""
+    """Placeholder for an argument that a penalty does not store under its name."""
 
 
 def check_number(value: Any, name: str) -> Tensor:
-    """What a penalty returned, if it is one number with a gradient."""
+    """Return the value of a penalty as a scalar tensor; raise unless it is one number with a gradient."""
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise UnsupportedModelError(f"Expected the penalty `{name}` to return one number as a tensor, but got {got}.")
     if not value.requires_grad:
         raise UnsupportedModelError(
-            f"Expected the penalty `{name}` to depend on what is trained, but it has no gradient: the attention that "
-            "it reads is frozen, or was computed without gradients (as inside reentrant checkpointing)."
+            f"Expected the penalty `{name}` to depend on trained weights, but it has no gradient: its attention is "
+            "frozen, or was computed without gradients (as in reentrant checkpointing)."
         )
     return value.reshape(())

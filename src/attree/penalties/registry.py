@@ -1,4 +1,4 @@
-"""The penalties that a config can name, and how they are made from its settings."""
+"""The penalties that a config can name, and how to make them from the config."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PENALTIES: dict[str, type[AttentionPenalty]] = {
 """attree's own penalties by name."""
 
 PenaltiesArgument = Mapping[str, Any] | Iterable[AttentionPenalty]
-"""What users may give as `penalties`: penalties, or a mapping of names to what `make_penalties` takes."""
+"""Type of the argument `penalties`: penalties, or a mapping of names to settings, see `make_penalties`."""
 
 
 def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPenalty]:
-    """Make penalties from what a config or a caller gives; returns them by the name that each is logged under.
+    """Make penalties, and return them by the name under which each is logged.
 
     Args:
-        penalties: Penalties, or a mapping. In a mapping, one of attree's own is named with its strength, or with its
-            arguments (`true_edges: {share: 0.1}`, or `true_edges.share: 0.1` as options are written); one of the
-            user's is given as `class_path` and `init_args`, under any name.
+        penalties: Penalties, or a mapping. In a mapping, the name of one of attree's penalties has its strength as
+            value, or its arguments (`true_edges: {share: 0.1}`, on the command line also `true_edges.share: 0.1`). Your
+            own penalty has `class_path` and `init_args` as value, under any name.
 
     >>> made = make_penalties({"entropy": 0.1, "true_edges": {"strength": 2.0, "share": 0.1}})
     >>> made["entropy"].strength, made["true_edges"].share
@@ -46,14 +46,14 @@ def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPe
     for one in listed:
         _check_class(one)
         if not hasattr(one, "name"):
-            raise ArgumentError(f"Expected {type(one).__name__} to have a `name`, under which it is logged.")
+            raise ArgumentError(f"Expected {type(one).__name__} to have a `name`, which is used for logging.")
     names = [one.name for one in listed]
     expect(len(set(names)) == len(names), "penalties", "penalties of different names (a mapping gives names)", names)
     return dict(zip(names, listed, strict=True))
 
 
 def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
-    """The arguments of attree's own penalties, from which `make_penalties` makes them again; others' are left out.
+    """Return the arguments of attree's own penalties, from which `make_penalties` can make them again.
 
     >>> plain_settings({"entropy": Entropy(0.1)})
     {'entropy': {'strength': 0.1, 'flatter': False}}
@@ -63,9 +63,9 @@ def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
 
 
 def only_own(settings: Any) -> dict[str, Any]:
-    """Keep the settings of attree's own penalties only.
+    """Return only the settings of attree's own penalties.
 
-    The settings are read from files that strangers may have written; to make any other penalty would run their code.
+    The settings come from files that a stranger may have written. Making other penalties would run their code.
     """
     if not isinstance(settings, Mapping):
         return {}
@@ -77,7 +77,7 @@ def only_own(settings: Any) -> dict[str, Any]:
 
 
 def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping with `name.argument: value` written as `name: {argument: value}`."""
+    """Return the mapping with each `name.argument: value` replaced by `name: {argument: value}`."""
     nested: dict[str, Any] = {}
     for key, value in penalties.items():
         name, dot, argument = expect_name(key, "penalties").partition(".")
@@ -95,7 +95,7 @@ def _nested(penalties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A text from the command line as the number or truth value that it spells; any other text as it is."""
+    """Convert a text from the command line to a number or bool if it is one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -109,13 +109,13 @@ def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
 
 
 def _make(name: str, value: Any) -> AttentionPenalty:
-    """One penalty of a mapping."""
+    """Make one penalty of a mapping."""
     if isinstance(value, AttentionPenalty):
         return _check_class(value)
     where = f"penalties.{name}"
     if isinstance(value, Mapping) and "class_path" in value:
         extra = sorted(set(value) - {"class_path", "init_args"})
-        expect(not extra, where, "of `class_path` and `init_args` alone", extra)
+        expect(not extra, where, "only `class_path` and `init_args`", extra)
         arguments = value.get("init_args") or {}
         expect(isinstance(arguments, Mapping), f"{where}.init_args", "a mapping of arguments", arguments)
         return _check_class(_call(_imported(str(value["class_path"]), where), arguments, where))
@@ -125,13 +125,13 @@ def _make(name: str, value: Any) -> AttentionPenalty:
             f"{name!r}.{did_you_mean(name, PENALTIES)}"
         )
     given = value if isinstance(value, Mapping) else {"strength": value}
-    # Arguments of arguments come as text from a command line.
+    # The command line passes nested arguments as text.
     given = {key: _value(one) if isinstance(one, str) else one for key, one in given.items()}
     return _call(PENALTIES[name], given, where)
 
 
 def _check_class(penalty: AttentionPenalty) -> AttentionPenalty:
-    """Refuse a user's penalty that could not be called in a training step; return any other."""
+    """Return a penalty if it can be called in a training step; raise an `ArgumentError` if it cannot."""
     kind = type(penalty)
     methods = {"measure": "the attention", "measure_step": "the step"}
     own = [name for name in methods if getattr(kind, name) is not getattr(AttentionPenalty, name)]
@@ -147,12 +147,12 @@ def _check_class(penalty: AttentionPenalty) -> AttentionPenalty:
                 f"{name}{parameters}."
             ) from None
     if not hasattr(penalty, "strength"):
-        raise ArgumentError(f"Expected {kind.__name__} to call `super().__init__(strength)` when it is made.")
+        raise ArgumentError(f"Expected the `__init__` of {kind.__name__} to call `super().__init__(strength)`.")
     return penalty
 
 
 def _imported(path: str, where: str) -> type[AttentionPenalty]:
-    """The class of an import path."""
+    """Return the penalty class of an import path."""
     home, _, name = path.rpartition(".")
     try:
         found = getattr(import_module(home), name)

@@ -1,4 +1,4 @@
-"""Record the attention of a training step's forward pass, and add up the penalties on it."""
+"""Record the attention of a training step's forward pass, and compute the penalties on it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from attree.penalties.registry import PenaltiesArgument, make_penalties
 
 
 class AttentionPenalties:
-    """Several penalties on the attention of one model, for training loops of any kind.
+    """Penalties on the attention of a model, for any training loop.
 
-    The forward pass of a step is watched; then its output and batch give the term to add to the loss:
+    `watch` records the forward pass of a step. `penalty` then returns the term to add to the loss:
 
     .. code-block:: python
 
@@ -36,8 +36,8 @@ class AttentionPenalties:
             output = model(data.x, data.edge_index)
         loss = F.cross_entropy(output, data.y) + watched.penalty(output, data)
 
-    The term is part of the loss before anything is scaled, divided or reduced, so that mixed precision, accumulated
-    gradients and several processes treat it as they treat the rest. Compiled models run eagerly while they are watched.
+    Add the term before the loss is scaled, divided or reduced, so that it works with mixed precision, accumulated
+    gradients and distributed training. Compiled models run eagerly while they are watched.
 
     Args:
         penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
@@ -47,25 +47,25 @@ class AttentionPenalties:
         self.by_name = make_penalties(penalties)
         self.active = {name: penalty for name, penalty in self.by_name.items() if penalty.strength != 0}
         altering = [name for name, penalty in self.active.items() if penalty.alters]
-        expect(len(altering) <= 1, "penalties", "penalties of which at most one alters attention", altering)
+        expect(len(altering) <= 1, "penalties", "penalties of which at most one changes attention", altering)
         self._altering = self.active[altering[0]] if altering else None
         self._graph: Graph | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to add to a loss."""
+        """Whether any penalty has a strength other than 0."""
         return bool(self.active)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies begin without the graph of the last step."""
+        """Leave the graph of the last step out of copies."""
         return {**vars(self), "_graph": None}
 
     @contextmanager
     def watch(self, model: nn.Module, number: int = 0) -> Iterator[WatchedPass]:
-        """While open, what `model` attends to is recorded, with gradients.
+        """Record the attention of `model` inside the block, with gradients.
 
         Args:
-            model: The model, or any module that it is part of.
-            number: How many steps were taken before, for penalties that draw.
+            model: The model, or any module that contains it.
+            number: Number of earlier steps, for penalties that draw random numbers.
         """
         with run_eagerly(), self._edges(model) as hook:
             alter = None if hook is None else self._noise(hook, number)
@@ -74,7 +74,7 @@ class AttentionPenalties:
 
     @contextmanager
     def _edges(self, model: nn.Module) -> Iterator[EdgeHook | None]:
-        """See which edges are scored, where a penalty alters attention."""
+        """Record which edges are scored, if a penalty changes attention; else yield None."""
         if self._altering is None:
             yield None
             return
@@ -91,39 +91,39 @@ class AttentionPenalties:
             edges = hook.scored(conv, scores.shape[0])
             if edges is None:
                 raise UnsupportedModelError(
-                    f"Expected {type(conv).__name__} to score the edges that it passes messages along, but it scores "
-                    "others: its attention cannot be altered."
+                    f"Expected {type(conv).__name__} to score the edges of its message passing, but it scores others: "
+                    "its attention cannot be changed."
                 )
-            if hook.has_two_node_sets(conv):  # equal numbers of a source and a destination are no self-loop there
+            if hook.has_two_node_sets(conv):  # equal ids of source and destination are no self-loop there
                 edges = torch.stack([edges[0] + (int(edges[1].max()) + 1 if edges.numel() else 0), edges[1]])
             return penalty.alter(conv, scores, softmax, edges, generator) if conv.training else softmax(scores)
 
         return alter
 
     def graph_of(self, records: LayerRecords, batch: Any) -> Graph:
-        """The graph with self-loops that a recorded pass ran on, made from the batch's own edge list if both agree."""
+        """Return the graph with self-loops of a recorded pass, made from the batch's edge list if both are equal."""
         given, features = plain(records[0].given), records[0].features
         if isinstance(batch, HeteroData) or isinstance(given, Mapping):
             return self._typed_graph(batch, given, features)
         if not _are_edges(given) or not isinstance(features, Tensor):
             raise UnsupportedModelError(
-                "Expected penalized attention layers to be called with one tensor of features and edges as a [2, E] "
-                f"tensor, or to see a batch of type HeteroData, but got {type(features).__name__} and "
-                f"{type(given).__name__} and a batch of type {type(batch).__name__}."
+                "Expected penalized attention layers to take features as one tensor and edges as a [2, E] tensor, or "
+                f"the batch to be HeteroData, but got {type(features).__name__}, {type(given).__name__} and a batch of "
+                f"type {type(batch).__name__}."
             )
         num_nodes, own = features.shape[0], plain(getattr(batch, "edge_index", None))
         if self._graph is not None and self._graph.matches(given, num_nodes):
             return self._graph
         self._graph = Graph(given, num_nodes)
         if _are_edges(own) and own.device == given.device and own.numel() and int(own.max()) < num_nodes:
-            # A model may add self-loops before its layers do: the batch's edges are those that others know.
+            # A model may add self-loops to the edges of its layers. Ground truth refers to the batch's edges.
             of_batch = Graph(own, num_nodes)
             if torch.equal(of_batch.edge_index, self._graph.edge_index):
                 self._graph = of_batch
         return self._graph
 
     def _typed_graph(self, batch: Any, given: Any, features: Any) -> Graph:
-        """The union of a heterogeneous graph: of the batch, or of the dicts that the first layer was called with."""
+        """Return the union graph of a heterogeneous batch, or of the dicts that the first layer was called with."""
         if isinstance(batch, HeteroData):
             edges, sizes = batch.edge_index_dict, batch.num_nodes_dict
         else:
@@ -138,10 +138,10 @@ class AttentionPenalties:
 
 
 class WatchedPass:
-    """A forward pass that was watched.
+    """A recorded forward pass.
 
     Attributes:
-        values: After `penalty`, the unweighted number of each penalty by its name, detached.
+        values: The unweighted penalties by name, detached; set by `penalty`.
     """
 
     def __init__(self, penalties: AttentionPenalties, model: nn.Module, records: LayerRecords, number: int) -> None:
@@ -149,11 +149,11 @@ class WatchedPass:
         self._penalties, self._model, self._records, self._number = penalties, model, records, number
 
     def attention(self, output: Any, batch: Any = None) -> Attention:
-        """What the model attended to, with gradients.
+        """Return the model's attention, with gradients.
 
         Args:
-            output: What the pass computed; only layers that it depends on are read.
-            batch: What the step trains on, if at hand.
+            output: The output of the pass; only layers that it depends on are read.
+            batch: The batch of the step, if available.
         """
         if not self._records:
             raise UnsupportedModelError(
@@ -163,12 +163,12 @@ class WatchedPass:
         return attention_of_pass(self._records, graph, output, grad=True)
 
     def penalty(self, output: Any, batch: Any = None, truth: GroundTruth | None = None) -> Tensor:
-        """The sum of all penalties, each times its strength.
+        """Return the sum of all penalties, each times its strength.
 
         Args:
-            output: What the pass computed, predictions or the loss; only layers that it depends on are read.
-            batch: What the step trains on, for penalties that read more than attention.
-            truth: The true edges of targets, where there are some.
+            output: The output of the pass, predictions or loss; only layers that it depends on are read.
+            batch: The batch of the step, for penalties that read more than attention.
+            truth: The true edges of targets, if there are any.
         """
         step = PenalizedStep(self.attention(output, batch), self._model, batch, truth, self._number)
         total: Tensor | None = None
@@ -176,7 +176,7 @@ class WatchedPass:
             value = check_number(penalty.measure_step(step), name)
             self.values[name] = value.detach()
             total = penalty.strength * value if total is None else total + penalty.strength * value
-        assert total is not None, "nothing is watched without penalties"
+        assert total is not None, "without penalties, nothing is watched"
         return total
 
 

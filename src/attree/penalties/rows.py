@@ -1,8 +1,8 @@
-"""Penalties on the form of attention: how it is spread over the edges that one softmax weighs.
+"""Penalties on the distribution of attention over the edges of one softmax.
 
-A row is what one softmax weighs: the n > 1 edges that enter a node, or, where each relation has an attention of its
-own, those of one relation that do. alpha_1 ... alpha_n are the weights of one head, which add up to 1. Every penalty is
-a number in [0, 1] for each row, averaged over rows and heads, then over layers.
+A row is the set of edges of one softmax: the n > 1 edges that enter a node or, if each relation has its own attention,
+those of one relation. alpha_1 ... alpha_n are the weights of one head, which sum to 1. Every penalty is a number in
+[0, 1] for each row, averaged over rows and heads, then over layers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from attree.errors import ArgumentError, expect_bool
 from attree.penalties.penalty import AttentionPenalty
 
 TINY = 1e-12
-"""Weights below this count as this: logarithms and roots have no gradient at 0."""
+"""Lower limit of numbers in logarithms, roots and divisions, whose gradients are infinite at 0."""
 
 
 @dataclass(frozen=True)
 class LayerRows:
-    """The attention of one layer, row by row.
+    """The attention of one layer, grouped by rows.
 
     Attributes:
-        alpha: Weights that add up to 1 in every row, [num_edges, heads].
+        alpha: Weights that sum to 1 in every row, [num_edges, heads].
         row: The row of each edge, [num_edges].
-        size: How many edges each row has, [num_rows].
-        used: Which edges the layer uses, [num_edges]; None if it uses all.
+        size: Number of edges of each row, [num_rows].
+        used: Mask of the edges that the layer uses, [num_edges]; None if it uses all.
     """
 
     alpha: Tensor
@@ -38,22 +38,22 @@ class LayerRows:
     used: Tensor | None
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over each row, [num_rows, ...]."""
+        """Return the sum over each row, [num_rows, ...]."""
         return values.new_zeros(self.size.numel(), *values.shape[1:]).index_add(0, self.row, values)
 
     def mean(self, per_row: Tensor) -> Tensor:
-        """The mean over all rows of several edges; 0 if there are none."""
+        """Return the mean over all rows with several edges; 0 if there are none."""
         several = self.size > 1
         return (per_row * several.unsqueeze(1)).sum() / (several.sum().clamp(min=1) * per_row.shape[1])
 
     @property
     def count(self) -> Tensor:
-        """How many edges each row has, at least 2, [num_rows, 1]: rows of one edge are left out by `mean`."""
+        """Number of edges of each row, but at least 2, [num_rows, 1]; `mean` leaves out rows of one edge."""
         return self.size.clamp(min=2).to(self.alpha.dtype).unsqueeze(1)
 
 
 def layer_rows(attention: Attention) -> Iterator[LayerRows]:
-    """The rows of every layer. Edges that a layer does not use are in no row."""
+    """Yield the rows of every layer. Edges that a layer does not use are not counted."""
     numbers = attention.softmax or (None,) * len(attention.weights)
     for weight, used, softmax in zip(attention.weights, attention.present, numbers, strict=True):
         alpha = weight.float() if weight.dtype.itemsize < 4 else weight
@@ -63,27 +63,27 @@ def layer_rows(attention: Attention) -> Iterator[LayerRows]:
             num_rows = numbered.numel()
         counted = torch.ones_like(row) if used is None else used.long()
         rows = LayerRows(alpha, row, row.new_zeros(num_rows).index_add(0, row, counted), used)
-        # The weights of a branch are multiplied by its factor, and a stranger's convolution may use other multiples.
+        # Weights of parallel branches carry a factor, and so may those of users' convolutions.
         total = rows.sum(alpha).index_select(0, row)
         yield replace(rows, alpha=alpha / total.clamp(min=TINY))
 
 
 def mean_of_layers(per_layer: list[Tensor]) -> Tensor:
-    """The mean of one number a layer."""
+    """Return the mean of one number per layer."""
     return torch.stack(per_layer).mean()
 
 
 class Entropy(AttentionPenalty):
-    r"""The entropy of attention: pushes it to be sharper, or flatter.
+    r"""The entropy of attention. It makes attention sharper or, with `flatter`, flatter.
 
     .. math:: \frac{-1}{\log n} \sum_{k=1}^{n} \alpha_k \log \alpha_k
 
-    This is 1 for uniform attention and 0 where one edge has it all; with `flatter`, 1 minus that. Entropy as a
+    This is 1 for uniform attention and 0 if one edge has all attention; with `flatter`, 1 minus that. Entropy as a
     regulariser: Pereyra et al., "Regularizing Neural Networks by Penalizing Confident Output Distributions", 2017.
 
     Args:
         strength: The factor of the penalty in the loss.
-        flatter: Penalise sharp attention instead of flat.
+        flatter: Penalise sharp attention instead of flat attention.
     """
 
     name = "entropy"
@@ -101,16 +101,16 @@ class Entropy(AttentionPenalty):
 
 
 class UniformDistance(AttentionPenalty):
-    r"""The squared distance of attention to uniform attention: pulls it there, or pushes it away.
+    r"""The squared distance from uniform attention. It makes attention more or, with `away`, less uniform.
 
     .. math:: \frac{n}{n - 1} \sum_{k=1}^{n} \left( \alpha_k - \frac{1}{n} \right)^2
 
-    This is 0 for uniform attention and 1 where one edge has it all; with `away`, 1 minus that. Uniform attention is the
-    baseline of Wiegreffe and Pinter, "Attention is not not Explanation", EMNLP 2019.
+    This is 0 for uniform attention and 1 if one edge has all attention; with `away`, 1 minus that. Uniform attention is
+    the baseline of Wiegreffe and Pinter, "Attention is not not Explanation", EMNLP 2019.
 
     Args:
         strength: The factor of the penalty in the loss.
-        away: Penalise being near uniform attention instead of being far from it.
+        away: Penalise attention near uniform instead of far from it.
     """
 
     name = "uniform_distance"
@@ -128,13 +128,13 @@ class UniformDistance(AttentionPenalty):
 
 
 class Sparsity(AttentionPenalty):
-    r"""How many edges share the attention: pushes it onto few of them and the rest towards exactly nothing.
+    r"""The L1/2 norm of attention. It concentrates attention on few edges, and moves the other weights towards 0.
 
     .. math:: \frac{1}{n - 1} \left( \Big( \sum_{k=1}^{n} \sqrt{\alpha_k} \Big)^2 - 1 \right)
 
-    The sum of weights is 1 whatever they are, so its L1 norm penalises nothing; this is the L1/2 norm, 0 where one edge
-    has it all and 1 for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). Compared with
-    the entropy, it acts more on small weights.
+    The L1 norm would have no effect, because the weights always sum to 1. This is 0 if one edge has all attention and 1
+    for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). It acts more on small weights than the
+    entropy.
     """
 
     name = "sparsity"
@@ -149,13 +149,13 @@ class Sparsity(AttentionPenalty):
 
 
 class HeadAgreement(AttentionPenalty):
-    r"""How much the heads of a layer disagree: pulls them together, so that their mean says what each of them does.
+    r"""The disagreement of a layer's heads. It makes heads alike, so that their mean represents each of them.
 
     .. math:: \frac{1}{H - 1} \sum_{h=1}^{H} \sum_{k=1}^{n} (\alpha^h_k - \bar\alpha_k)^2
 
-    with :math:`\bar\alpha` the mean of the H heads, which is what GAtt reads. This is 0 where all heads are equal and 1
-    where each has another edge. Layers of one head are left out. The opposite of the disagreement on attended positions
-    of Li et al., "Multi-Head Attention with Disagreement Regularization", EMNLP 2018.
+    with :math:`\bar\alpha` the mean of the H heads, which GAtt reads. This is 0 if all heads are equal and 1 if each
+    attends to a different edge. Layers with one head are left out. It is the opposite of the disagreement on attended
+    positions of Li et al., "Multi-Head Attention with Disagreement Regularization", EMNLP 2018.
     """
 
     name = "head_agreement"
@@ -169,7 +169,7 @@ class HeadAgreement(AttentionPenalty):
                 found.append(rows.mean(rows.sum(apart) / (heads - 1)))
         if not found:
             raise ArgumentError(
-                "Expected argument `penalties` to have `head_agreement` only for networks of several attention heads, "
-                "but every layer has one."
+                "Expected argument `penalties` to have `head_agreement` only for networks with several attention "
+                "heads, but every layer has one head."
             )
         return mean_of_layers(found)

@@ -1,4 +1,4 @@
-"""Penalties that compare GAtt of training targets with what is right: true edges, or the exact effects of edges."""
+"""Penalties that compare GAtt scores of training targets with true edges, or with the exact effects of edges."""
 
 from __future__ import annotations
 
@@ -25,29 +25,27 @@ from attree.errors import (
 from attree.faithfulness.choose import Reducer
 from attree.faithfulness.protocol import protocol_names, resolve_protocol
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
+from attree.penalties.rows import TINY
 from attree.subject import Subject
-
-TINY = 1e-12
-"""Smaller numbers count as this where a logarithm is taken or a root divided by."""
 
 
 class TrueEdges(AttentionPenalty):
-    r"""Supervision by known true edges: pushes GAtt of training targets onto the edges that truly explain them.
+    r"""Supervision with true edges. It moves the GAtt scores of training targets to their true edges.
 
     .. math:: \frac{1}{|S|} \sum_{v \in S} -\log
         \frac{\sum_{e \in \text{true}(v)} \phi^v_e}{\sum_{e} \phi^v_e}
 
-    where :math:`\phi^v_e` is GAtt of edge e for target v. S are the training nodes that have a true explanation, or a
-    share of them: validation and test nodes are never looked at. For attention of a sequence: Liu et al., "Neural
-    Machine Translation with Supervised Attention", COLING 2016.
+    where :math:`\phi^v_e` is the GAtt score of edge e for target v, and S are the training nodes with true edges, or a
+    share of them. True edges of validation and test nodes are not used. For attention in sequences, see Liu et al.,
+    "Neural Machine Translation with Supervised Attention", COLING 2016.
 
-    A step that trains on none of these nodes, as a sampled batch may, has a penalty of 0.
+    The penalty is 0 in a step without such nodes, as may happen with sampled batches.
 
     Args:
         strength: The factor of the penalty in the loss.
-        share: The share of the training targets that are supervised; each is drawn by its id and the seed.
-        seed: Another seed, another draw.
-        truth: The true edges; by default those of attree's data (Infection, BA-Shapes, HeteroInfection).
+        share: The share of the training nodes to supervise. Whether a node is supervised depends on its id and `seed`.
+        seed: Seed of the choice of supervised nodes.
+        truth: The true edges; None takes those of attree's data modules (Infection, BA-Shapes, HeteroInfection).
     """
 
     name = "true_edges"
@@ -65,15 +63,18 @@ class TrueEdges(AttentionPenalty):
         truth = step.truth if self.truth is None else self.truth
         if truth is None:
             raise ArgumentError(
-                "Expected argument `penalties` to have `true_edges` only for data with true explanations (Infection, "
-                "BA-Shapes, HeteroInfection, or a `truth` of your own), but this data has none."
+                "Expected argument `penalties` to have `true_edges` only for data with true edges (Infection, "
+                "BA-Shapes, HeteroInfection, or your own `truth`), but this data has none."
             )
         if is_batch_of_graphs(step.batch) or has_queried_pairs(step.batch):
-            raise UnsupportedModelError("Expected the penalty `true_edges` to see a graph whose nodes are classified.")
+            raise UnsupportedModelError(
+                "Expected node classification on one graph for the penalty `true_edges`, but got a batch of "
+                "several graphs, or of pairs of nodes."
+            )
         attention = step.attention
         if attention.graph.types is not None and any("n_id" in store for store in step.batch.node_stores):
             raise UnsupportedModelError(
-                "Expected the penalty `true_edges` to see a whole heterogeneous graph, but got a sampled part of one."
+                "Expected a whole heterogeneous graph for the penalty `true_edges`, but got a sampled subgraph."
             )
         truth, ids = truth.to(attention.graph.device), step.node_ids
         nodes = self.supervised(step.trained_nodes, ids, truth)
@@ -92,27 +93,27 @@ class TrueEdges(AttentionPenalty):
         return (mass[1].clamp(min=TINY).log() - mass[0].clamp(min=TINY).log()).mean()
 
     def supervised(self, nodes: Tensor, ids: Tensor | None, truth: GroundTruth) -> Tensor:
-        """Those of some nodes that are supervised: they have a true explanation and are drawn by their id."""
+        """Return those of some nodes that are supervised: nodes with true edges, drawn by their id."""
         named = nodes if ids is None else ids[nodes]
         drawn = hashed_uniform(self.seed, named, named, torch.float64) < self.share
         return nodes[drawn & torch.isin(named, truth.targets)]
 
 
 class EffectConsistency(AttentionPenalty):
-    r"""Consistency with the exact effect: pulls GAtt of a few targets towards what reducing each edge does.
+    r"""Consistency with exact effects. It makes the GAtt scores of some targets correlate with the effects of edges.
 
     .. math:: 1 - \text{corr} \left( \phi^v_e, \; p_v - p_v^{(e)} \right)
 
-    over all edges e of the neighbourhoods of a few targets v: :math:`\phi` is GAtt, :math:`p_v` the probability of the
-    predicted class of v and :math:`p_v^{(e)}` the same with the attention of e reduced (dPC). The correlation is
-    Pearson's, which the paper measures faithfulness by. The effects are computed exactly, in eval mode, with the
-    weights of the step, and count as constants: the gradient moves attention towards the effects, not the effects.
+    over all edges e in the neighbourhoods of a few targets v. :math:`\phi` is the GAtt score, :math:`p_v` the
+    probability of the predicted class of v, and :math:`p_v^{(e)}` this probability with the attention of e reduced; the
+    difference is dPC. The correlation is Pearson's, as in the paper's faithfulness. The effects are computed exactly,
+    in eval mode, with the weights of the step. They are constants: the gradient changes attention, not the effects.
 
     Args:
         strength: The factor of the penalty in the loss.
-        targets: How many of the step's training nodes, graphs or links are drawn.
-        protocol: What reduces an edge: `removal`, `weight`, `coefficient` or `authors`.
-        seed: Another seed, other draws.
+        targets: Number of the step's training nodes, graphs or links to draw.
+        protocol: Reduction protocol: `removal`, `weight`, `coefficient` or `authors`.
+        seed: Seed of the draws.
     """
 
     name = "effect"
@@ -127,7 +128,7 @@ class EffectConsistency(AttentionPenalty):
         self._kept: tuple[weakref.ref[Any], weakref.ref[Any], Reducer] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the engine along, which holds the model."""
+        """Leave the reducer, which holds the model, out of copies."""
         return {**vars(self), "_kept": None}
 
     def measure_step(self, step: PenalizedStep) -> Tensor:
@@ -140,12 +141,12 @@ class EffectConsistency(AttentionPenalty):
             if not attention.graph.matches(subject.graph.original_edge_index, subject.graph.num_nodes):
                 raise UnsupportedModelError(
                     "Expected the training step to run on the edges of its batch for the penalty `effect`, but it ran "
-                    "on others."
+                    "on other edges."
                 )
             if subject.level == "node" and subject.node_type != step.trained_type:
                 raise UnsupportedModelError(
-                    f"Expected the penalty `effect` to see a model that predicts the nodes at `train_mask`, of type "
-                    f"{step.trained_type!r}, but it predicts those of type {subject.node_type!r}."
+                    "Expected the model to predict the nodes at `train_mask` for the penalty `effect`, which are of "
+                    f"type {step.trained_type!r}, but it predicts nodes of type {subject.node_type!r}."
                 )
             chosen = step.trained_nodes if subject.level == "node" else subject.targets("all")
             order = torch.randperm(chosen.numel(), generator=step.generator(self.seed))[: self.targets]
@@ -157,13 +158,13 @@ class EffectConsistency(AttentionPenalty):
         return 1 - correlation(GAtt().score_pairs(scored, pairs), effect)
 
     def _reducer(self, step: PenalizedStep) -> Reducer:
-        """The engine for the model and its batch, kept while these stay the same."""
+        """Return the reducer of the model and batch. It is kept while both stay the same."""
         if self._kept is not None and self._kept[0]() is step.batch and self._kept[1]() is step.model:
             return self._kept[2]
         if not isinstance(step.batch, Data | HeteroData):
             raise UnsupportedModelError(
-                "Expected the penalty `effect` to see what the model is called with as torch_geometric.data.Data or "
-                f"HeteroData, but got {type(step.batch).__name__}."
+                "Expected the batch to be torch_geometric.data.Data or HeteroData for the penalty `effect`, but got "
+                f"{type(step.batch).__name__}."
             )
         reducer = Reducer(Subject.of_data(step.model, step.batch))
         self._kept = weakref.ref(step.batch), weakref.ref(step.model), reducer
@@ -171,16 +172,16 @@ class EffectConsistency(AttentionPenalty):
 
 
 def correlation(scores: Tensor, effect: Tensor) -> Tensor:
-    """Pearson's correlation, differentiable with respect to the scores; 0 where one of both is constant."""
+    """Return Pearson's correlation, differentiable with respect to the scores; 0 if one of them is constant."""
     x, y = scores - scores.mean(), effect.to(scores.dtype) - effect.to(scores.dtype).mean()
     return (x * y).sum() / (x.square().sum() * y.square().sum()).clamp(min=TINY**2).sqrt()
 
 
 def has_queried_pairs(batch: Any) -> bool:
-    """Whether a step learns from pairs of nodes."""
+    """Whether a batch has pairs of nodes to predict."""
     return isinstance(getattr(batch, "edge_label_index", None), Tensor)
 
 
 def is_batch_of_graphs(batch: Any) -> bool:
-    """Whether a batch of PyG's is one of graphs, rather than one graph or a part of one."""
+    """Whether a batch consists of several graphs, rather than of one graph or a subgraph."""
     return isinstance(getattr(batch, "batch", None), Tensor)
