@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 
 from attree.callbacks import ExplainCallback
 from attree.data import Infection
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from attree.models import GAT, NodeClassifier
 from helpers.small_fits import trainer
 

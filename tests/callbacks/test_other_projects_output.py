@@ -22,7 +22,7 @@ import attree
 from attree.callbacks import ExplainCallback
 from attree.callbacks.explained_data import ExplainedData
 from attree.errors import AttreeError
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from helpers.plain_projects import CLASSES, PlainNodes, explain, make_trainer, node_graph, small_graphs
 from helpers.small_fits import curves
 

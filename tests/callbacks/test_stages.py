@@ -9,7 +9,7 @@ import pytest
 import attree
 from attree.callbacks import ExplainCallback
 from attree.data import Infection
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from helpers import cli
 from helpers.small_fits import classifier, curves, infection, trainer
 

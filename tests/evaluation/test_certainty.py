@@ -17,7 +17,7 @@ from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, evaluate
 from attree.evaluation.certainty import PairColumns, resample
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from attree.metrics.functional import percentile_interval, resampled_faithfulness
 from attree.models import GAT
 

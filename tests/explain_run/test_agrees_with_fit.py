@@ -19,7 +19,7 @@ from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
 from attree.evaluation.config import choose_targets
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from helpers.cli import command, fit
 from helpers.small_fits import curves
 

@@ -20,7 +20,7 @@ from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.evaluation.config import choose_targets
 from attree.explain_run.targets import parse_targets
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from attree.report.curves import read_curves
 from attree.subject import Subject
 from helpers.cli import CONFIGS, fit, refusal

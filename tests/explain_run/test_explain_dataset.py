@@ -25,7 +25,7 @@ from attree.evaluation.config import Shard
 from attree.explain_run.call import process_shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.processes import fork_server
 from helpers.time_limit import SECONDS

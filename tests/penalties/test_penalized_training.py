@@ -224,7 +224,7 @@ class WithoutAttention(Stranger):
     [
         (
             ByHand,
-            "ByHand to use automatic optimisation, but it optimises manually: add `attree.penalties.AttentionPenalties`",
+            "ByHand to use automatic optimisation, but it optimises manually: add `attree.penalties",
         ),
         (TwoViews, "is combined by `product`"),
         (Detached, "the penalty `entropy` to depend on trained weights"),

@@ -18,8 +18,7 @@ from attree.callbacks.pictures import warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
 from attree.io.console import linked, plain_console
-from attree.io.files import replacing
-from attree.io.json_files import write_metrics
+from attree.io.files import replacing, write_metrics
 from attree.report.curves import read_curves
 from attree.report.page import write_page
 from attree.report.style import as_png

@@ -27,8 +27,7 @@ from attree.callbacks._private import add_summary, describe_scalars
 from attree.callbacks.metric_texts import DESCRIPTIONS, accuracy_names, describe_metric, results_text
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
-from attree.io.files import write_text
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready, write_text
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
 from attree.report.style import as_png

@@ -25,8 +25,7 @@ from attree.evaluation.verdict import Verdict
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
 from attree.io.console import in_notebook
-from attree.io.files import write_text
-from attree.io.json_files import read_intervals, read_metrics, write_metrics
+from attree.io.files import read_intervals, read_metrics, write_metrics, write_text
 from attree.metrics.functional.bootstrap import Interval
 from attree.subject import Subject
 from attree.subject.roots import Roots

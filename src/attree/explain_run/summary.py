@@ -17,8 +17,7 @@ from attree.explain_run.figures import draw_targets, draw_together
 from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
-from attree.io.files import replacing, write_text
-from attree.io.json_files import read_metrics
+from attree.io.files import read_metrics, replacing, write_text
 from attree.report.curves import read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html

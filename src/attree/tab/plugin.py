@@ -16,7 +16,7 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready
 from attree.tab.runs import RunFiles, curves_of, has_explanations, summarise_runs
 
 STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}

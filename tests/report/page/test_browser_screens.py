@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready
 from attree.report.looks import LOOKS
 from attree.report.page.content import page_content
 from attree.report.page.write import asset

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready
 from attree.report.page import show
 from attree.report.page.content import page_content
 from attree.report.page.write import asset

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready
 
 TYPES = {"f4": "<f4", "u1": "<u1", "u2": "<u2", "i4": "<i4"}
 """Kinds of numbers that the page reads, little-endian as browsers have them."""

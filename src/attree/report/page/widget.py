@@ -6,7 +6,7 @@ from typing import Any
 
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
-from attree.io.json_files import json_ready
+from attree.io.files import json_ready
 from attree.report.page.content import page_content
 from attree.report.page.live import LiveModel
 from attree.report.page.write import asset

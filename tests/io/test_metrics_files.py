@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from attree.io.json_files import read_metrics, write_metrics
+from attree.io.files import read_metrics, write_metrics
 
 
 def test_what_is_undefined_is_null(tmp_path: Path) -> None:
