@@ -24,7 +24,7 @@ from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.effects import AttentionGradient
 from attree.effects.attention_gradient import AttentionRun
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 
 class _OtherWeights(AttributionMethod):

@@ -16,7 +16,7 @@ from attree.attention import Attention
 from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.evaluation import Evaluation
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 
 class NeighboursOnly(AttributionMethod):

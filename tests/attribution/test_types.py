@@ -170,7 +170,7 @@ def test_methods_agree_on_which_edges_carry_a_flow() -> None:
 
 def test_whose_outputs_are_explained_is_asked_for_where_it_is_not_plain() -> None:
     model = ready(HeteroNet(GATConv, "sum"))
-    with pytest.raises(ValueError, match="`node_type` to say whose outputs are explained, one of paper, author, term"):
+    with pytest.raises(ValueError, match="`node_type` to be the node type to explain, one of paper, author, term"):
         _ = Subject.of_data(model, DATA).attention
     with pytest.raises(ValueError, match="`node_type` to be one of paper, author, term, but got 'venue'"):
         Subject.of_data(model, DATA, node_type="venue")

@@ -194,7 +194,7 @@ def test_the_level_is_asked_for_where_it_cannot_be_told() -> None:
 
     with pytest.raises(AttreeError, match="`level`"):
         attree.evaluate(settled(Pairwise()), strangers.graph())
-    with pytest.raises(AttreeError, match=r"`level` to be 'edge' where one argument holds 30 pairs"):
+    with pytest.raises(AttreeError, match=r"`level` to be 'edge' only if one argument holds 30 pairs"):
         attree.evaluate(settled(strangers.TwoLayers()), strangers.graph(), level="edge")
 
 

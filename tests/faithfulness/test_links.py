@@ -14,7 +14,7 @@ from attree.attribution import Pairs, subject_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact import plan
 from attree.subject import Head, Subject
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.one_pass_each import reduced_outputs
 

@@ -18,7 +18,7 @@ from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States, register_algebra
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 from helpers import user_models
 from helpers.attention_models import snapshot
 from helpers.graphs import NODES, messy_graph, randomize

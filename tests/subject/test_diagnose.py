@@ -15,10 +15,10 @@ from torch_geometric.nn import GAT, GATConv
 import attree
 import attree.models
 from attree.attention.diagnostics import measure_bypass
+from attree.attention.wiring import is_plain_stack
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
-from attree.subject.plain_stack import is_plain_stack
 from helpers.attention_models import MESSY, X
 from helpers.user_models import Noise
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from attree.errors import ArgumentError
 from attree.subject import Head
-from attree.subject.head import Mode
-from attree.subject.labels import check_labels
+from attree.subject.head import Mode, check_labels
 
 MULTI = torch.tensor([[1, 0, 1], [0, 0, 1]])
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.attribution import GAtt, GAttAvg, GAttSim
 from attree.subject import Subject
-from attree.subject.pooling import winners
-from attree.subject.readout import Readout
+from attree.subject.readout import Readout, winners
 from helpers.random_attention import Case, cases
 
 
@@ -74,7 +73,7 @@ def test_max_ignores_nodes_that_win_nothing(case: Case) -> None:
 def test_rejects_unusable_readouts(case: Case) -> None:
     with pytest.raises(ValueError, match="graph ids"):
         GAtt().attribute(of_graphs(case.attention, torch.zeros(case.num_nodes + 1, dtype=torch.int64)))
-    with pytest.raises(ValueError, match="one a node"):
+    with pytest.raises(ValueError, match="one per node"):
         GAtt().attribute(of_graphs(case.attention, readout=torch.ones(case.num_nodes + 1)))
     with pytest.raises(ValueError, match="'sum', 'mean', 'max'"):
         GAtt().attribute(of_graphs(case.attention, readout="median"))

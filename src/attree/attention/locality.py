@@ -1,6 +1,6 @@
 """Whether outputs depend only on what attention layers reach: noise elsewhere must not change them.
 
-`measure_locality` puts noise into the whole graph, out of reach of some targets. `attree.subject.locality` runs the
+`measure_locality` puts noise into the whole graph, out of reach of some targets. `attree.subject.part_check` runs the
 model on a part of the graph instead, with noise around it. Both use the numbers and comparisons of this file.
 """
 

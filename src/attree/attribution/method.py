@@ -13,7 +13,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 
 class AttributionMethod(ABC):

@@ -42,7 +42,7 @@ from attree.evaluation.names import PREFIX, SECONDS
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
 from attree.subject import Head
-from attree.subject.conventions import Call
+from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 

@@ -17,7 +17,7 @@ from attree.callbacks.random_state import seeded_apart
 from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation.config import choose_targets
-from attree.subject.labels import count_classes
+from attree.subject.head import count_classes
 
 Subset = Literal["all", "train", "val", "test"]
 """The subset of nodes or graphs that targets are chosen from."""

@@ -21,8 +21,8 @@ from attree.evaluation.config import Shard, choose_targets
 from attree.evaluation.target_labels import TargetLabels
 from attree.models import Classifier, LinkPredictor
 from attree.subject import Head, Subject
-from attree.subject.conventions import Call
-from attree.subject.labels import check_labels, labels_of
+from attree.subject.binding import Call
+from attree.subject.head import check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")

@@ -21,7 +21,7 @@ from attree.faithfulness.protocol import ReductionProtocol, check_protocols, res
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
 
 BYTES_PER_PAIR = 128

@@ -28,11 +28,10 @@ from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.metrics.functional import spearman
 from attree.subject import Subject
-from attree.subject.conventions import Call
+from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
-from attree.subject.roots import Level
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Level, Targets
 from attree.tensors.limits import exact_dtype
 
 

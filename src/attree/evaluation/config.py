@@ -12,7 +12,7 @@ from attree.defaults import CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, RESAMPLES,
 from attree.errors import expect, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.io.progress import LateBar
 from attree.subject import Head, Subject
-from attree.subject.conventions import Call
-from attree.subject.head import Mode, ReturnType
-from attree.subject.labels import check_labels, labels_of
+from attree.subject.binding import Call
+from attree.subject.head import Mode, ReturnType, check_labels, labels_of
 from attree.subject.readout import Readout
-from attree.subject.roots import Level
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Level, Targets
 
 REDUCING = "Reducing edges"
 """Text before the progress bar of reduced pairs."""

@@ -25,7 +25,7 @@ from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 
 class Evaluator:

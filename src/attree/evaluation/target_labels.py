@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.subject import Subject
-from attree.subject.labels import labels_of
+from attree.subject.head import labels_of
 from attree.tensors.limits import exact_dtype
 
 

@@ -31,7 +31,7 @@ from attree.explain_run.targets import (
 from attree.models import Classifier, GraphClassifier
 from attree.runs.load_run import FinishedRun
 from attree.subject import Head, Subject
-from attree.subject.labels import labels_of
+from attree.subject.head import labels_of
 
 LOGITS = Head("multiclass_classification", "raw")
 

@@ -21,7 +21,7 @@ from attree.evaluation.target_labels import TargetLabels, describe_network, pred
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
 from attree.subject import Subject
-from attree.subject.conventions import Call
+from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level

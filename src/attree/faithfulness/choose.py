@@ -22,7 +22,7 @@ from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
-from attree.subject.locality import NotLocalError, NotRowwiseError
+from attree.subject.part_check import NotLocalError, NotRowwiseError
 from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows
 

@@ -24,7 +24,7 @@ from attree.faithfulness.reduced_run import ReducedRun, reduced_run
 from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
-from attree.subject.locality import NotLocalError, check_local, target_outputs
+from attree.subject.part_check import NotLocalError, check_local, target_outputs
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import Rows, expand
 

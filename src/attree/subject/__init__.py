@@ -1,4 +1,4 @@
-"""What is explained: a call of a model on a graph, what its outputs belong to, and what they mean."""
+"""The subject of an explanation: a call of a model on a graph, the targets of its outputs, and their meaning."""
 
 from attree.subject.head import Head
 from attree.subject.model_call import ModelCall

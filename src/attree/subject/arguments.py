@@ -1,39 +1,75 @@
-"""Find out what each argument of a model has one row for: by its name first, then by its shape and values.
+"""Arguments of a model: the parameters of its forward, and what each argument of a call has one row for.
 
-A model is called again on parts and copies of its graph, and each of its arguments must be cut accordingly.
+attree calls a model again on parts and copies of its graph, and must cut each argument accordingly. The name of an
+argument decides its kind first, then its shape and values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attree.attention.graph import Types
 from attree.errors import ArgumentError
 
 NODE_NAMES = ("x", "y", "z", "pos", "h", "features", "feat", "n_id", "train_mask", "val_mask", "test_mask")
-"""Names of arguments that belong to nodes, whatever else their length could mean."""
+"""Names of arguments that have one row per node, if the length fits."""
 
 GRAPH_NAMES = ("u", "globals", "global_attr")
-"""Names of arguments that belong to graphs, whatever else their length could mean."""
+"""Names of arguments that have one row per graph, if the length fits."""
 
 COUNT_NAMES = ("batch_size", "num_graphs")
-"""Names of arguments that count graphs, if they are integers."""
+"""Names of integer arguments that hold the number of graphs."""
 
 ID_WORDS = ("index", "idx", "root", "target", "pair", "link", "ids")
 """Words in the names of integer arguments whose values are node ids."""
+
+WRAPPED = ("_orig_mod", "module", "encoder", "model", "net")
+"""Attributes in which wrappers keep the wrapped module."""
+
+
+def parameters(model: nn.Module) -> list[Parameter]:
+    """Return the named parameters of a model's forward; for a wrapper, those of the wrapped module."""
+    own = list(signature(unwrapped(model).forward).parameters.values())
+    return [one for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside wrappers that pass on all arguments (compiled, DataParallel, averaged weights).
+
+    >>> layer = nn.Linear(1, 1)
+    >>> unwrapped(nn.DataParallel(layer)) is layer, unwrapped(layer) is layer
+    (True, True)
+    """
+    while True:
+        kinds = {one.kind for one in signature(model.forward).parameters.values()}
+        if kinds - {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+            return model
+        modules = (getattr(model, name, None) for name in WRAPPED)
+        inner = next((module for module in modules if isinstance(module, nn.Module)), None)
+        if inner is None:
+            return model
+        model = inner
+
+
+def model_name(model: nn.Module) -> str:
+    """Return the class name of a model; for a wrapper, of the wrapped module."""
+    return type(unwrapped(model)).__name__
 
 
 class Kind(Enum):
     """What an argument of a model has one row for, or what its values mean.
 
     NODE, EDGE and GRAPH arguments have one row per node, edge or graph. EDGES is the edge list that the model runs on.
-    BATCH holds the graph of each node, PTR the first node of each graph and the number of nodes, COUNT the number of
-    graphs. The values of IDS are node ids: the two ends of queried links, the root of a graph. OTHER is the rest.
+    BATCH holds the graph of each node. PTR holds the first node of each graph, then the number of nodes. COUNT is the
+    number of graphs. The values of IDS are node ids, such as the ends of queried links or the root of a graph. OTHER is
+    everything else.
     """
 
     NODE = auto()
@@ -49,14 +85,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The size of the graph that a model is called on.
+    """Sizes of the graph that a model is called on.
 
     Attributes:
         nodes: Number of nodes.
         edges: Number of edges, as given.
-        graphs: Number of graphs; None if no argument tells graphs apart.
-        of_data: Whether the arguments are all that a PyG graph has: where it has as many nodes as edges, what does not
-            say `edge` is of nodes then, as PyG takes it. A model may not read it at all.
+        graphs: Number of graphs; None if no argument holds the graph of each node.
+        of_data: Whether the arguments are all attributes of a PyG graph. If the graph has as many nodes as edges, an
+            attribute without `edge` in its name then has one row per node, as in PyG.
     """
 
     nodes: int
@@ -68,14 +104,14 @@ class Sizes:
 def argument_kinds(
     names: Sequence[str], values: Sequence[Any], num_nodes: int, num_edges: int, of_data: bool = False
 ) -> tuple[Kind, ...]:
-    """The kind of each argument of a call, other than its edge list.
+    """Return the kind of each argument of a call, except its edge list.
 
     Args:
-        names: The arguments' names; empty where they have none.
-        values: Their values.
-        num_nodes: Nodes of the graph.
-        num_edges: Edges of the graph, as given.
-        of_data: Whether they are all that a PyG graph has, see `Sizes`.
+        names: Names of the arguments; an empty string for an argument without a name.
+        values: Values of the arguments.
+        num_nodes: Number of nodes.
+        num_edges: Number of edges, as given.
+        of_data: Whether the arguments are all attributes of a PyG graph, see `Sizes`.
     """
     named = list(zip(names, values, strict=True))
     batches = [value for name, value in named if _is_batch(name, value, num_nodes)]
@@ -85,10 +121,10 @@ def argument_kinds(
 
 
 def argument_kind(name: str, value: Any, sizes: Sizes) -> Kind:
-    """Find out what one argument of a model has rows for.
+    """Return the kind of one argument.
 
-    A name that contains `edge` or `node`, and a few common ones, decide where the length allows it; otherwise the
-    length alone does, unless the graph has as many nodes as edges.
+    A name that contains `edge` or `node`, and a few common names, decide if the length fits. Otherwise the length
+    decides, unless the graph has as many nodes as edges.
 
     >>> argument_kind("edge_attr", torch.zeros(5, 2), Sizes(nodes=5, edges=5))
     <Kind.EDGE: 2>
@@ -99,8 +135,10 @@ def argument_kind(name: str, value: Any, sizes: Sizes) -> Kind:
     """
     if name in COUNT_NAMES and isinstance(value, int) and not isinstance(value, bool):
         return Kind.COUNT if sizes.graphs in (None, value) else Kind.OTHER
-    if not isinstance(value, Tensor) or value.dim() == 0 or sizes.nodes == 0 or value.layout != torch.strided:
-        return Kind.OTHER if not isinstance(value, Tensor) or value.dim() == 0 else _by_length(name, value, sizes)
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return Kind.OTHER
+    if sizes.nodes == 0 or value.layout != torch.strided:
+        return _by_length(name, value, sizes)
     if _is_batch(name, value, sizes.nodes):
         return Kind.BATCH
     if name == "ptr" and value.dim() == 1 and int(value[-1]) == sizes.nodes:
@@ -131,7 +169,8 @@ def _by_length(name: str, value: Tensor, sizes: Sizes) -> Kind:
         return Kind.EDGE
     if length == sizes.graphs:
         return Kind.GRAPH
-    return Kind.IDS if _are_ids(name, value, sizes.nodes) else Kind.OTHER
+    named = any(word in name for word in (*ID_WORDS, "node"))
+    return Kind.IDS if named and _is_integer(value) and _in_range(value, sizes.nodes) else Kind.OTHER
 
 
 def _is_batch(name: str, value: Any, num_nodes: int) -> bool:
@@ -141,17 +180,48 @@ def _is_batch(name: str, value: Any, num_nodes: int) -> bool:
 
 
 def _are_pairs(name: str, value: Tensor, num_nodes: int) -> bool:
-    """Whether values can be the two ends of pairs of nodes: integers [2, P] in range."""
-    if value.dim() != 2 or value.shape[0] != 2 or value.dtype not in (torch.int64, torch.int32):
+    """Whether values can be the ends of pairs of nodes: node ids of shape [2, P]."""
+    if value.dim() != 2 or value.shape[0] != 2 or not _is_integer(value):
         return False
     named = "edge" in name or any(word in name for word in ID_WORDS)
     return (named or num_nodes != 2) and _in_range(value, num_nodes)
 
 
-def _are_ids(name: str, value: Tensor, num_nodes: int) -> bool:
-    integer = value.dtype in (torch.int64, torch.int32)
-    return integer and any(word in name for word in (*ID_WORDS, "node")) and _in_range(value, num_nodes)
+def _is_integer(value: Tensor) -> bool:
+    return value.dtype in (torch.int64, torch.int32)
 
 
 def _in_range(value: Tensor, num_nodes: int) -> bool:
     return value.numel() == 0 or (int(value.min()) >= 0 and int(value.max()) < num_nodes)
+
+
+def typed_kind(name: str, value: Any, types: Types) -> Kind:
+    """Return the kind of one argument of a model of a heterogeneous graph.
+
+    >>> types = Types.of({"user": 3, "item": 2}, {("user", "buys", "item"): 4})
+    >>> typed_kind("x_dict", {"user": torch.zeros(3, 5)}, types)
+    <Kind.NODE: 1>
+    >>> typed_kind("edge_attr_dict", {("user", "buys", "item"): torch.zeros(4, 1)}, types)
+    <Kind.EDGE: 2>
+    """
+    if isinstance(value, Tensor):
+        return Kind.IDS if _are_typed_ids(name, value) else Kind.OTHER
+    if not isinstance(value, Mapping) or not value or not all(isinstance(one, Tensor) for one in value.values()):
+        return Kind.OTHER
+    if all(kind in types.node_types and _has_rows(one, len(types.nodes(kind))) for kind, one in value.items()):
+        return Kind.BATCH if "batch" in name else Kind.NODE
+    if all(kind in types.edge_types for kind in value):
+        if all(_has_rows(one, len(types.edges(kind))) for kind, one in value.items()) and "index" not in name:
+            return Kind.EDGE
+        if all(_are_typed_ids(name, one) for one in value.values()):
+            return Kind.IDS
+    return Kind.OTHER
+
+
+def _has_rows(value: Tensor, count: int) -> bool:
+    return value.dim() > 0 and value.shape[0] == count
+
+
+def _are_typed_ids(name: str, value: Tensor) -> bool:
+    pairs = value.dim() == 2 and value.shape[0] == 2
+    return _is_integer(value) and value.dim() > 0 and (pairs or any(word in name for word in ID_WORDS))

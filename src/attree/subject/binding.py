@@ -1,7 +1,10 @@
-"""Find the arguments of a model's call in a PyG `Data`: by name, or hand the model the data whole."""
+"""Find the arguments of a model in a PyG graph by name, or pass the whole graph to the model."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any
 
@@ -10,80 +13,167 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 
 from attree.attention.capture import check_model
+from attree.attention.graph import EdgeType, Types
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.subject.arguments import COUNT_NAMES
-from attree.subject.conventions import Call, DataConvention, call_by_position, model_name
-from attree.subject.hetero_binding import bind_hetero
+from attree.subject.arguments import COUNT_NAMES, model_name, parameters
 from attree.subject.model_call import ModelCall
-from attree.subject.wrapped import parameters
+
+Call = Callable[[Any, Any], Tensor]
+"""A user's function `call(model, data)` that returns one row of outputs per node, pair or graph."""
 
 WHOLE = ("batch", "data")
-"""Names of a single argument of `forward` that is a whole graph or batch, also if the graph has such an attribute."""
-
+"""Names of a single parameter that takes the whole graph, even if the graph has an attribute of that name."""
 
 EDGE_NAMES = ("edge_index", "adj", "adj_t", "edges", "edge_list")
-"""Names of parameters that are taken for the edge list where the data has nothing of that name."""
+"""Names of parameters that take the edge list if the graph has no attribute of that name."""
+
+TYPED_EDGE_NAMES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_dict")
+"""Names of parameters that take the edge lists of all edge types."""
+
+
+@dataclass(frozen=True)
+class DataConvention:
+    """Calls a model with a copy of a PyG graph in which the tensors are replaced by those of the call.
+
+    Attributes:
+        data: The graph, whose other attributes are kept.
+        call: Function that calls the model with a graph; None calls `model(data)`.
+    """
+
+    data: Data | HeteroData
+    call: Call | None = None
+
+    def without(self, name: str) -> DataConvention:
+        """Return the same convention on a graph without one of its attributes."""
+        data = copy.copy(self.data)
+        for store in data.stores:
+            if name in store:
+                del store[name]
+        return DataConvention(data, self.call)
+
+    def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
+        """Return the output of the model on the graph with these tensors."""
+        data = copy.copy(self.data)
+        for name, value in arguments.items():
+            if isinstance(data, HeteroData):
+                for kind, rows in value.items():
+                    data[kind][name] = rows
+            else:
+                data[name] = value
+        if isinstance(data, Batch) and isinstance(batch := arguments.get("batch"), Tensor):
+            data._num_graphs = int(batch.max()) + 1 if batch.numel() else 0
+        for store in data.node_stores:
+            if "num_nodes" in store and isinstance(x := store.get("x"), Tensor):
+                store.num_nodes = x.shape[0]
+        return model(data) if self.call is None else self.call(model, data)
 
 
 def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = None) -> ModelCall:
-    """Find a model's arguments in a graph.
+    """Find the arguments of a model in a graph.
 
-    The parameters of the model's forward are looked up among the data's attributes, whatever their order. If none of
-    them is the features or the edges, the first ones that the data lacks are. A model whose forward needs one argument
-    that the data does not have is called with the data itself.
+    Each parameter of the model's forward takes the attribute of the same name, in any order. If no parameter has the
+    name of the features or the edges, the first parameters that the graph has no attribute for take them. A model that
+    requires one argument, for which the graph has no attribute, is called with the graph itself.
 
     Args:
         model: The model.
-        data: One graph, or a batch of graphs.
-        call: How the model is called with a graph, if not by its forward.
+        data: A graph, or a batch of graphs.
+        call: Function that calls the model with a graph; None uses the model's forward.
     """
-    if isinstance(data, HeteroData):
-        return bind_hetero(model, data, call)
     check_model(model)
-    check_data(data)
     if call is not None:
         expect(callable(call), "call", "a function of the model and a graph", type(call).__name__)
-        return _whole_data(model, data, call)
-    own = parameters(model)
-    required = [one for one in own if one.default is Parameter.empty]
-    if len(required) == 1 and (required[0].name not in data or required[0].name in WHOLE):
-        return _whole_data(model, data)
+    if isinstance(data, HeteroData):
+        return _bind_hetero(model, data, call)
+    check_data(data)
+    own = parameters(model) if call is None else []
+    required = [one.name for one in own if one.default is Parameter.empty]
+    if call is not None or (len(required) == 1 and (required[0] not in data or required[0] in WHOLE)):
+        tensors = {name: data[name] for name in data.keys() if isinstance(data[name], Tensor)}  # noqa: SIM118
+        return _call_with_data(model, data, tensors, _num_nodes(data), call)
     found = {one.name: value for one in own if (value := _look_up(data, one.name)) is not None}
-    edges = _edge_parameter(own, found)
+    edges = _edge_parameter(required, found)
     if edges is None:
-        names = ", ".join(one.name for one in own)
-        raise UnsupportedModelError(
-            f"Expected {model_name(model)}.forward to take features and edges, or one `data`, or argument `call` to "
-            f"say how it is called, but it takes ({names})."
-        )
+        raise _without_edges(model, own, "features and edges")
     found.setdefault(edges, data.edge_index)
-    features = _feature_parameter(own, found, edges, data)
+    features = _feature_parameter(required, found, edges, data)
     if features is not None and features not in found:
         found[features] = data.x
-    for one in required:
-        if one.name not in found:
-            raise ArgumentError(
-                f"Expected argument `data` to have `{one.name}`, which {model_name(model)}.forward takes, but it has "
-                f"{', '.join(data.keys())}."
-            )
-    return call_by_position(model, own, found, edges, features, _num_nodes(data))
+    _check_found(model, required, found, data.keys())
+    return _call_by_position(model, own, found, edges, features, _num_nodes(data))
 
 
-def _whole_data(model: nn.Module, data: Data, call: Call | None = None) -> ModelCall:
-    """A call with the whole graph; all its tensors are arguments."""
-    names = [name for name in data.keys() if isinstance(data[name], Tensor)]  # noqa: SIM118
-    names.sort(key=lambda name: (name != "x", name != "edge_index"))
+def _bind_hetero(model: nn.Module, data: HeteroData, call: Call | None = None) -> ModelCall:
+    """Find the arguments of a model in a heterogeneous graph: `x_dict` or `x` are the features of all types, etc."""
+    types = _types_of(data)
+    edges = {kind: data[kind].edge_index for kind in types.edge_types}
+    own = parameters(model)
+    required = [one.name for one in own if one.default is Parameter.empty]
+    found = {one.name: value for one in own if (value := _look_up_typed(data, one.name)) is not None}
+    if call is not None or (len(required) == 1 and required[0] not in found):
+        names = sorted({name for store in data.stores for name, value in store.items() if isinstance(value, Tensor)})
+        tensors = {name: data.collect(name, allow_empty=True) for name in names if name != "edge_index"}
+        return _call_with_data(model, data, {**tensors, "edge_index": edges}, types.node_ptr[-1], call, types)
+    edges_name = next((name for name in TYPED_EDGE_NAMES if name in found), None)
+    if edges_name is None:
+        raise _without_edges(model, own, "`x_dict` and `edge_index_dict`")
+    found[edges_name] = edges
+    _check_found(model, required, found, sorted({name for store in data.stores for name in store.keys()}))  # noqa: SIM118
+    features = next((name for name in ("x_dict", "x") if name in found), None)
+    return replace(_call_by_position(model, own, found, edges_name, features, types.node_ptr[-1]), types=types)
+
+
+def _call_with_data(
+    model: nn.Module,
+    data: Data | HeteroData,
+    tensors: dict[str, Any],
+    num_nodes: int,
+    call: Call | None,
+    types: Types | None = None,
+) -> ModelCall:
+    """Return a call that passes the whole graph; all its tensors are arguments."""
+    names = sorted(tensors, key=lambda name: (name != "x", name != "edge_index"))
     features = names.index("x") if "x" in names else None
-    values = tuple(data[name] for name in names)
-    at = names.index("edge_index")
-    return ModelCall(model, values, tuple(names), 0, at, features, _num_nodes(data), DataConvention(data, call))
+    values, edges_at = tuple(tensors[name] for name in names), names.index("edge_index")
+    return ModelCall(model, values, tuple(names), 0, edges_at, features, num_nodes, DataConvention(data, call), types)
 
 
-def _edge_parameter(own: list[Parameter], found: dict[str, Any]) -> str | None:
-    """The parameter that takes the edge list: the one of that name, or else the second that the data lacks."""
+def _call_by_position(
+    model: nn.Module, own: list[Parameter], found: dict[str, Any], edges: str, features: str | None, num_nodes: int
+) -> ModelCall:
+    """Return a call that passes the leading arguments by position, as users do, and the others by name."""
+    leading = 0
+    while leading < len(own) and own[leading].name in found and own[leading].kind is not Parameter.KEYWORD_ONLY:
+        leading += 1
+    names = [one.name for one in own if one.name in found]
+    features_at = None if features is None else names.index(features)
+    values = tuple(found[name] for name in names)
+    return ModelCall(model, values, tuple(names), leading, names.index(edges), features_at, num_nodes)
+
+
+def _without_edges(model: nn.Module, own: list[Parameter], expected: str) -> UnsupportedModelError:
+    names = ", ".join(one.name for one in own)
+    return UnsupportedModelError(
+        f"Expected {model_name(model)}.forward to take {expected}, or one `data`, or argument `call` to say how it is "
+        f"called, but it takes ({names})."
+    )
+
+
+def _check_found(model: nn.Module, required: list[str], found: dict[str, Any], known: Iterable[str]) -> None:
+    """Raise if the graph has no value for a required parameter."""
+    for name in required:
+        if name not in found:
+            raise ArgumentError(
+                f"Expected argument `data` to have `{name}`, which {model_name(model)}.forward takes, but it has "
+                f"{', '.join(known)}."
+            )
+
+
+def _edge_parameter(required: list[str], found: dict[str, Any]) -> str | None:
+    """Return the parameter that takes the edge list: by name, or else the second that the graph has no value for."""
     if "edge_index" in found:
         return "edge_index"
-    missing = [one.name for one in own if one.name not in found and one.default is Parameter.empty]
+    missing = [name for name in required if name not in found]
     named = [name for name in missing if name in EDGE_NAMES]
     if named:
         return named[0]
@@ -92,11 +182,11 @@ def _edge_parameter(own: list[Parameter], found: dict[str, Any]) -> str | None:
     return missing[1] if len(missing) > 1 else None
 
 
-def _feature_parameter(own: list[Parameter], found: dict[str, Any], edges: str, data: Data) -> str | None:
-    """The parameter that takes one row per node: `x`, or the first that the data lacks, or the first with such rows."""
+def _feature_parameter(required: list[str], found: dict[str, Any], edges: str, data: Data) -> str | None:
+    """Return the parameter that takes the features: `x`, or the first without a value, or one with a row per node."""
     if "x" in found:
         return "x"
-    missing = [one.name for one in own if one.name not in found and one.default is Parameter.empty]
+    missing = [name for name in required if name not in found]
     if missing and isinstance(data.get("x"), Tensor):
         return missing[0]
     num_nodes = _num_nodes(data)
@@ -109,9 +199,10 @@ def _feature_parameter(own: list[Parameter], found: dict[str, Any], edges: str, 
 
 
 def _look_up(data: Data, name: str) -> Any:
-    """What a graph has under a parameter's name; None if nothing."""
+    """Return the value of a graph for a parameter; None if there is none."""
     if name in COUNT_NAMES and isinstance(data, Batch):
-        batch = data.get("batch", None)  # without graphs behind the last node: they have no computation tree
+        # Graphs after the graph of the last node have no nodes, and so no computation tree.
+        batch = data.get("batch", None)
         return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else data.num_graphs
     if name == "num_nodes":
         return data.num_nodes
@@ -121,8 +212,17 @@ def _look_up(data: Data, name: str) -> Any:
     return value
 
 
+def _look_up_typed(data: HeteroData, name: str) -> Any:
+    """Return the tensors of a heterogeneous graph for a parameter, by type; one tensor for the labels of one type."""
+    by_type = data.collect(name.removesuffix("_dict"), allow_empty=True)
+    if not by_type:
+        return data.get(name) if not name.endswith("_dict") and hasattr(data, "get") else None
+    only = next(iter(by_type.values()))
+    return only if name.startswith("edge_label") and not name.endswith("_dict") and len(by_type) == 1 else by_type
+
+
 def check_data(data: Any) -> None:
-    """Raise unless `data` is a graph with one kind of node and a list of edges."""
+    """Raise unless `data` is a graph with one type of nodes and a list of edges."""
     expect(isinstance(data, Data), "data", "a torch_geometric.data.Data or a Batch of them", type(data).__name__)
     given = data.get("edge_index", None)
     expect(isinstance(given, torch.Tensor), "data", "a graph with a tensor `edge_index`", sorted(data.keys()))
@@ -130,10 +230,34 @@ def check_data(data: Any) -> None:
     expect(x is None or isinstance(x, Tensor), "data", "a graph with a tensor `x`", type(x).__name__)
     expect(data.num_nodes != 0, "data", "a graph with nodes", "one without")
     if isinstance(x, Tensor):
-        if x.is_floating_point() and x.layout == torch.strided and not bool(x.isfinite().all()):
+        if _has_odd_numbers(x):
             raise ArgumentError("Expected argument `data` to have finite features `x`, but some are NaN or infinite.")
         return
     expect(data.num_nodes is not None, "data", "a graph with `x` or `num_nodes`", sorted(data.keys()))
+
+
+def _types_of(data: HeteroData) -> Types:
+    """Check a heterogeneous graph and return its types."""
+    nodes: dict[str, int] = {}
+    for kind in data.node_types:
+        count = data[kind].num_nodes
+        expect(count is not None, "data", f"a graph with `x` or `num_nodes` of {kind!r}", sorted(data[kind].keys()))
+        nodes[kind] = int(count)
+        x = data[kind].get("x")
+        finite = not isinstance(x, Tensor) or not _has_odd_numbers(x)
+        expect(finite, "data", f"a graph with finite features of {kind!r}", "some that are NaN or infinite")
+    expect(sum(nodes.values()) > 0, "data", "a graph with nodes", "one without")
+    edges: dict[EdgeType, int] = {}
+    for kind in data.edge_types:
+        given = data[kind].get("edge_index")
+        expect(isinstance(given, Tensor), "data", f"a graph with a tensor `edge_index` of {kind}", sorted(data[kind]))
+        edges[kind] = given.shape[1]
+    expect(len(edges) > 0, "data", "a graph with edges", "one without")
+    return Types.of(nodes, edges)
+
+
+def _has_odd_numbers(x: Tensor) -> bool:
+    return x.is_floating_point() and x.layout == torch.strided and not bool(x.isfinite().all())
 
 
 def _num_nodes(data: Data) -> int:

@@ -1,4 +1,4 @@
-"""What attention does not see of a subject: paths around layers, nodes beyond the layers' reach, odd outputs."""
+"""Find what attention cannot explain in a subject: paths around layers, influence of distant nodes, odd outputs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
 from attree.attention.locality import Locality, measure_locality
+from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError
-from attree.subject.plain_stack import is_plain_stack
 from attree.subject.subject import Subject
 
 
 def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection[int] = ()) -> Bypass:
-    """The share of targets whose prediction stays without the attention of one layer, or of all; see `Bypass`.
+    """Return the share of targets that keep their prediction without the attention of one or all layers, see `Bypass`.
 
     Args:
-        subject: What is explained.
+        subject: The subject.
         targets: Ids of nodes or graphs; None for all.
         known: `Bypass.around` of an earlier measurement of the same model.
     """
     if is_plain_stack(subject.model):
         return Bypass(0.0)
     attention, call = subject.attention, subject.call
-    if call.features is None:  # what goes around can only be seen by changing features
+    if call.features is None:  # bypasses are found by changing features
         return Bypass(0.0)
     layout = attention.layout
     return measure_bypass(
@@ -41,14 +41,14 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
-    """Warnings about a model whose predictions attention explains only in part; an empty list for most models."""
+    """Return warnings if attention explains the predictions only in part; an empty list for most models."""
     call, output = subject.call, subject.attention.output
     if call.features is None:
         return []
     if (odd := odd_outputs(output)) is not None:
         return [odd]
     locality = _locality_of(subject)
-    # Outputs that stay as they are with noise far away are not random either: that takes no run of its own.
+    # If outputs did not change with noise far away, they are not random, and no further run is needed.
     if locality is None or not locality.compared or not locality.local:
         chance = random_outputs(subject.model, _run(subject), call.features, output)
         if chance is not None:
@@ -58,7 +58,7 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
 
 
 def _locality_of(subject: Subject) -> Locality | None:
-    """How far outputs change with features out of reach; None where it cannot be told by changing features."""
+    """Measure how much outputs change with features out of reach; None if features cannot be changed."""
     call = subject.call
     if not call.has_features or not call.x.is_floating_point():
         return None
@@ -80,11 +80,11 @@ def _run(subject: Subject) -> Callable[[Any], Any]:
 
 
 def _predict(subject: Subject) -> Callable[[Tensor], Tensor] | None:
-    """A function from outputs to predicted classes; None for regression."""
+    """Return a function from outputs to predicted classes; None for regression."""
     output = subject.attention.output
     try:
         head = subject.head.resolve(output)
-    except AttreeError:  # attention can be explained without knowing what outputs mean
+    except AttreeError:  # the meaning of the outputs is unknown
         return predicted_class
     if head.mode == "regression":
         return None

@@ -1,11 +1,10 @@
-"""What a model's outputs mean: classes, one logit, several labels, or numbers; as logits, probabilities or their logs.
+"""The meaning of a model's outputs (classes, labels or numbers; logits or probabilities), and checks of the labels.
 
-Everything that is measured of a prediction is measured on class probabilities. A head turns outputs of any kind into
-logits whose softmax they are:
+All measures of a prediction use class probabilities. A head converts outputs of any kind into logits of classes:
 
 | mode | outputs | logits |
 |---|---|---|
-| multiclass_classification | one column a class | as they are, or the logs of probabilities |
+| multiclass_classification | one column per class | the outputs, or the logs of probabilities |
 | binary_classification | one column, or none | of the two classes |
 | binary_classification | several columns: several labels | of the two values of the measured label |
 | regression | numbers | none: only the change of the measured number is defined |
@@ -15,20 +14,24 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data, HeteroData
 
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int
 from attree.tensors.limits import exact_dtype
 
+if TYPE_CHECKING:
+    from attree.subject.subject import Subject
+
 Mode = Literal["multiclass_classification", "binary_classification", "regression"]
-"""What is predicted, in the words of PyG's `ModelConfig`."""
+"""What the model predicts, in the words of PyG's `ModelConfig`."""
 
 ReturnType = Literal["raw", "probs", "log_probs"]
-"""What the outputs are, in the words of PyG's `ModelConfig`."""
+"""The kind of outputs, in the words of PyG's `ModelConfig`."""
 
 MODES = ("multiclass_classification", "binary_classification", "regression")
 RETURN_TYPES = ("raw", "probs", "log_probs")
@@ -36,15 +39,15 @@ RETURN_TYPES = ("raw", "probs", "log_probs")
 
 @dataclass(frozen=True)
 class Head:
-    """What a model's outputs mean; None is decided by looking at the outputs.
+    """The meaning of a model's outputs; None is inferred from the outputs.
 
     Attributes:
-        mode: What is predicted. Outputs of one column are taken for the logits of a binary class, of several columns
-            for those of as many classes.
-        return_type: What the outputs are. A softmax or sigmoid at the model's end is recognised, and so are rows that
-            add up to 1; other outputs are taken for logits.
-        label: Of several labels or numbers, the one that is measured; of labels, None measures each target's most
-            probable one.
+        mode: What the model predicts. By default, one column is the logit of a binary class, and several columns are
+            the logits of as many classes.
+        return_type: The kind of outputs. By default, outputs of a final softmax or sigmoid and rows that add up to 1
+            are probabilities; other outputs are logits.
+        label: The label or number to measure, if there are several. For labels, None measures the most probable label
+            of each target.
     """
 
     mode: Mode | None = None
@@ -60,11 +63,11 @@ class Head:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything is decided."""
+        """Whether `mode` and `return_type` are known."""
         return self.mode is not None and self.return_type is not None
 
     def told_by(self, activation: str | None) -> Head:
-        """Decide what is open by the last function of the model, see `Attention.activation`.
+        """Infer unknown attributes from the last function of the model, see `Attention.activation`.
 
         >>> Head().told_by("sigmoid")
         Head(mode='binary_classification', return_type='probs', label=None)
@@ -78,14 +81,14 @@ class Head:
         return replace(self, mode=mode, return_type="log_probs" if activation.startswith("log") else "probs")
 
     def resolve(self, output: Any) -> Head:
-        """Decide what is open by the model's outputs, [rows] or [rows, columns].
+        """Infer unknown attributes from the outputs, [rows] or [rows, columns].
 
-        Outputs that fit two meanings (such as logits that lie in [0, 1]) are read in one of them, with a warning: the
-        values that a model happens to return never decide whether it is accepted.
+        If outputs fit two meanings (such as logits in [0, 1]), one is chosen with a warning. The values of the outputs
+        never decide whether a model is accepted.
 
         Raises:
-            UnsupportedModelError: The outputs are no such tensor.
-            ArgumentError: The outputs do not fit `mode`, `return_type` or `label`.
+            UnsupportedModelError: If the outputs are not such a tensor.
+            ArgumentError: If the outputs do not fit `mode`, `return_type` or `label`.
         """
         check_output(output)
         columns = 1 if output.dim() == 1 else output.shape[1]
@@ -104,7 +107,7 @@ class Head:
         if mode == "regression" or output.numel() == 0:
             return self.return_type or "raw"
         values = output.detach().to(exact_dtype(output.device)).reshape(output.shape[0], -1)
-        values = values[values.isfinite().all(dim=1)]  # of a model that has diverged, nothing can be told
+        values = values[values.isfinite().all(dim=1)]  # a model that has diverged returns NaN or infinity
         if values.numel() == 0:
             return self.return_type or "raw"
         within = bool(((values >= 0) & (values <= 1)).all())
@@ -117,16 +120,16 @@ class Head:
             expect(fits, "return_type", "what the outputs are", "'log_probs', but some are above 0")
         elif mode == "multiclass_classification" and sums:
             if self.return_type == "raw":
-                _say("taken for logits, as `return_type` says, though each row adds up to 1")
+                _warn("taken for logits, as `return_type` says, though each row adds up to 1")
                 return "raw"
             return "probs"
         elif within and self.return_type is None and bool((values != values[0, 0]).any()):
             labels = " (and `mode='binary_classification'` that columns are labels)" if columns > 1 else ""
-            _say(f"taken for logits, though all lie between 0 and 1: `return_type='probs'` says otherwise{labels}")
+            _warn(f"taken for logits, though all lie between 0 and 1: `return_type='probs'` says otherwise{labels}")
         return self.return_type or "raw"
 
     def measured(self, output: Tensor) -> Tensor | None:
-        """For each row the column that is measured, [rows]; None if all columns are classes of one prediction."""
+        """Return the measured column of each row, [rows]; None if all columns are classes of one prediction."""
         if output.dim() == 1 or output.shape[1] == 1 or self.mode == "multiclass_classification":
             return None
         if self.label is not None:
@@ -134,11 +137,11 @@ class Head:
         return output.argmax(dim=1)
 
     def logits(self, output: Tensor, measured: Tensor | None = None) -> Tensor:
-        """Logits of classes, [rows, classes], from outputs of a resolved head; of numbers, the numbers [rows, 1].
+        """Return the logits of classes, [rows, classes]; for regression, the numbers, [rows, 1]. The head is resolved.
 
         Args:
             output: The outputs, [rows] or [rows, columns].
-            measured: For each row the column that is measured, as `measured` gave it for the model as it is.
+            measured: The measured column of each row; `Head.measured` of the outputs without any reduction.
         """
         if measured is not None:
             output = output.gather(1, measured.unsqueeze(1))
@@ -154,12 +157,12 @@ class Head:
         return torch.stack([torch.log1p(-column.exp().clamp(max=1.0)), column], dim=1)
 
 
-def _say(assumption: str) -> None:
+def _warn(assumption: str) -> None:
     warnings.warn(f"The model's outputs are {assumption}.", stacklevel=3)
 
 
 def check_output(output: Any) -> None:
-    """Raise unless outputs are a tensor with one row per node or graph."""
+    """Raise unless the output is a floating-point tensor of shape [rows] or [rows, columns]."""
     if not isinstance(output, Tensor) or output.dim() not in (1, 2) or not output.is_floating_point():
         got = f"a tensor of shape {tuple(output.shape)} and {output.dtype}" if isinstance(output, Tensor) else None
         raise UnsupportedModelError(
@@ -167,3 +170,70 @@ def check_output(output: Any) -> None:
             f"got {got or type(output).__name__}. (`call=`, a function of the model and the data, can return one of "
             "several tensors.)"
         )
+
+
+def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
+    """Return the labels of a subject's targets: `edge_label` for pairs of nodes, else `y`; None if there are none.
+
+    In a heterogeneous graph, these are the labels of the explained node type.
+    """
+    key = "edge_label" if subject.level == "edge" else "y"
+    if isinstance(data, HeteroData):
+        if subject.level == "edge":
+            found = [store[key] for store in data.edge_stores if key in store]
+            return found[0] if len(found) == 1 else None
+        return None if subject.node_type is None else data[subject.node_type].get(key)
+    return data.get(key)
+
+
+def check_labels(labels: Any, output: Tensor, head: Head) -> None:
+    """Raise if the labels show that the outputs are not classes, unless the head has a mode.
+
+    Real numbers are not classes. Several columns of labels are not classes, unless they are a one-hot code with as many
+    columns as the outputs. The outputs need one column per class; for two classes, one column is enough.
+
+    Args:
+        labels: The labels of a graph or batch, see `labels_of`, or None.
+        output: The outputs of the model, [rows] or [rows, columns].
+        head: The meaning of the outputs, as given by the caller.
+    """
+    if not isinstance(labels, Tensor) or labels.numel() == 0:
+        return
+    columns = 1 if output.dim() == 1 else output.shape[1]
+    wide = labels.dim() > 1 and labels[0].numel() > 1
+    if head.mode is None and wide and not _is_one_hot(labels, columns):
+        raise ArgumentError(
+            "Expected argument `mode` to say what is predicted, as the labels `y` (`edge_label` of links) have "
+            f"{labels[0].numel()} columns (`binary_classification` for several labels a row, "
+            "`regression` for several numbers), but got None."
+        )
+    known = labels[labels.isfinite()] if labels.is_floating_point() else labels
+    if head.mode is None and known.is_floating_point() and bool((known != known.round()).any()):
+        raise ArgumentError(
+            "Expected argument `mode` to say what is predicted, as the labels `y` (`edge_label` of links) are real "
+            "numbers (`regression`?), but got None."
+        )
+    mode = head.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
+    if wide or known.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):
+        return
+    highest = int(known.max())
+    got = f"{columns} column{'s' if columns > 1 else ''} of outputs"
+    expect(highest < max(columns, 2), "model", f"one whose outputs fit labels up to {highest}", got)
+
+
+def _is_one_hot(labels: Tensor, columns: int) -> bool:
+    is_bit = bool(((labels == 0) | (labels == 1)).all())
+    return is_bit and labels.dim() == 2 and labels.shape[1] == columns and bool((labels.sum(dim=1) == 1).all())
+
+
+def count_classes(labels: Any) -> int | None:
+    """Return the number of classes: the highest label plus one; None if there are no labels, or they are not classes.
+
+
+    >>> import torch
+    >>> count_classes(torch.tensor([0, 2, 1])), count_classes(torch.tensor([0.5])), count_classes(None)
+    (3, None, None)
+    """
+    if not isinstance(labels, Tensor) or labels.numel() == 0 or labels.is_floating_point():
+        return None
+    return None if labels.dim() > 1 and labels[0].numel() > 1 else int(labels.max()) + 1

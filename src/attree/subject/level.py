@@ -1,6 +1,6 @@
 """Find out whether a model returns one row per node, per pair of nodes or per graph.
 
-Where the number of rows leaves it open, the model is asked which nodes a row is read from (`nodes_read`).
+If the number of rows does not decide this, an experiment finds the nodes that each row reads (`nodes_read`).
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Types, plain
+from attree.attention.wiring import is_plain_stack
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
-from attree.subject.nodes_read import DRAWS, nodes_read
-from attree.subject.plain_stack import is_plain_stack
+from attree.subject.reading import DRAWS, nodes_read
 from attree.subject.roots import Level
 
 SAMPLED_ROWS = 6
-"""How many rows are asked where not all must be known."""
+"""Number of rows to examine if a sample is enough."""
 
 CHOSEN_ROWS = 4096
-"""How many rows of chosen nodes are asked at the most, as each takes a backward pass from the last layer."""
+"""Maximum number of rows if the node of every row must be found: each needs a backward pass from the last layer."""
 
 
 @dataclass(frozen=True)
 class OutputLevel:
-    """What the rows of a model's output belong to.
+    """What each row of a model's output belongs to.
 
     Attributes:
-        level: Nodes, pairs of nodes or graphs.
+        level: `node`, `edge` (a pair of nodes) or `graph`.
         batch: Graph level: the graph of each node.
         ends: Edge level: the two nodes of each row, [2, rows].
-        nodes: Node level: the node of each row, if the model returns only some nodes; None if it returns all.
-        node_type: Node level, heterogeneous graphs: the type of the nodes, which are numbered within it.
+        nodes: Node level: the node of each row; None if there is one row per node, in order.
+        node_type: Node level, heterogeneous graphs: the type of the nodes; `nodes` are numbered within it.
     """
 
     level: Level
@@ -49,12 +49,12 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     """Find out what the rows of an output belong to.
 
     Args:
-        call: The model's call.
-        output: What it returned.
-        level: The level that the caller names; None finds it.
+        call: The call of the model.
+        output: The output of the call.
+        level: The level given by the caller; None infers it.
 
     Raises:
-        ArgumentError: The output can be several things, or is not what the caller says.
+        ArgumentError: If the level is ambiguous, or if the output does not fit the given level.
     """
     rows = output.shape[0] if isinstance(output, Tensor) and output.dim() else call.num_nodes
     if call.types is not None:
@@ -63,7 +63,7 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     own = [plain(call.edge_index)] if call.edge_index.shape == (2, rows) else []
     if level == "edge":
         held = pairs or own
-        expect(len(held) == 1, "level", f"'edge' where one argument holds {rows} pairs of nodes, [2, {rows}]", level)
+        expect(len(held) == 1, "level", f"'edge' only if one argument holds {rows} pairs of nodes, [2, {rows}]", level)
         return OutputLevel("edge", ends=held[0])
     if level == "graph":
         return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
@@ -81,7 +81,7 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
 
 
 def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) -> OutputLevel:
-    """What the rows belong to in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
+    """Find out what the rows belong to in a heterogeneous graph: nodes of one type, pairs of nodes, or graphs."""
     pairs = _typed_pairs(call, types, rows)
     if level == "edge" or (level is None and pairs and call.node_type is None):
         reads = nodes_read(call, _sampled(rows).tolist())
@@ -95,7 +95,8 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
             raise _ask_typed(call, types, rows)
     batch = call.batch
     if level == "graph" or (level is None and call.node_type is None and batch is not None):
-        expect(batch is not None, "level", "'graph' where an argument `batch_dict` holds the graph of each node", level)
+        expected = "'graph' only if an argument `batch_dict` holds the graph of each node"
+        expect(batch is not None, "level", expected, level)
         assert batch is not None
         if rows == int(batch.max()) + 1:
             return OutputLevel("graph", batch=batch)
@@ -116,7 +117,7 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
 
 
 def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
-    """The ends of the pairs that the rows may belong to, as ids in the union of types."""
+    """Return the ends of the pairs that the rows may belong to, as ids in the union of types."""
     found: list[Tensor] = []
     for value in call.of_kind(Kind.IDS):
         if isinstance(value, Tensor):
@@ -135,18 +136,18 @@ def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
 def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
     sizes = ", ".join(f"{len(types.nodes(kind))} of {kind!r}" for kind in types.node_types)
     return ArgumentError(
-        f"Expected argument `node_type` to name the type whose outputs {call.name} returns (or `level` to be 'edge' or "
-        f"'graph', where rows belong to pairs of nodes that one argument holds, or to graphs), but got "
+        f"Expected argument `node_type` to be the type of the nodes that {call.name} returns (or `level` to be 'edge' "
+        "or 'graph', if rows belong to pairs of nodes in one argument, or to graphs), but got "
         f"{call.node_type!r}: it returned {rows} rows, and there are {sizes} nodes."
     )
 
 
 def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
-    """There are as many rows as nodes: they belong to nodes, unless they read other nodes or pairs.
+    """Find the level of an output with as many rows as nodes: node level, unless rows read other nodes or pairs.
 
     Args:
-        call: The model's call.
-        edges: The edge list, if there could be a row per edge.
+        call: The call of the model.
+        edges: The edge list, if there are as many rows as edges; otherwise empty.
     """
     if is_plain_stack(call.model):
         return OutputLevel("node")
@@ -167,14 +168,15 @@ def _sampled(rows: int) -> Tensor:
 
 
 def _ends_of(pairs: Tensor, rows: Tensor, like: Tensor) -> Tensor:
-    """Which nodes are the ends of some pairs, [rows, nodes]."""
+    """Return a mask of the nodes that are the ends of each pair, [rows, nodes]."""
     return torch.zeros_like(like).scatter_(1, pairs[:, rows.to(pairs.device)].t().cpu(), True)
 
 
 def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
+    """Find the level by the nodes that each row reads."""
     sample = _sampled(rows)
     reads = nodes_read(call, sample.tolist())
-    if reads is None or not bool(reads.any(dim=2).all()):  # nothing flows back, as through an argmax
+    if reads is None or not bool(reads.any(dim=2).all()):  # no gradient, for example because of an argmax
         if rows == 1 and not pairs and not call.of_kind(Kind.IDS):
             return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
         raise _ask(call, rows)
@@ -203,7 +205,7 @@ def _ask(call: ModelCall, rows: int) -> ArgumentError:
 
 
 def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
-    """The node of each row, if a model returns only some of its nodes."""
+    """Find the node of each row, if a model returns only some of its nodes."""
     if rows > CHOSEN_ROWS:
         raise _ask(call, rows)
     reads = nodes_read(call, list(range(rows)))
@@ -216,7 +218,7 @@ def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
 
 
 def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:
-    """The argument that says which graph each node belongs to; all nodes are of one graph where there is one row."""
+    """Return the argument that holds the graph of each node; for one row, all nodes are in one graph."""
     found = call.of_kind(Kind.BATCH) or [
         value for value in call.of_kind(Kind.NODE) if rows > 1 and _numbers_graphs(value, rows)
     ]
@@ -225,14 +227,15 @@ def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:
     if len(found) != 1:
         names = ", ".join(name or "unnamed" for name in call.names) or "none"
         raise ArgumentError(
-            f"Expected one argument to say which of the {rows} graphs each node belongs to (name it `batch`), but got "
+            f"Expected one argument to hold the graph of each node, one of {rows} (name it `batch`), but got "
             f"{len(found) or 'none'} among the arguments: {names}."
         )
     return found[0]
 
 
 def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:
-    """Whether values count graphs from 0 on, node by node."""
+    """Whether values can be the graph of each node: ascending from 0 to `num_graphs` - 1."""
+
     if value.dim() != 1 or value.dtype != torch.int64 or value.numel() == 0:
         return False
     return int(value[0]) == 0 and int(value[-1]) == num_graphs - 1 and bool((value.diff() >= 0).all())

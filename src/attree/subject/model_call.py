@@ -1,7 +1,6 @@
-"""One call of a model: its arguments, what each has a row for, and the same call on a part of the graph.
+"""One call of a model: its arguments, their kinds, and the same call on a part of the graph.
 
-Every engine runs the model through a `ModelCall`: on rows, on parts of its graph, or with an edge reduced. Only this
-class knows how the model is called and how its arguments are cut.
+Every engine runs the model through a `ModelCall`. Only this class knows how to call the model.
 """
 
 from __future__ import annotations
@@ -17,25 +16,19 @@ from torch import Tensor, nn
 from attree.attention.capture import check_model, graph_of
 from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.subject.arguments import Kind, argument_kinds
+from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
+from attree.subject.cut import Cut, Take, TypedCut, take_index
 from attree.subject.part import Part
-from attree.subject.typed_arguments import Take, TypedCut, typed_kind
-from attree.subject.wrapped import parameters, unwrapped
 
 
 class Convention(Protocol):
     """How to call a model that takes a whole graph instead of separate arguments."""
 
     def without(self, name: str) -> Convention:
-        """The same without an argument."""
+        """Return the same convention without one argument."""
 
     def __call__(self, model: nn.Module, arguments: dict[str, Any]) -> Any:
         """Call the model with arguments by name."""
-
-
-def take_index(value: Tensor, index: Tensor | None) -> Tensor:
-    """Rows of an argument by indexing."""
-    return value if index is None else value[index]
 
 
 @dataclass(frozen=True)
@@ -44,14 +37,14 @@ class ModelCall:
 
     Attributes:
         model: The model.
-        values: All arguments, those passed by position first.
-        names: Their names, as far as they are known; empty strings elsewhere.
-        num_positional: How many of them are passed by position; the others are passed by name.
-        edges_at: Which argument is the edge list [2, E], or the dict of edge lists by type.
-        features_at: Which argument is the model's main input, with one row per node; None if it takes none.
-        num_nodes: Number of nodes, of all types together.
-        convention: How the model is called; None calls it with the arguments.
-        types: Which nodes and edges of the union are of which type; None for a graph of one type.
+        values: All arguments, positional arguments first.
+        names: The name of each argument; an empty string if it is not known.
+        num_positional: Number of positional arguments; the others are passed by name.
+        edges_at: Position of the edge list [2, E], or of the dict of edge lists by type.
+        features_at: Position of the main input, which has one row per node; None if there is none.
+        num_nodes: Number of nodes of all types.
+        convention: How to call the model; None passes the arguments.
+        types: The node and edge types of a heterogeneous graph; None if all are of one type.
         node_type: The node type to explain, if the model returns a dict by node type.
     """
 
@@ -68,7 +61,7 @@ class ModelCall:
 
     @classmethod
     def of(cls, model: nn.Module, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> ModelCall:
-        """The call `model(x, edge_index, *args, **kwargs)`; of a heterogeneous graph, both are dicts by type."""
+        """Return the call `model(x, edge_index, *args, **kwargs)`; for heterogeneous graphs, both are dicts by type."""
         check_model(model)
         types, num_nodes = None, 0
         if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
@@ -78,7 +71,7 @@ class ModelCall:
             for name, value in (("x", x), ("edge_index", edge_index)):
                 if not isinstance(value, Tensor):
                     kind = type(value).__name__
-                    raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got others: {kind}.")
+                    raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got {kind}.")
             expect(x.dim() >= 1, "x", "one row per node", f"a tensor of shape {tuple(x.shape)}")
             num_nodes = x.shape[0]
         known = [one.name for one in parameters(model)][: 2 + len(args)]
@@ -88,7 +81,7 @@ class ModelCall:
 
     @property
     def edge_index(self) -> Tensor:
-        """The edge list, [2, E]; of a heterogeneous graph, that of the union of its types."""
+        """The edge list, [2, E]; for a heterogeneous graph, the edge list of the union of its types."""
         edge_index: Tensor = self.values[self.edges_at] if self.types is None else self._union
         return edge_index
 
@@ -125,17 +118,17 @@ class ModelCall:
 
     @property
     def features(self) -> Any:
-        """The main input as it is: a tensor, or a dict by node type; None if there is none."""
+        """The main input: a tensor, or a dict by node type; None if there is none."""
         return None if self.features_at is None else self.values[self.features_at]
 
     @property
     def name(self) -> str:
-        """The model's class, for messages."""
-        return type(unwrapped(self.model)).__name__
+        """Class name of the model, for messages."""
+        return model_name(self.model)
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        """What each argument belongs to, in the order of `values`."""
+        """The kind of each argument, in the order of `values`."""
         if (types := self.types) is not None:
             return tuple(
                 Kind.EDGES if position == self.edges_at else typed_kind(name, value, types)
@@ -155,12 +148,12 @@ class ModelCall:
         return tuple(kinds[position] for position in range(len(self.values)))
 
     def of_kind(self, kind: Kind) -> list[Any]:
-        """The arguments of one kind."""
+        """Return the arguments of one kind."""
         return [value for own, value in zip(self.kinds, self.values, strict=True) if own is kind]
 
     @property
     def batch(self) -> Tensor | None:
-        """The graph of each node, if an argument says it for all nodes; None otherwise."""
+        """The graph of each node; None if no argument holds it for all nodes."""
         found = self.of_kind(Kind.BATCH)
         if found and self.types is not None:
             complete = all(kind in found[0] for kind in self.types.node_types)
@@ -168,7 +161,7 @@ class ModelCall:
         return found[0] if found else None
 
     def run(self) -> Any:
-        """Call the model; if it returns a dict by node type, take the outputs of `node_type`."""
+        """Call the model; if it returns a dict by node type, return the outputs of `node_type`."""
         if self.convention is not None:
             output = self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
         else:
@@ -177,20 +170,20 @@ class ModelCall:
         return output if self.types is None else self._explained(output)
 
     def _explained(self, output: Any) -> Any:
-        """The outputs to explain, in what a model of a heterogeneous graph returned."""
+        """Return the outputs of the explained node type."""
         if not isinstance(output, Mapping):
             return output
         returned = [kind for kind, rows in output.items() if isinstance(rows, Tensor)]
         chosen = returned[0] if self.node_type is None and len(returned) == 1 else self.node_type
         if chosen not in returned:
             raise ArgumentError(
-                "Expected argument `node_type` to say whose outputs are explained, one of "
+                "Expected argument `node_type` to be the node type to explain, one of "
                 f"{', '.join(map(str, returned))}, but got {chosen!r}."
             )
         return output[chosen]
 
     def with_node_type(self, node_type: str | None) -> ModelCall:
-        """The same call, to explain the outputs of one node type."""
+        """Return the same call, with the node type whose outputs are explained."""
         if node_type is None:
             return self
         expect(self.types is not None, "node_type", "None for a graph with one type of nodes", node_type)
@@ -199,25 +192,23 @@ class ModelCall:
         return replace(self, node_type=node_type)
 
     def changed(self, change: Callable[[Kind, Any], Any]) -> ModelCall:
-        """The same call with each argument replaced by `change(kind, value)`."""
+        """Return the same call with each argument replaced by `change(kind, value)`."""
         values = tuple(change(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, self.num_nodes)
 
     def with_features(self, x: Any) -> ModelCall:
-        """The same call with another main input; of a heterogeneous graph, a dict by node type."""
+        """Return the same call with another main input; for a heterogeneous graph, a dict by node type."""
         if self.types is None:
-            _ = self.x  # there must be one
-        return self._with(
-            tuple(x if position == self.features_at else value for position, value in enumerate(self.values)),
-            self.num_nodes,
-        )
+            _ = self.x  # raises if there is no main input
+        values = tuple(x if position == self.features_at else value for position, value in enumerate(self.values))
+        return self._with(values, self.num_nodes)
 
     def with_argument(self, name: str, value: Any) -> ModelCall:
-        """The same call with one more argument, passed by name."""
+        """Return the same call with one more argument, passed by name."""
         return replace(self, values=(*self.values, value), names=(*self.names, name))
 
     def without(self, position: int) -> ModelCall:
-        """The same call without one argument; only for models that are called with a whole PyG graph."""
+        """Return the same call without one argument; only for models that are called with a whole PyG graph."""
         assert self.convention is not None
         kept = [number for number in range(len(self.values)) if number != position]
         return replace(
@@ -229,70 +220,37 @@ class ModelCall:
             convention=self.convention.without(self.names[position]),
         )
 
-    def telling_graphs_by(self, batch: Tensor) -> ModelCall:
-        """The same call, in which `batch` is known to hold the graph of each node."""
+    def with_batch(self, batch: Tensor) -> ModelCall:
+        """Return the same call; the argument `batch` is known to hold the graph of each node."""
         kinds = [Kind.BATCH if value is batch else kind for kind, value in zip(self.kinds, self.values, strict=True)]
         call = replace(self)
         call.__dict__["kinds"] = tuple(kinds)
         return call
 
     def on(self, part: Part, take: Take = take_index) -> ModelCall:
-        """The same call on a part of the graph.
+        """Return the same call on a part of the graph.
 
         Args:
             part: The part.
-            take: Takes rows of arguments that belong to nodes, edges and graphs.
+            take: Takes rows of arguments that have one row per node, edge or graph.
         """
-        if self.types is not None:
-            typed = TypedCut(self.types, part, take)
-            values = tuple(typed.cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
-            call = replace(self, values=values, num_nodes=part.node.numel(), types=typed.types)
-            call.__dict__["kinds"] = self.kinds
-            return call
-
-        def cut(kind: Kind, value: Any) -> Any:
-            match kind:
-                case Kind.NODE:
-                    return take(value, part.node)
-                case Kind.EDGE:
-                    return take(value, part.edge)
-                case Kind.EDGES:
-                    return part.edge_index
-                case Kind.BATCH:
-                    return value[part.node] if part.graph is None else part.graph
-                case Kind.GRAPH:
-                    return value if part.graph_of is None else take(value, part.graph_of)
-                case Kind.COUNT:
-                    return value if part.num_graphs is None else part.num_graphs
-                case Kind.PTR:
-                    return value if part.graph is None else _bounds(part.graph, part.num_graphs or 0)
-                case Kind.IDS:
-                    return value if part.queries is None else part.queries.view(value.shape[0], -1)
-                case Kind.OTHER:
-                    return value
-
-        values = tuple(cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
-        return self._with(values, part.node.numel())
+        cut = Cut(part, take) if self.types is None else TypedCut(self.types, part, take)
+        values = tuple(cut.cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
+        return self._with(values, part.node.numel(), cut.types)
 
     def target_rows(self, part: Part) -> tuple[Tensor, int]:
-        """Which rows of the output on a part belong to its targets, and how many rows the output must have.
+        """Return the output rows of a part's targets, and the number of rows that the output must have.
 
-        A model of a heterogeneous graph returns rows of one type of nodes, numbered within that type.
+        On a heterogeneous graph, the output has one row per node of one type.
         """
         if part.target is None:
             return torch.arange(part.count, device=part.node.device), part.count
         if self.types is None:
             return part.target, part.node.numel()
-        cut = TypedCut(self.types, part, take_index)
+        cut = TypedCut(self.types, part)
         return cut.number[part.target], cut.count_like(part.target)
 
-    def _with(self, values: tuple[Any, ...], num_nodes: int) -> ModelCall:
-        call = replace(self, values=values, num_nodes=num_nodes)
-        call.__dict__["kinds"] = self.kinds  # kinds were found by the lengths of the whole graph
+    def _with(self, values: tuple[Any, ...], num_nodes: int, types: Types | None = None) -> ModelCall:
+        call = replace(self, values=values, num_nodes=num_nodes, types=self.types if types is None else types)
+        call.__dict__["kinds"] = self.kinds  # kinds depend on the sizes of the whole graph
         return call
-
-
-def _bounds(graph: Tensor, num_graphs: int) -> Tensor:
-    """The first node of each graph and the number of nodes, as PyG's `ptr` has them."""
-    sizes = graph.bincount(minlength=num_graphs)
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

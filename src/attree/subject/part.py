@@ -1,7 +1,7 @@
 """A part of a graph: the nodes and edges that a model runs on instead of the whole graph.
 
-Every engine that runs a model on less than its graph, or on several copies of a neighbourhood at once, says so with a
-`Part`, and `ModelCall.on` cuts the arguments of the model to it.
+Engines that run a model on a part of the graph, or on several copies of neighbourhoods at once, make a `Part`.
+`ModelCall.on` cuts the arguments of the model to it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,20 @@ from attree.tensors.ragged import expand, find, pointers
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes and edges of a graph, or several such sets side by side, that a model is called on.
+    """Nodes and edges of a graph on which a model is called, as one graph or as several separate graphs.
 
-    Sets side by side are separate graphs: no edge joins them, and a node of the whole graph can be in many of them.
-    In a heterogeneous graph, ids are those of the union of its types, and nodes can stand in any order.
+    No edge connects two graphs of a part. A node of the whole graph can be in several of them. In a heterogeneous
+    graph, ids are those of the union of its types, and nodes can be in any order.
 
     Attributes:
-        node: The node id behind each node of the part.
-        edge_index: The part's edges, between positions in `node`.
-        edge: For each edge of the part, its position in the given edge list; None if they are all, in their order.
-        graph: The graph of the part that each node belongs to, numbered from 0; None leaves nodes in the graphs that
-            they are in.
-        graph_of: The graph id behind each graph of the part; None with `graph`, or where graphs have no ids.
-        num_graphs: How many graphs the part has; None with `graph`.
-        queries: Where the model takes pairs of nodes: the pairs to ask for, as positions in `node`, one a graph; None
-            asks for none.
-        target: The node that each graph of the part was cut for, as a position in `node`; None if that is a pair or
-            the graph itself.
+        node: The id of each node in the whole graph.
+        edge_index: The edges of the part, as positions in `node`.
+        edge: The position of each edge in the given edge list; None if the part has all edges in the given order.
+        graph: The graph of the part that each node belongs to, numbered from 0; None keeps the graphs of the whole.
+        graph_of: The id that each graph of the part has in the whole graph; None if `graph` is None or there is no id.
+        num_graphs: Number of graphs of the part; None if `graph` is None.
+        queries: For models that take pairs of nodes: one pair per graph, as positions in `node`; None for no pairs.
+        target: For node-level models: the target of each graph of the part, as a position in `node`; otherwise None.
     """
 
     node: Tensor
@@ -48,14 +45,14 @@ class Part:
 
     @classmethod
     def entering(cls, graph: Graph, count: int, owner: Tensor, node: Tensor, *, induced: bool = False) -> Part:
-        """For each of several targets, the edges that enter some nodes, and the nodes at their ends.
+        """Return one graph per target: the edges that enter its given nodes, and the nodes at both ends.
 
         Args:
             graph: The whole graph.
-            count: Number of targets; each becomes a graph of the part.
-            owner: The target that each given node belongs to, ascending.
+            count: Number of targets.
+            owner: The target of each given node, ascending.
             node: The given nodes.
-            induced: Leave out edges that do not start at a given node of the same target.
+            induced: Only use edges that also start at a given node of the same target.
         """
         rows, stride = graph.given_entering, max(graph.num_nodes, 1)
         row, place = expand(rows.ptr, node)
@@ -71,14 +68,14 @@ class Part:
 
     @classmethod
     def around(cls, graph: Graph, centres: Tensor, hops: int) -> Part:
-        """One graph: the nodes within `hops` of some centres, and the edges that enter the nodes within `hops` - 1.
+        """Return one graph: the nodes within `hops` of some centres, and the edges that enter nodes within `hops` - 1.
 
-        Nodes and edges stand in the order of the whole graph.
+        Nodes and edges are in the order of the whole graph.
 
         Args:
             graph: The whole graph.
-            centres: The nodes in the middle.
-            hops: How far to go, against the direction of edges.
+            centres: The central nodes.
+            hops: Number of hops, against the direction of edges.
         """
         rows, ends = graph.given_entering, graph.original_edge_index
         place = torch.full((graph.num_nodes,), -1, device=graph.device)
@@ -106,17 +103,17 @@ class Part:
 
     @cached_property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Where the nodes and the edges of each graph begin; both must stand graph by graph."""
+        """First node and first edge of each graph (pointers); nodes and edges must be sorted by graph."""
         assert self.graph is not None
         nodes, edges = (pointers(owner.bincount(minlength=self.count)) for owner in (self.graph, self.edge_graph))
         return nodes, edges
 
     def take(self, which: Tensor, types: Types | None = None) -> Part:
-        """Copies of some graphs of the part, in the given order; the nodes of this part must stand graph by graph.
+        """Return copies of some graphs of the part, in the given order; this part must be sorted by graph.
 
         Args:
             which: The graphs.
-            types: The types of the whole graph: the nodes and edges of the result then stand type by type.
+            types: The types of a heterogeneous graph; nodes and edges of the result are then sorted by type.
         """
         assert self.edge is not None
         nodes, edges = self.bounds
@@ -137,7 +134,7 @@ class Part:
         return taken if types is None else taken._by_type(types)
 
     def _by_type(self, types: Types) -> Part:
-        """The same part with its nodes and edges type by type, as a union of types numbers them."""
+        """Return the same part with nodes and edges sorted by type, as in a union of types."""
         assert self.graph is not None
         assert self.edge is not None
         nodes = types.type_of_nodes(self.node).argsort(stable=True)
@@ -154,7 +151,7 @@ class Part:
         )
 
     def find(self, graph: Tensor, node: Tensor) -> Tensor:
-        """Where given nodes are in given graphs of the part; -1 where the graph has no such node."""
+        """Return the positions of nodes in given graphs of the part; -1 if the graph does not have the node."""
         keys, order = self._keys
         place, known = find(keys, graph * self._stride + node)
         return torch.where(known & (node < self._stride), place if order is None else order[place], -1)
@@ -165,7 +162,7 @@ class Part:
 
     @cached_property
     def _keys(self) -> tuple[Tensor, Tensor | None]:
-        """One number for each (graph, node), ascending, and where it stands; None if all stand in this order."""
+        """Ascending keys, one per (graph, node), and their positions; None if the nodes are in this order already."""
         assert self.graph is not None
         keys = self.graph * self._stride + self.node
         if bool((keys.diff() > 0).all()):
@@ -174,14 +171,15 @@ class Part:
         return keys[order], order
 
     def looped_ids(self, whole: Graph, own: Graph, copy: Tensor, edges: Tensor) -> Tensor:
-        """The ids that some edges have in the looped graph of the part.
+        """Return the ids of some edges in the graph of the part; edges that the part does not have are left out.
 
         Args:
             whole: The whole graph.
-            own: The graph that the model sees on the part, `ModelCall.graph`.
-            copy: For each edge, the graph of the part that it is asked for in.
-            edges: Positions in `whole.edge_index`. Edges that a graph does not have are left out.
+            own: The graph of the model's call on the part, `ModelCall.graph`.
+            copy: For each edge, the graph of the part in which to look it up.
+            edges: Edge ids: positions in `whole.edge_index`.
         """
+
         assert self.edge is not None
         wanted = (copy * whole.num_edges + edges).sort().values
         _, known = find(wanted, self.edge_graph * whole.num_edges + whole.position[self.edge])

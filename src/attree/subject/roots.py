@@ -1,34 +1,69 @@
-"""Where computation trees begin: the nodes that an output reads, and how much it reads of each."""
+"""Targets and roots: the nodes, pairs or graphs to explain, and the nodes at which their computation trees start."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from attree.errors import ArgumentError, expect
 from attree.tensors.limits import exact_dtype
 
 Level = Literal["node", "edge", "graph"]
-"""What a model's outputs belong to: nodes, pairs of nodes, or graphs."""
+"""What each row of a model's output belongs to: a node, a pair of nodes, or a graph."""
 
 LEVELS: tuple[Level, ...] = ("node", "edge", "graph")
+
+Targets = int | Sequence[int] | Tensor | Literal["all"]
+"""Targets to explain: one node, pair or graph, several (ids, or a mask), or all."""
+
+
+def as_targets(targets: Targets, count: int, device: torch.device, what: str = "node") -> Tensor:
+    """Check the ids of targets and return them as a tensor.
+
+    Args:
+        targets: Ids, a mask, or 'all'.
+        count: Number of possible targets.
+        device: Device of the result.
+        what: What to call a target in a message.
+    """
+    expected = f"'all', {what} ids or a mask of {what}s"
+    if isinstance(targets, str):
+        expect(targets == "all", "targets", expected, targets)
+        return torch.arange(count, device=device)
+    try:
+        ids = torch.as_tensor(targets, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"Expected argument `targets` to be {expected}, but got {targets!r}.") from None
+    if ids.dtype == torch.bool and ids.dim() > 0:
+        expect(ids.shape == (count,), "targets", f"a mask of {count} {what}s", tuple(ids.shape))
+        return ids.nonzero().view(-1)
+    ids = ids.reshape(-1)
+    fine = ids.numel() == 0 or not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    expect(fine, "targets", "integers", ids.dtype)
+    ids = ids.long()
+    outside = ids[(ids < 0) | (ids >= count)]
+    expect(outside.numel() == 0, "targets", f"{what} ids in [0, {count})", outside[:3].tolist())
+    expect(ids.unique().numel() == ids.numel(), "targets", f"distinct {what} ids", "some more than once")
+    return ids
 
 
 @dataclass(frozen=True)
 class Roots:
-    """The roots of the computation trees of some targets: r_L as (target, node, weight) entries, sorted by target.
+    """The roots of the computation trees of some targets, as entries (target, node, weight) sorted by target.
 
-    A node has one root of weight 1: itself. A pair of nodes (u, v) has two of weight 1 each. A graph has one root a
-    node, weighted as the readout weighs it.
+    A node has one root of weight 1: itself. A pair of nodes (u, v) has two roots of weight 1. A graph has one root per
+    node, and its weight is the weight of the node in the readout.
 
     Attributes:
-        targets: Ids of what is explained, [T]: nodes, pairs or graphs.
-        owner: For each entry the position in `targets`, ascending.
+        targets: Ids of the targets, [T]: nodes, pairs or graphs.
+        owner: For each entry, the position of its target in `targets`, ascending.
         node: The node of each entry.
         weight: The weight of each entry.
-        node_type: Where the targets are nodes of one type of a heterogeneous graph: that type.
+        node_type: The node type of the targets, if they are nodes of a heterogeneous graph.
     """
 
     targets: Tensor
@@ -39,22 +74,22 @@ class Roots:
 
     @classmethod
     def at_nodes(cls, targets: Tensor, dtype: torch.dtype | None = None, nodes: Tensor | None = None) -> Roots:
-        """Each target is a node.
+        """Return the roots of targets that are nodes.
 
         Args:
             targets: Ids of the targets.
-            dtype: The type of the weights; by default the most exact of the device.
-            nodes: The node of each target in the graph, if that is not its id, as in a union of types.
+            dtype: The type of the weights; by default the widest of the device.
+            nodes: The node of each target in the graph; None if it is the target's id.
         """
         positions = torch.arange(targets.numel(), device=targets.device)
         return cls(targets, positions, targets if nodes is None else nodes, _ones(targets, dtype))
 
     @classmethod
     def at_pairs(cls, targets: Tensor, ends: Tensor, dtype: torch.dtype | None = None) -> Roots:
-        """Each target is a pair of nodes.
+        """Return the roots of targets that are pairs of nodes.
 
         Args:
-            targets: Ids of the pairs, columns of `ends`.
+            targets: Ids of the pairs: columns of `ends`.
             ends: The two nodes of every pair, [2, P].
             dtype: The type of the weights.
         """
@@ -69,12 +104,12 @@ class Roots:
 
     @classmethod
     def at_graphs(cls, targets: Tensor, batch: Tensor, weights: Tensor) -> Roots:
-        """Each target is a graph.
+        """Return the roots of targets that are graphs.
 
         Args:
             targets: Ids of the graphs.
             batch: The graph of each node.
-            weights: What the readout gives to each node; no tree grows from a node that it ignores.
+            weights: The weight of each node in the readout; a node of weight 0 is no root.
         """
         position = torch.full((int(batch.max()) + 1 if batch.numel() else 0,), -1, device=batch.device)
         position[targets] = torch.arange(targets.numel(), device=batch.device)
@@ -84,7 +119,7 @@ class Roots:
         return cls(targets, owner[nodes], nodes, weights[nodes])
 
     def slice(self, begin: int, end: int) -> Roots:
-        """The roots of targets `begin` to `end`."""
+        """Return the roots of the targets at positions `begin` to `end`."""
         first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
         return Roots(
             self.targets[begin:end],
@@ -95,7 +130,7 @@ class Roots:
         )
 
     def sums(self, values: Tensor) -> Tensor:
-        """For each target the sum of a value per node over its roots, [T]."""
+        """Return, for each target, the sum of a per-node value over its roots, [T]."""
         return values.new_zeros(self.targets.numel()).index_add_(0, self.owner, values[self.node])
 
 

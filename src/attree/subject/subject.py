@@ -1,4 +1,4 @@
-"""What is explained: one call of a model on a graph, what its outputs belong to, and what they mean."""
+"""The subject of an explanation: one call of a model on a graph, the targets of its outputs, and their meaning."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ from attree.attention.eager import eval_mode
 from attree.attention.graph import Graph, Types
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.subject.binding import bind_data
-from attree.subject.conventions import Call
+from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
 from attree.subject.level import OutputLevel, find_level
 from attree.subject.model_call import ModelCall
-from attree.subject.pooling import read_readout
-from attree.subject.read_arguments import telling_graphs, without_unread_ids
-from attree.subject.readout import Readout, check_readout, readout_weights
-from attree.subject.roots import LEVELS, Level, Roots
-from attree.subject.target_ids import Targets, as_targets
+from attree.subject.reading import add_batch, without_unread_ids
+from attree.subject.readout import Readout, check_readout, read_readout, readout_weights
+from attree.subject.roots import LEVELS, Level, Roots, Targets, as_targets
 
 
 class Subject:
-    """What is explained: a call of a model on a graph, with its attention captured once, when first asked for.
+    """The subject of an explanation: a call of a model on a graph. Attention is captured once, when it is first needed.
 
-    A subject does not change: `seen` and `fresh` give another with the same call. Node-level subjects explain nodes,
-    edge-level ones pairs of nodes, graph-level ones the graphs of a batch. Nodes of a heterogeneous graph are named by
-    their numbers within the explained type; `roots` gives their numbers in the union of all types.
+    A subject does not change: `seen` and `fresh` return another subject of the same call. Targets are nodes (node
+    level), pairs of nodes (edge level) or graphs of a batch (graph level). In a heterogeneous graph, target nodes are
+    numbered within the explained type, and `roots` converts them into ids of the union of all types.
 
     Args:
-        call: The model's call; None if only its attention is at hand, which serves the methods that read nothing else.
-        attention: What the model attended to, if at hand.
-        graph: The looped graph of the call, if at hand.
-        batch: With attention alone: the graph of each node if graphs are explained.
-        level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
-        readout: Graph level: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it from
-            the model, see `read_readout`.
-        head: What the outputs mean; by default logits of classes, or the logit of one.
+        call: The call of the model; None if there is only attention, which is enough for some methods.
+        attention: The attention of the call, if it was captured already.
+        graph: The graph of the call, if it was built already.
+        batch: Only without a call: the graph of each node, if the targets are graphs.
+        level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
+        readout: Graph level: how nodes are pooled into a graph, `sum`, `mean`, `max` or one weight per node; None
+            infers it, see `read_readout`.
+        head: The meaning of the outputs; by default logits of classes, or one logit of a binary class.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class Subject:
         check_readout(readout)
         expect(level in (None, *LEVELS), "level", "'node', 'edge', 'graph' or None", level)
         if call is None:
-            expect(attention is not None, "attention", "given where there is no model", None)
+            expect(attention is not None, "attention", "given if there is no model", None)
             assert attention is not None
             graph = attention.graph
         elif graph is None:
@@ -92,20 +89,19 @@ class Subject:
         node_type: str | Tensor | None = None,
         **kwargs: Any,
     ) -> Subject:
-        """The subject of the call `model(x, edge_index, *args, **kwargs)`; for a heterogeneous graph, both are dicts.
+        """Return the subject of the call `model(x, edge_index, *args, **kwargs)`.
 
         Args:
             model: The model.
-            x: Features of nodes, by node type if there are several.
-            edge_index: Edges, by edge type if there are several.
-            *args: Further arguments of the model by position.
-            graph: The graph of the call, if at hand.
-            level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
-            readout: Graph level: how nodes become a graph.
-            head: What the outputs mean.
-            node_type: The node type to explain, if the model returns outputs of several; a tensor is passed on to the
-                model.
-            **kwargs: Further arguments of the model by name.
+            x: Node features; for a heterogeneous graph, a dict by node type.
+            edge_index: Edges; for a heterogeneous graph, a dict by edge type.
+            *args: Further positional arguments of the model.
+            graph: The graph of the call, if it was built already.
+            level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
+            readout: Graph level: how nodes are pooled into a graph.
+            head: The meaning of the outputs.
+            node_type: The node type to explain, if the model returns several; a tensor is passed to the model.
+            **kwargs: Further keyword arguments of the model.
         """
         if isinstance(node_type, Tensor):  # an argument of the model, as HEATConv has it
             node_type, kwargs = None, {**kwargs, "node_type": node_type}
@@ -124,23 +120,23 @@ class Subject:
         head: Head | None = None,
         node_type: str | None = None,
     ) -> Subject:
-        """The subject of a model on a PyG graph or batch; the model's arguments are found there by name.
+        """Return the subject of a model on a PyG graph or batch; the graph's attributes are the model's arguments.
 
         Args:
             model: The model.
             data: The graph.
-            call: How the model is called with a graph, `call(model, data)`, if not by its forward.
-            level: What the outputs belong to: `node`, `edge` or `graph`; None finds out from the output.
-            readout: Graph level: how nodes become a graph.
-            head: What the outputs mean.
-            node_type: Heterogeneous graphs: the node type to explain, if the model returns outputs of several.
+            call: Function `call(model, data)` that calls the model; None uses the model's forward.
+            level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
+            readout: Graph level: how nodes are pooled into a graph.
+            head: The meaning of the outputs.
+            node_type: Heterogeneous graphs: the node type to explain, if the model returns several.
         """
         bound = bind_data(model, data, call).with_node_type(node_type)
         return cls(bound, level=level, readout=readout, head=head)
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
-        """A subject without a model, for methods that read only attention; `batch` makes it one of graphs."""
+        """Return a subject without a model, for methods that only need attention; with `batch`, targets are graphs."""
         return cls(None, attention=attention, batch=batch, readout=readout)
 
     @property
@@ -157,7 +153,7 @@ class Subject:
 
     @property
     def attention(self) -> Attention:
-        """What the model attended to; captured when first asked for."""
+        """The attention of the model; captured when it is first needed."""
         if self._attention is None:
             self._attention = capture_run(self.model, self.call.run, self.graph, self._wiring)
             self._wiring = self._attention.wiring
@@ -165,14 +161,14 @@ class Subject:
 
     @property
     def wiring(self) -> Wiring | None:
-        """Which convolution calls are the layers and what feeds what; None if not known yet."""
+        """Which convolution calls are layers, and which layer feeds which; None if not known yet."""
         return self._wiring
 
     def seen(self, attention: Attention) -> Subject:
-        """This subject with attention that was captured in another pass of the same call.
+        """Return this subject with attention that was captured in another pass of the same call.
 
-        If it lists all calls of convolutions, only the layers among them are kept. Where their factors change with the
-        model's weights, the model is asked again when its attention is first needed.
+        If the attention lists all convolution calls, only layers are kept. If the factors of the layers change with the
+        weights of the model, attention is captured again when it is first needed.
         """
         if attention.wiring is None and self._wiring is not None:
             if not self._wiring.is_fixed:
@@ -181,7 +177,7 @@ class Subject:
         return self._again(attention)
 
     def fresh(self) -> Subject:
-        """This subject without captured attention: it is captured anew, with the weights of then, when asked for."""
+        """Return this subject without attention; it is captured with the current weights when it is first needed."""
         return self._again(None)
 
     def _again(self, attention: Attention | None) -> Subject:
@@ -202,7 +198,7 @@ class Subject:
 
     @property
     def output(self) -> Tensor:
-        """The model's output, also where its attention cannot be captured."""
+        """The output of the model, even if its attention cannot be captured."""
         output = self._returned
         check_output(output)
         return output
@@ -220,30 +216,30 @@ class Subject:
 
     @cached_property
     def head(self) -> Head:
-        """What the outputs mean, decided by the first outputs and by the last function of the model."""
-        output = self.output  # captures attention, if it can be
+        """The meaning of the outputs, inferred from the outputs and the last function of the model."""
+        output = self.output  # captures attention if possible
         activation = None if self._attention is None else self._attention.activation
         return self._head.told_by(activation).resolve(output)
 
     @cached_property
     def outputs(self) -> OutputLevel:
-        """What the rows of the output belong to: nodes, pairs of nodes or graphs."""
+        """What each row of the output belongs to: a node, a pair of nodes or a graph."""
         output = self._returned
         call = without_unread_ids(self.call, output)
         found = find_level(call, output, self._asked_level)
         if found.batch is not None and call.batch is None:
-            call = telling_graphs(call, found.batch, output)
+            call = add_batch(call, found.batch, output)
         self._call = call
         return found
 
     @property
     def level(self) -> Level:
-        """What the outputs belong to."""
+        """What each row of the output belongs to: `node`, `edge` or `graph`."""
         return self.outputs.level
 
     @property
     def batch(self) -> Tensor | None:
-        """The graph of each node if graphs are explained; None otherwise."""
+        """Graph level: the graph of each node; otherwise None."""
         return self.outputs.batch
 
     @property
@@ -253,12 +249,12 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
-        """Where the graph is."""
+        """Device of the graph."""
         return self.graph.device
 
     @property
     def num_targets(self) -> int:
-        """How many nodes, pairs or graphs there are."""
+        """Number of nodes, pairs or graphs that can be explained."""
         outputs = self.outputs
         if outputs.batch is not None:
             return int(outputs.batch.max()) + 1 if outputs.batch.numel() else 0
@@ -268,7 +264,7 @@ class Subject:
 
     @property
     def node_type(self) -> str | None:
-        """The type of the nodes that are explained; None for a graph of one type, or where no nodes are."""
+        """The explained node type; None for a graph of one type, or if the targets are not nodes."""
         return self.outputs.node_type
 
     @property
@@ -278,7 +274,7 @@ class Subject:
         return types
 
     def targets(self, targets: Targets = "all") -> Tensor:
-        """Ids of nodes, pairs or graphs as a tensor on the graph's device, checked."""
+        """Check the ids of targets and return them as a tensor on the graph's device."""
         outputs = self.outputs
         what = "pair" if outputs.level == "edge" else outputs.level
         known = outputs.nodes if outputs.batch is None else outputs.batch.unique()
@@ -291,7 +287,7 @@ class Subject:
         return ids
 
     def rows(self, targets: Tensor) -> Tensor:
-        """The row of the output that belongs to each target."""
+        """Return the row of the output of each target."""
         nodes = self.outputs.nodes
         if nodes is None:
             return targets
@@ -300,11 +296,11 @@ class Subject:
         return place[targets]
 
     def nodes_of(self, targets: Tensor) -> Tensor:
-        """Node level: the node id of each target in the graph, or in the union of types."""
+        """Node level: return the node id of each target in the graph, or in the union of types."""
         return targets if self.node_type is None else self._types.union(self.node_type, targets)
 
     def roots(self, targets: Targets = "all", dtype: torch.dtype | None = None) -> Roots:
-        """Where the computation trees of targets begin."""
+        """Return the roots of the computation trees of targets."""
         ids, outputs = self.targets(targets), self.outputs
         if outputs.ends is not None:
             return Roots.at_pairs(ids, outputs.ends, dtype)
@@ -316,16 +312,17 @@ class Subject:
         expect(
             batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64,
             "batch",
-            f"{self.graph.num_nodes} graph ids of dtype torch.int64, one a node",
+            f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node",
             f"{tuple(batch.shape)} of {batch.dtype}",
         )
         return Roots.at_graphs(ids, batch, self.node_weights)
 
     @cached_property
     def node_weights(self) -> Tensor:
-        """Graph level: the weight that the readout gives to each node, [num_nodes]."""
+        """Graph level: the weight of each node in the readout, [num_nodes]."""
         attention, batch, call = self.attention, self.batch, self._call
-        expect(batch is not None, "subject", "one of graphs", f"one of {self.level}s")
+        expect(batch is not None, "subject", "at graph level", f"one at {self.level} level")
+
         assert batch is not None
 
         def read() -> Tensor | None:

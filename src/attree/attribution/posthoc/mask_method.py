@@ -21,8 +21,8 @@ from attree.attribution.result import Attribution
 from attree.errors import expect_bool
 from attree.io.progress import progress_bar
 from attree.subject import Subject
-from attree.subject.locality import NotLocalError
-from attree.subject.target_ids import Targets
+from attree.subject.part_check import NotLocalError
+from attree.subject.roots import Targets
 from attree.tensors.ragged import pointers
 
 COPIES_MEMORY = 128 * 2**20

@@ -21,7 +21,7 @@ from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
-from attree.subject.locality import NotLocalError, check_local
+from attree.subject.part_check import NotLocalError, check_local
 
 TRIED = 8
 """TargetCopies that are tried among decoys where all copies are compared anyway."""

@@ -18,7 +18,7 @@ from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.io.progress import progress_bar
 from attree.subject import Subject
-from attree.subject.locality import NotLocalError
+from attree.subject.part_check import NotLocalError
 
 HIDDEN = 64
 TEMPERATURES = (5.0, 2.0)

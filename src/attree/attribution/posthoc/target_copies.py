@@ -17,7 +17,7 @@ from attree.attention.graph import Graph
 from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.posthoc.frozen_model import differentiable
 from attree.subject import ModelCall, Part, Subject
-from attree.subject.locality import NotLocalError, target_outputs
+from attree.subject.part_check import NotLocalError, target_outputs
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from attree.attribution.result import Attribution
 from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 Fit = TypeVar("Fit")
 

@@ -27,7 +27,7 @@ from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.level import OutputLevel
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Stages]] = WeakKeyDictionary()
 """The stages of models that were checked before, with everything that they depend on."""

@@ -16,7 +16,7 @@ from attree.attention.edge_ids import edge_ids, find_type
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra
 from attree.faithfulness.exact.layer_graph import LayerGraph, all_relations, one_relation
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 
 _signature = cache(signature)
 

@@ -12,7 +12,7 @@ from attree.faithfulness.exact.conv_arguments import ConvArguments
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.sample import NODES
 from attree.faithfulness.exact.trace import LayerTrace
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 
 ENTERING = 2048
 """Edges that a convolution itself runs on, about."""

@@ -26,9 +26,9 @@ from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_feature
 from attree.faithfulness.exact.trace import LayerTrace, project, trace_layer
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
+from attree.subject.cut import take_index
 from attree.subject.head import check_output
-from attree.subject.locality import NotRowwiseError
-from attree.subject.model_call import take_index
+from attree.subject.part_check import NotRowwiseError
 from attree.tensors.limits import exact_dtype
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]

@@ -19,7 +19,7 @@ from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, 
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 
 Traces = list[tuple[list[Tensor], list[Tensor]]]
 """For each call, the inputs and outputs that were recorded, of all nodes."""

@@ -22,7 +22,7 @@ from attree.paper.authors import AuthorsSuperGAT, reported_attention
 from attree.paper.cells.base import Cell, CellContext, Result
 from attree.paper.net import Net, held_out
 from attree.subject import Subject
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Targets
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 """The methods that read attention, and the baselines."""

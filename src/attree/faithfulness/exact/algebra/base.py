@@ -22,7 +22,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import EdgeType
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 
 PIECE_BYTES = 2 * 2**20
 """Bytes of the terms that scores of all sources with some targets sum: what stays in cache is many times faster."""

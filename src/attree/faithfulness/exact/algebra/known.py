@@ -14,7 +14,7 @@ from attree.attention.graph import EdgeType
 from attree.errors import expect
 from attree.faithfulness.exact.algebra import base
 from attree.faithfulness.exact.algebra.base import LayerAlgebra, States
-from attree.subject.locality import NotRowwiseError
+from attree.subject.part_check import NotRowwiseError
 from attree.tensors.ragged import take_rows
 
 

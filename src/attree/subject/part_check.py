@@ -1,8 +1,8 @@
-"""Whether a model computes the outputs of targets from a part of its graph: one experiment for all engines.
+"""Check that a model computes the outputs of targets from a part of its graph; errors of engines that cannot run it.
 
-The model runs on the part among decoys. These are two more copies with loud noise in place of features, one in front
-and one behind. The targets stand in the opposite order, and one of them stands there twice. If the outputs still equal
-those of the whole graph, the model reads neither other nodes nor the position of a node.
+The check runs the model on the part between two decoys: copies with loud noise as features, one before and one after
+the part. The order of targets is reversed, and one target occurs twice. If the outputs equal those on the whole graph,
+the model reads neither other nodes nor the position of a node.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from attree.subject.part import Part
 
 
 class EngineError(UnsupportedModelError):
-    """An engine cannot serve a model; the next one may.
+    """Raised if an engine cannot run a model; another engine may.
 
     Args:
         expected: What the engine needs, as a noun phrase.
-        reason: Why the model does not have it, as the end of a sentence.
+        reason: Why the model does not fit, as the end of a sentence.
     """
 
     def __init__(self, expected: str, reason: str) -> None:
@@ -33,18 +33,18 @@ class EngineError(UnsupportedModelError):
 
 
 class NotRowwiseError(EngineError):
-    """A model cannot be run on the rows that a reduction changes."""
+    """Raised if a model cannot run on only the rows that a reduction changes."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("a model that can be run on the rows that a reduction changes", reason)
 
 
 class NotLocalError(EngineError):
-    """A model cannot be run on copies of what a target depends on.
+    """Raised if a model cannot run on copies of the neighbourhoods of targets.
 
     Args:
-        name: The model's class.
-        reason: Why, as the end of a sentence.
+        name: Class name of the model.
+        reason: The reason, as the end of a sentence.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -61,14 +61,14 @@ def check_local(
     """Raise unless a model computes the outputs of targets from a part of its graph.
 
     Args:
-        call: The call of the model on its whole graph.
-        part: A graph for each target.
-        expected: The outputs of the targets when the model runs on the whole graph, or on more of it, a row each.
+        call: The call of the model on the whole graph.
+        part: A part with one graph per target.
+        expected: One row of outputs per target, from a run on the whole graph or on a larger part.
         run: Runs a call.
         seed: Seed of the noise in decoys.
 
     Raises:
-        NotLocalError: If outputs differ; the message says by how much.
+        NotLocalError: If outputs differ; the message has the difference.
     """
     if part.count == 0:
         return
@@ -90,10 +90,10 @@ def check_local(
 
 
 def target_outputs(call: ModelCall, part: Part, output: Any) -> Tensor:
-    """The outputs of the targets of a part, a row each, in what a model returned on the part.
+    """Return the outputs of the targets of a part, one row per target, from the output of the model on the part.
 
     Raises:
-        NotLocalError: If the model returned other rows than those of the part.
+        NotLocalError: If the number of rows does not fit the part.
     """
     rows, count = call.target_rows(part)
     if not isinstance(output, Tensor) or output.dim() == 0 or output.shape[0] != count:
@@ -102,7 +102,8 @@ def target_outputs(call: ModelCall, part: Part, output: Any) -> Tensor:
 
 
 def _with_decoys(call: ModelCall, decoy: Tensor, seed: int) -> ModelCall:
-    """The same call with loud noise in the features of some nodes, given as a mask."""
+    """Return the same call with loud noise as the features of the masked nodes."""
+
     features = call.features
     if features is None:
         return call

@@ -1,12 +1,12 @@
-"""Arguments of a model of a heterogeneous graph: dicts by type, what they have rows for, and how to cut them.
+"""Cut the arguments of a model call to a part of the graph.
 
-The graph is the union of its types (see `attree.attention.graph.Types`): parts of it are named by the union's ids. A
-model numbers nodes within their types instead, so cutting its arguments also numbers them anew.
+In a heterogeneous graph, a part uses the node and edge ids of the union of its types (`attree.attention.graph.Types`).
+The model numbers nodes within their types, so its arguments are renumbered, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -14,56 +14,66 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import EdgeType, Types
-from attree.subject.arguments import ID_WORDS, Kind
+from attree.subject.arguments import Kind
 from attree.subject.part import Part
+from attree.tensors.ragged import pointers
 
 Take = Callable[[Tensor, Tensor | None], Tensor]
-"""Called as `take(value, index)`: rows of an argument; all rows where the index is None."""
+"""Called as `take(value, index)`: returns rows of an argument, or all rows if the index is None."""
 
 
-def typed_kind(name: str, value: Any, types: Types) -> Kind:
-    """Find out what one argument of a model of a heterogeneous graph has rows for.
+def take_index(value: Tensor, index: Tensor | None) -> Tensor:
+    """Return rows of an argument by indexing."""
+    return value if index is None else value[index]
 
-    >>> types = Types.of({"user": 3, "item": 2}, {("user", "buys", "item"): 4})
-    >>> typed_kind("x_dict", {"user": torch.zeros(3, 5)}, types)
-    <Kind.NODE: 1>
-    >>> typed_kind("edge_attr_dict", {("user", "buys", "item"): torch.zeros(4, 1)}, types)
-    <Kind.EDGE: 2>
+
+class Cut:
+    """Cuts the arguments of a model call to a part of a graph with one type of nodes and edges.
+
+    Args:
+        part: The part.
+        take: Takes rows of arguments that have one row per node, edge or graph.
     """
-    if isinstance(value, Tensor):
-        return Kind.IDS if _are_ids(name, value) else Kind.OTHER
-    if not isinstance(value, Mapping) or not value or not all(isinstance(one, Tensor) for one in value.values()):
-        return Kind.OTHER
-    if all(kind in types.node_types and _rows(one, len(types.nodes(kind))) for kind, one in value.items()):
-        return Kind.BATCH if "batch" in name else Kind.NODE
-    if all(kind in types.edge_types for kind in value):
-        if all(_rows(one, len(types.edges(kind))) for kind, one in value.items()) and "index" not in name:
-            return Kind.EDGE
-        if all(_are_ids(name, one) for one in value.values()):
-            return Kind.IDS
-    return Kind.OTHER
 
+    types: Types | None = None
 
-def _rows(value: Tensor, count: int) -> bool:
-    return value.dim() > 0 and value.shape[0] == count
+    def __init__(self, part: Part, take: Take = take_index) -> None:
+        self._part, self._take = part, take
 
-
-def _are_ids(name: str, value: Tensor) -> bool:
-    pairs = value.dim() == 2 and value.shape[0] == 2
-    integer = value.dtype in (torch.int64, torch.int32)
-    return integer and value.dim() > 0 and (pairs or any(word in name for word in ID_WORDS))
+    def cut(self, kind: Kind, value: Any) -> Any:
+        """Return the value of one argument on the part."""
+        part = self._part
+        match kind:
+            case Kind.NODE:
+                return self._take(value, part.node)
+            case Kind.EDGE:
+                return self._take(value, part.edge)
+            case Kind.EDGES:
+                return part.edge_index
+            case Kind.BATCH:
+                return value[part.node] if part.graph is None else part.graph
+            case Kind.GRAPH:
+                return value if part.graph_of is None else self._take(value, part.graph_of)
+            case Kind.COUNT:
+                return value if part.num_graphs is None else part.num_graphs
+            case Kind.PTR:
+                return value if part.graph is None else pointers(part.graph.bincount(minlength=part.count))
+            case Kind.IDS:
+                return value if part.queries is None else part.queries.view(value.shape[0], -1)
+            case Kind.OTHER:
+                return value
 
 
 class TypedCut:
-    """How the arguments of a model are cut to a part of a heterogeneous graph.
+    """Cuts the arguments of a model call to a part of a heterogeneous graph.
 
     Args:
         types: The types of the whole graph.
-        part: The part, by the union's ids.
-        take: Takes rows of arguments.
+        part: The part, with ids of the union of types.
+        take: Takes rows of arguments that have one row per node or edge.
     """
 
-    def __init__(self, types: Types, part: Part, take: Take) -> None:
+    def __init__(self, types: Types, part: Part, take: Take = take_index) -> None:
         self._types, self._part, self._take = types, part, take
         self._type_of_node = types.type_of_nodes(part.node)
         count = types.edge_ptr[-1]
@@ -72,7 +82,7 @@ class TypedCut:
 
     @cached_property
     def number(self) -> Tensor:
-        """For each node of the part, its number within its type there."""
+        """The number of each node of the part among the part's nodes of the same type."""
         number = torch.empty_like(self._part.node)
         for place in range(len(self._types.node_types)):
             own = self._type_of_node == place
@@ -80,7 +90,7 @@ class TypedCut:
         return number
 
     def count_like(self, positions: Tensor) -> int:
-        """How many nodes of the part have the type of some of its nodes, which all have the same."""
+        """Return the number of nodes of the part that have the type of the nodes at these positions (one type)."""
         return int((self._type_of_node == self._type_of_node[positions[:1]]).sum()) if positions.numel() else 0
 
     @property
@@ -94,7 +104,7 @@ class TypedCut:
         )
 
     def cut(self, kind: Kind, value: Any) -> Any:
-        """One argument on the part."""
+        """Return the value of one argument on the part."""
         part = self._part
         match kind:
             case Kind.NODE:
@@ -113,7 +123,7 @@ class TypedCut:
                 return value
 
     def _queries(self, value: Any) -> Any:
-        """The queried pairs, numbered within their types; ids of other types are dropped."""
+        """Return the queried pairs, numbered within their types; pairs of other types are dropped."""
         queries = self._part.queries
         if queries is None:
             return value

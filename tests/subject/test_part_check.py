@@ -16,7 +16,7 @@ from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.posthoc import mask_method
 from attree.faithfulness import CopiesReducer
 from attree.subject import Subject
-from attree.subject.locality import NotLocalError, check_local
+from attree.subject.part_check import NotLocalError, check_local
 from helpers.graphs import randomize
 
 EDGES = torch.randint(0, 30, (2, 45), generator=torch.Generator().manual_seed(0))

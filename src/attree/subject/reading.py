@@ -1,7 +1,7 @@
-"""Which nodes the rows of an output are read from.
+"""Find out what a model reads: the nodes behind each row of its output, and the arguments that change its output.
 
-What every convolution returns is replaced by numbers that depend on nothing but one number t_i for each node i. The
-gradient of a row with respect to t is then not 0 at the nodes that the row reads.
+To find the nodes, the output of every convolution is replaced by noise that depends only on one number t_i per node i.
+Row k of the output reads node i if the gradient of row k with respect to t_i is not 0.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from attree.attention.eager import eval_mode
 from attree.attention.edge_ids import find_type
 from attree.attention.graph import Types
 from attree.attention.layer_records import edges_of
+from attree.subject.arguments import Kind, parameters
 from attree.subject.model_call import ModelCall
 
 DRAWS = 4
-"""How often rows are read, with other numbers each time: a maximum then reads other nodes, a chosen row does not."""
+"""Number of passes with different noise. A maximum reads other nodes in each pass, a selected row does not."""
 
 DIFFERENTIABLE = ("cpu", "cuda", "xpu")
-"""Types of devices on which rows are read; on others, gradients in the midst of a model may not be had."""
+"""Device types that support gradients inside a model."""
 
 
 def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor | None:
-    """Which nodes some rows of the output read, in each of several draws: [draws, rows, nodes]; None if unknown."""
+    """Return which nodes some rows of the output read in each pass, [draws, rows, nodes]; None if unknown."""
     if call.edge_index.device.type not in DIFFERENTIABLE:
         return None
     try:
         found = [_read_once(call, rows, draw) for draw in range(draws)]
-    except Exception:  # a model without gradients tells nothing
+    except Exception:  # the model does not support gradients
         return None
     known = [reads for reads in found if reads is not None]
     return torch.stack(known) if len(known) == draws else None
@@ -54,7 +55,7 @@ def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
 
 
 class _Marks:
-    """One number per node. Every convolution adds it to its output, in a random direction."""
+    """One number per node, which every convolution adds to its output, times a random vector."""
 
     def __init__(self, call: ModelCall, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
@@ -107,7 +108,59 @@ def _marked(call: ModelCall, seed: int) -> Iterator[_Marks]:
 
 
 def _differentiable(value: Any) -> Any:
-    """An argument that gradients can pass, also where it was made in inference mode."""
+    """Return a copy of an argument that was made in inference mode, so that gradients can pass through it."""
     if isinstance(value, dict):
         return {kind: _differentiable(one) for kind, one in value.items()}
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
+
+
+def without_unread_ids(call: ModelCall, output: Any) -> ModelCall:
+    """Return the call without node ids of the data that the model does not read.
+
+    Such ids cannot be cut to a part of the graph.
+
+    Args:
+        call: The call of the model.
+        output: The output of the call.
+    """
+    position = 0
+    while call.convention is not None and position < len(call.values):
+        if call.kinds[position] is Kind.IDS:
+            without = call.without(position)
+            if _returns(without, output):
+                call = without
+                continue
+        position += 1
+    return call
+
+
+def add_batch(call: ModelCall, batch: Tensor, output: Any) -> ModelCall:
+    """Return the call with an argument that holds the graph of each node, if the model takes one.
+
+    Many copies of a graph can then run at once.
+
+    Args:
+        call: The call of the model, which has no such argument.
+        batch: The graph of each node.
+        output: The output of the call.
+    """
+    call = call.with_batch(batch)
+    if call.batch is not None or call.convention is not None:
+        return call
+    free = [one.name for one in parameters(call.model) if "batch" in one.name and one.name not in call.names]
+    if not free or "size" in free[0]:
+        return call
+    told = call.with_argument(free[0], batch)
+    return told if _returns(told, output) else call
+
+
+def _returns(call: ModelCall, output: Any) -> bool:
+    """Whether a call runs and returns this output."""
+
+    try:
+        with eval_mode(call.model), torch.no_grad():
+            again = call.run()
+    except Exception:
+        return False
+    same = isinstance(again, Tensor) and isinstance(output, Tensor) and again.shape == output.shape
+    return same and torch.allclose(again, output, equal_nan=True)
