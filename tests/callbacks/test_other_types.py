@@ -18,7 +18,7 @@ from torch_geometric.nn import GATConv, HGTConv
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.prediction_task import with_links
+from attree.callbacks.user_graphs import with_links
 from attree.errors import AttreeError
 
 WRITES, CITES, BY = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "by", "author")

@@ -12,11 +12,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.callbacks._private import exchange_callbacks, log_after_training
+from attree.callbacks._private import exchange_callbacks, log_after_training, log_step
 from attree.callbacks.module_subject import ExplainedModule
-from attree.callbacks.pictures import Pictures
+from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.evaluation import Evaluation
+from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
 
 Weights = dict[str, Tensor]
@@ -80,6 +80,38 @@ class CallState:
         together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
         for name, value in values.items():
             pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
+
+    def is_shown(self, trainer: Trainer) -> bool:
+        """Whether this process has a logger that accepts pictures."""
+        return self.writer is not None or bool(figure_sinks(trainer))
+
+    def show_progress(
+        self,
+        trainer: Trainer,
+        evaluator: Evaluator,
+        evaluation: Evaluation,
+        metrics: Mapping[str, float],
+        save: bool,
+    ) -> None:
+        """Send an evaluation during a fit to the loggers: pictures and explanations if due, and the main numbers.
+
+        Args:
+            trainer: The trainer.
+            evaluator: The evaluator.
+            evaluation: Its last evaluation.
+            metrics: The metrics, by names that start with `explain/`.
+            save: Write explanations for TensorBoard's tab.
+        """
+        goes_on = not self.has_ended and not self.has_diverged
+        if goes_on and self.pictures.are_due(trainer) and self.is_shown(trainer):
+            figures = self.pictures.draw(evaluator, evaluation)
+            self.pictures.show(figures, trainer, self.writer, evaluation)
+            if save and self.writer is not None:
+                with warn_only("The explanations of this step"):
+                    self.writer.write_explanations(evaluation, log_step(trainer))
+        if self.writer is not None and not self.is_logged:
+            with warn_only("TensorBoard's runs of methods"):
+                self.writer.write_methods(metrics, log_step(trainer))
 
     def warn_diverged(self) -> None:
         """Warn once that the network has diverged."""

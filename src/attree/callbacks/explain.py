@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.callbacks._private import log_step, validate_again
+from attree.callbacks._private import validate_again
 from attree.callbacks.call_state import (
     AfterTraining,
     CallState,
@@ -28,10 +28,9 @@ from attree.callbacks.call_state import (
     warn_of_monitors,
 )
 from attree.callbacks.explained_data import Drawn, Subset
-from attree.callbacks.final_report import FinalReport
 from attree.callbacks.find_data import find_data
 from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
-from attree.callbacks.pictures import Pictures, figure_sinks, warn_only
+from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
@@ -137,16 +136,8 @@ class ExplainCallback(Callback):
         expect(subset in ("all", "train", "val", "test"), "subset", "'all', 'train', 'val' or 'test'", subset)
         expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
         expect(network is None or call is None, "call", "None where `network` is given", call)
-        self.settings = ExplainSettings(
-            config,
-            subset,
-            data,
-            truth,
-            network,
-            call,
-            Head(mode, return_type),
-            readout,
-        )
+        head = Head(mode, return_type)
+        self.settings = ExplainSettings(config, subset, data, truth, network, call, head, readout)
         self.every_n_epochs = every_n_epochs
         self.tests = expect_bool(tests, "tests")
         self.figures = figures
@@ -245,8 +236,7 @@ class ExplainCallback(Callback):
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
-        # `validate` and `test` run in inference mode, whose tensors have no gradients. Readouts and some methods need
-        # them.
+        # `validate` and `test` run in inference mode, but readouts and some methods need gradients.
         with torch.inference_mode(False), torch.no_grad():
             explained = self._explained(trainer, pl_module)
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
@@ -259,20 +249,8 @@ class ExplainCallback(Callback):
         if state.has_diverged:
             state.warn_diverged()
         state.log(trainer, pl_module, metrics, self.name)
-        goes_on = in_fit and not state.has_ended and not state.has_diverged
-        if goes_on and state.pictures.are_due(trainer) and self._is_shown(trainer):
-            figures = state.pictures.draw(explained.evaluator, latest)
-            state.pictures.show(figures, trainer, state.writer, latest)
-            if self.save and state.writer is not None:
-                with warn_only("The explanations of this step"):
-                    state.writer.write_explanations(latest, log_step(trainer))
-        if in_fit and state.writer is not None and not state.is_logged:
-            with warn_only("TensorBoard's runs of methods"):
-                state.writer.write_methods(metrics, log_step(trainer))
-
-    def _is_shown(self, trainer: Trainer) -> bool:
-        """Whether this process has a logger that accepts pictures."""
-        return self._state.writer is not None or bool(figure_sinks(trainer))
+        if in_fit:
+            state.show_progress(trainer, explained.evaluator, latest, metrics, self.save)
 
     def _write_layout(self, trainer: Trainer) -> None:
         """Write the layout of TensorBoard's Custom Scalars page, once the metrics are known."""
@@ -311,16 +289,15 @@ class ExplainCallback(Callback):
         if not trainer.is_global_zero or state.latest is None or state.explained is None:
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
-        stage = trainer.state.fn
-        prefix = "" if stage is None or stage == TrainerFn.FITTING else f"{stage.value}/"
+        stage, in_fit = trainer.state.fn, trainer.state.fn == TrainerFn.FITTING
+        prefix = "" if stage is None or in_fit else f"{stage.value}/"
         report = FinalReport(state.explained.evaluator, state.latest, metrics, folder, prefix)
         with torch.inference_mode(False), torch.no_grad():
             report.save(explanations=self.save)
             if self.tests:
                 report.test_attention()
-        in_fit = trainer.state.fn == TrainerFn.FITTING
         is_saved = self.save and folder is not None
-        if self.figures > 0 and not state.has_diverged and (is_saved or (in_fit and self._is_shown(trainer))):
+        if self.figures > 0 and not state.has_diverged and (is_saved or (in_fit and state.is_shown(trainer))):
             figures = state.pictures.draw(state.explained.evaluator, state.latest)
             if in_fit:
                 state.pictures.show(figures, trainer, state.writer, state.latest)

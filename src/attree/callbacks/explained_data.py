@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
-from attree.callbacks.prediction_task import pairs_to_predict
 from attree.callbacks.random_state import seeded_apart
+from attree.callbacks.user_graphs import pairs_to_predict
 from attree.data import GroundTruth
 from attree.errors import expect
 from attree.evaluation.config import choose_targets

@@ -12,8 +12,15 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from attree.callbacks.explained_data import ExplainedData, Graphs, Subset
-from attree.callbacks.graph_datasets import as_dataset, is_same_dataset, loader_datasets, trainer_loaders
-from attree.callbacks.prediction_task import PARTS, explained_type, is_heterogeneous, with_links
+from attree.callbacks.user_graphs import (
+    PARTS,
+    as_dataset,
+    explained_type,
+    is_same_dataset,
+    loader_datasets,
+    trainer_loaders,
+    with_links,
+)
 from attree.data import GraphDataModule, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 
@@ -110,7 +117,7 @@ def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | N
 
 def _of_links(graph: Data | HeteroData) -> ExplainedData:
     """Return the data of a graph whose pairs of nodes are explained."""
-    labels = [store.get("edge_label") for store in (graph.edge_stores if is_heterogeneous(graph) else [graph])]
+    labels = [store.get("edge_label") for store in (graph.edge_stores if isinstance(graph, HeteroData) else [graph])]
     known = [label for label in labels if isinstance(label, Tensor)]
     plain = all(bool(((label == 0) | (label == 1)).all()) for label in known)
     names = LINK_NAMES if plain else None
@@ -162,7 +169,7 @@ def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Expl
     graphs = Graphs(datasets, seed)
     if len(graphs) == 1:
         return _of_nodes(graphs[0], subset)
-    if is_heterogeneous(graphs[0]):
+    if isinstance(graphs[0], HeteroData):
         raise UnsupportedModelError(
             f"Expected one heterogeneous graph, but got {len(graphs)}: argument `data` of ExplainCallback can be one "
             "of them."

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from attree.attribution import ComputationTree, Random
-from attree.callbacks.pictures import warn_only
+from attree.callbacks.reporting import warn_only
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, MetricName
 from attree.explain_run.targets import ExplainedTargets

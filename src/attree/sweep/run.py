@@ -12,8 +12,7 @@ from time import perf_counter
 from typing import Literal
 
 from attree.errors import ArgumentError
-from attree.io import files
-from attree.io.files import write_text, zip_damage
+from attree.io.files import read_metrics, write_text, zip_damage
 from attree.io.lock import FolderLock
 from attree.sweep.launch import Launch
 from attree.sweep.plan import Plan, Run, value_text
@@ -78,7 +77,7 @@ def is_marked(run: Run, folder: Path, file: str = FINGERPRINT_FILE) -> bool:
 def metrics_of_run(folder: Path) -> dict[str, float] | None:
     """The last metrics of a fit, NaN where they are undefined; None if there are none, or the file is damaged."""
     try:
-        return files.read_metrics(folder / METRICS_FILE)
+        return read_metrics(folder / METRICS_FILE)
     except (FileNotFoundError, NotADirectoryError, ArgumentError):
         return None
 
