@@ -228,7 +228,7 @@ def test_a_network_can_be_named_or_called(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ({"network": "backbone"}, "`network` to name a part of PlainNodes"),
-        ({"network": "gnn", "call": len}, "`call` to be None where `network` is given"),
+        ({"network": "gnn", "call": len}, "`call` to be None if `network` is given"),
         ({"data": 3}, "`data` to be a Data, a Batch"),
         ({"subset": "half"}, "`subset` to be 'all'"),
         ({"name": "a b"}, "`name` to be letters"),

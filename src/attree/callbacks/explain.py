@@ -135,7 +135,7 @@ class ExplainCallback(Callback):
         expect_int(figures, "figures", 0)
         expect(subset in ("all", "train", "val", "test"), "subset", "'all', 'train', 'val' or 'test'", subset)
         expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
-        expect(network is None or call is None, "call", "None where `network` is given", call)
+        expect(network is None or call is None, "call", "None if `network` is given", call)
         head = Head(mode, return_type)
         self.settings = ExplainSettings(config, subset, data, truth, network, call, head, readout)
         self.every_n_epochs = every_n_epochs

@@ -139,7 +139,7 @@ def _of_nodes(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named
         return ExplainedData([graph], choice, has_links=links, only_links=links and "y" not in graph)
     kind = explained_type(graph, named)
     if kind is None:
-        expect(subset == "all", "subset", "'all' where pairs of nodes are explained", subset)
+        expect(subset == "all", "subset", "'all' if pairs of nodes are explained", subset)
         return _of_links(graph)
     nodes = nodes[1] if isinstance(nodes, tuple) else nodes
     every = nodes is None or isinstance(nodes, str)  # in PyG, a type alone means all its nodes
@@ -192,7 +192,7 @@ def _nodes(graph: Data, subset: Subset) -> Tensor | None:
     if subset == "all":
         return None
     mask = graph.get(f"{subset}_mask")
-    expect(mask is not None, "subset", f"'all' where the graph has no `{subset}_mask`", subset)
+    expect(mask is not None, "subset", f"'all' if the graph has no `{subset}_mask`", subset)
     return _ids(mask)
 
 

@@ -117,7 +117,7 @@ def explain_module(
     )
     if data.is_one_graph and data.has_links:
         if subject.level == "edge":
-            expect(data.choice is None, "subset", "'all' where the pairs of a graph are explained", settings.subset)
+            expect(data.choice is None, "subset", "'all' if the pairs of a graph are explained", settings.subset)
         else:  # the module does not predict the graph's pairs
             data = replace(data, has_links=False)
             drawn = data.draw(config.num_targets, config.seed, settings.subset, before)

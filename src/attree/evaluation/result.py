@@ -192,7 +192,7 @@ class Evaluation:
 
     def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
         name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
-        expect(str(name) in self.metrics, "method, protocol, statistic", "those of a metric", str(name))
+        expect(str(name) in self.metrics, "method, protocol, statistic", "names that form a metric", str(name))
         return name
 
     def num_changed(self, protocol: str) -> int:

@@ -179,7 +179,7 @@ def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     targets, ptr, edges, flow = (torch.from_numpy(arrays[name]) for name in PAIR_ARRAYS)
     fits = are_pointers(ptr, targets.numel(), edges.numel()) and flow.shape == edges.shape and flow.dtype == torch.bool
     fits = fits and (edges.numel() == 0 or (int(edges.min()) >= 0 and int(edges.max()) < graph.num_edges))
-    expect(fits, "folder", "an evaluation whose pairs fit its graph", "pairs that do not")
+    expect(fits, "folder", "an evaluation with pairs that fit its graph", "pairs that do not fit")
     pairs = Pairs(targets, ptr, edges, flow, graph, None if depth < 0 else depth)
 
     def column(name: str) -> Tensor:

@@ -73,7 +73,7 @@ class HeteroNet(nn.Module):
         expect(isinstance(in_channels, Mapping), "in_channels", "a width for each type of node", in_channels)
         edge_types = getattr(in_channels, "edge_types", None) if edge_types is None else edge_types
         node_type = getattr(in_channels, "node_type", None) if node_type is None else node_type
-        expect(edge_types is not None, "edge_types", "the relations, where `in_channels` does not know them", None)
+        expect(edge_types is not None, "edge_types", "the relations, unless `in_channels` has them", None)
         assert edge_types is not None
         sizes = {"out_channels": out_channels, "hidden_channels": hidden_channels, "num_layers": num_layers}
         for name, value in {**in_channels, **sizes, "heads": heads}.items():

@@ -36,7 +36,7 @@ class GSAT(AttentionPenalty):
 
     Args:
         strength: The factor of the penalty in the loss.
-        keep: The probability r.
+        keep: The probability r of keeping an edge under uniform attention.
         temperature: Temperature of the concrete distribution; near 0, samples are 0 or 1 and gradients are noisy.
         seed: Seed of the noise.
     """
