@@ -38,7 +38,7 @@ from attree.data import BAShapes, GroundTruth, Infection
 from attree.evaluation.config import Shard
 from attree.evaluation.edge_sets import TruthEvaluator
 from attree.paper.authors import load_authors_gat
-from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
+from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject
 from timing import Race, Spread, timed
 

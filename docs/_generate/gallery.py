@@ -16,7 +16,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from attree.report.page.encode import safe_json
+from attree.report.page.write import safe_json
 from attree.report.page.write import page_html
 
 FOLDER = Path(__file__).parents[1] / "gallery"

@@ -1,4 +1,4 @@
-"""attree: train attention GNNs and measure, during training, how well their attention explains them."""
+"""attree: train attention GNNs and measure, while they train, how well their attention explains them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from attree.attribution import subject_pairs
 from attree.errors import ArgumentError
 from attree.faithfulness import delete_edges
 from attree.models import GAT, GraphClassifier
-from attree.report.deletion_curve import deletion_curve
+from attree.report.score_figures import deletion_curve
 from attree.subject import Head, Subject
 from helpers.graphs import randomize
 

@@ -10,7 +10,7 @@ import torch
 from matplotlib.colors import to_hex
 
 from attree.errors import ArgumentError
-from attree.report.dpc_scatter import dpc_scatter
+from attree.report.score_figures import dpc_scatter
 
 
 def test_every_pair_is_a_point_with_one_colour_a_method() -> None:

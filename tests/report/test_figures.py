@@ -15,13 +15,12 @@ from matplotlib.patches import StepPatch
 from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
-from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.report.computation_tree import computation_tree
-from attree.report.deletion_curve import deletion_curve
-from attree.report.dpc_scatter import dpc_scatter
-from attree.report.histogram import score_histogram
+from attree.report.grid_figures import heat_map_figure
+from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
 from attree.report.pareto_figure import pareto_figure
-from attree.report.sweep_figure import heat_map_figure, sweep_figure
+from attree.report.score_figures import deletion_curve, dpc_scatter, score_histogram
+from attree.report.sweep_figure import sweep_figure
 
 
 def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:
@@ -189,7 +188,7 @@ def test_tree_too_large_to_draw_is_pruned_with_a_note() -> None:
     # The strongest: the root, its loop (.75), 1 -> 0 under that (.75 * .9), and 1 -> 0 (.25).
     assert [(node.depth, node.node) for node in tree.nodes] == [(0, 0), (1, 1), (1, 0), (2, 1)]
     figure = computation_tree(tree)
-    assert "7 nodes in 2 layers\n(3 nodes that less attention passes not shown)" in figure.get_suptitle()
+    assert "7 nodes in 2 layers\n(3 nodes with less attention not shown)" in figure.get_suptitle()
     assert len(next(c for c in figure.axes[0].collections if c.get_zorder() == 2).get_segments()) == 3
 
 

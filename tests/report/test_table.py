@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from attree.report.table import metrics_table
+from attree.report.logged_metrics import metrics_table
 
 METRICS = {"explain/gatt/weight/faithfulness": 0.5, "explain/gatt/removal/faithfulness": 0.25, "val/acc": 0.9}
 

@@ -17,8 +17,7 @@ from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, evaluate
 from attree.models import GAT
 from attree.report.page.content import page_content
-from attree.report.page.live import LiveModel
-from attree.report.page.widget import reply
+from attree.report.page.live import LiveModel, reply
 from attree.report.page.write import page_html
 from attree.serve.command import PageServer, run_server
 from attree.subject import Subject

@@ -15,10 +15,9 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.io.console import plain_console, print_whole
-from attree.report.grid_curves import grid_curves_figure
-from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_pairs
+from attree.report.grid_figures import grid_curves_figure, heat_map_figure
+from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure
-from attree.report.sweep_figure import heat_map_figure
 from attree.sweep.frontier import find_frontier
 from attree.sweep.page import sweep_page
 from attree.sweep.results import traded_metrics

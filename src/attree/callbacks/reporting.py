@@ -23,10 +23,9 @@ from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_t
 from attree.io.console import linked, plain_console
 from attree.io.files import replacing, write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.curves import read_curves
+from attree.report.logged_metrics import metrics_table, read_curves
 from attree.report.page import write_page
 from attree.report.style import as_png
-from attree.report.table import metrics_table
 from attree.runs.run_folder import flush_logger, is_logger
 
 SHARE = 0.1

@@ -25,7 +25,7 @@ from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.io.console import next_command, plain_console
 from attree.io.files import write_npz
-from attree.report.table import metrics_table
+from attree.report.logged_metrics import metrics_table
 from attree.runs.checkpoint import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.classes import LINKS, foreign_classes, search_working_folder
 from attree.runs.run_folder import RunLock, SaveConfig

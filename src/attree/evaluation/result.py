@@ -234,7 +234,7 @@ class Evaluation:
 
     def show(self) -> Any:
         """Show the explorer in a notebook, or bars without anywidget. Elsewhere, print the table and draw bars."""
-        from attree.report.page.widget import MissingWidgetError, show
+        from attree.report.page import MissingWidgetError, show
 
         if not in_notebook():
             print(self)
@@ -252,7 +252,7 @@ class Evaluation:
 
     def plot(self) -> Figure:
         """Draw all statistics as bars, with one panel per protocol and one colour per method."""
-        from attree.report.evaluation_figure import evaluation_figure
+        from attree.report.method_figures import evaluation_figure
 
         return evaluation_figure(self)
 

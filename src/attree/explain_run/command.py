@@ -32,8 +32,8 @@ from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import terminate_as_interrupt
 from attree.io.progress import LateBar
+from attree.report.selection import order_targets
 from attree.report.style import count
-from attree.report.telling import order_targets
 from attree.runs.classes import foreign_classes, search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
 from attree.subject.diagnose import bypass_of, what_attention_misses

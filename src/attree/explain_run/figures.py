@@ -15,8 +15,7 @@ from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import PROTOCOLS, delete_edges
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.computation_tree import computation_tree
-from attree.report.deletion_curve import deletion_curve
-from attree.report.dpc_scatter import dpc_scatter
+from attree.report.score_figures import deletion_curve, dpc_scatter
 
 COUNTS = (0, 1, 2, 3, 5, 10, 20, 50)
 """Numbers of edges that the deletion curve removes."""

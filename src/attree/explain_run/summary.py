@@ -18,12 +18,11 @@ from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import read_metrics, replacing, write_text
-from attree.report.curves import read_curves
+from attree.report.logged_metrics import metrics_table, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
+from attree.report.selection import telling_order
 from attree.report.style import significant
-from attree.report.table import metrics_table
-from attree.report.telling import telling_order
 from attree.runs.load_run import FinishedRun
 
 MOST_TARGETS = MAX_TARGETS

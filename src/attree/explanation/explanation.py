@@ -172,7 +172,8 @@ class TargetExplanation:
             max_edges: Maximum number of edges. If there are more, the figure has the edges with the highest scores and
                 their paths to the target.
         """
-        from attree.report.case_study import case_study, neighbourhood_name  # Matplotlib is slow to import
+        from attree.report.case_studies import neighbourhood_name  # Matplotlib is slow to import
+        from attree.report.case_study import case_study
 
         pairs, about = self.evaluation.pairs, self.evaluation.about
         dense = self.scores.new_zeros(pairs.graph.num_edges)
@@ -199,7 +200,7 @@ class TargetExplanation:
 
     def show(self) -> Any:
         """Show the explorer in a notebook (a figure if anywidget is not installed); elsewhere print the text."""
-        from attree.report.page.widget import MissingWidgetError, show
+        from attree.report.page import MissingWidgetError, show
 
         if not in_notebook():
             print(self)

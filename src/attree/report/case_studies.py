@@ -1,4 +1,4 @@
-"""Case studies of an evaluator's targets: what each method says of a few."""
+"""Case studies of an evaluator's targets, and histograms of an evaluation's scores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from attree.attention import Graph
 from attree.attribution import AttributionMethod, subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
-from attree.report.case_study import case_study, neighbourhood_name
-from attree.report.histogram import score_histogram
-from attree.report.telling import order_targets
+from attree.evaluation.target_labels import one_line
+from attree.report.case_study import case_study
+from attree.report.score_figures import score_histogram
+from attree.report.selection import order_targets
 from attree.subject import Subject
 
 MOST_CANDIDATES = 200
-"""How many targets are looked at to find some that are easy to read."""
+"""Number of targets among which those that are easy to read are chosen."""
 
 
 def draw_case_studies(
@@ -26,19 +27,22 @@ def draw_case_studies(
     count: int,
     targets: Tensor | None = None,
 ) -> dict[str, Figure]:
-    """One figure each for a few targets of the model as it is now, by name.
+    """Draw one figure for each of a few targets, with the current weights of the model.
 
     Args:
-        evaluator: Says what is explained and by which methods.
-        count: How many targets are drawn.
-        targets: Which targets; None draws those with ground truth, or the evaluator's own where none has any: first
-            those whose neighbourhood is easy to read. They are the same however long the model is trained.
+        evaluator: The model, its inputs, the targets and the methods.
+        count: Number of targets to draw.
+        targets: The targets; None takes targets with ground truth, or any of the evaluator's targets if there are none.
+            Neighbourhoods that are easy to read come first. The choice does not depend on the weights.
+
+    Returns:
+        The figures, by name.
     """
     subject, truth, labels = evaluator.subject, evaluator.truth, evaluator.labels
     known = set() if truth is None else set(truth.targets.tolist())
     figures = {}
     for target in (_readable_first(evaluator) if targets is None else targets)[:count].tolist():
-        scores = {name: _judged(method, subject, target) for name, method in evaluator.methods.items()}
+        scores = {name: _dense_scores(method, subject, target) for name, method in evaluator.methods.items()}
         number = labels.id_of(target)
         caption = labels.prediction(subject, target)
         if subject.batch is None:
@@ -63,17 +67,38 @@ def draw_case_studies(
     return figures
 
 
+def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequence[str] | None) -> str:
+    """Return a title for the drawing of a target: its graph, or the neighbourhood of its node or pair.
+
+    Args:
+        subject: The explained model and its inputs.
+        target: The target: a node, a pair or a graph.
+        number: Id of the target in its dataset.
+        names: Names of the nodes of the graph; None for their ids.
+    """
+    if subject.level == "graph":
+        return f"Graph {number}"
+    roots = subject.roots([target]).node.tolist()
+    called = [str(root) if names is None else one_line(names[root]) for root in roots]
+    if subject.level == "node":
+        whose = f"node {called[0]}" if names is None else called[0]
+    else:
+        ends = " \N{EN DASH} ".join(called * 2 if len(called) == 1 else called)  # one root: a node with itself
+        whose = f"pair {number} ({ends})"
+    return f"{subject.num_layers}-hop neighbourhood of {whose}"
+
+
 def _readable_first(evaluator: Evaluator) -> Tensor:
-    """The targets to draw, those with neither too few nor too many edges around them first."""
+    """Return the targets to draw; those with neither too few nor too many edges around them come first."""
     candidates = evaluator.explained[:MOST_CANDIDATES]
     sizes = subject_pairs(evaluator.subject, candidates.tolist()).ptr.diff()
     return candidates[order_targets(sizes).to(candidates.device)]
 
 
 def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
-    """Scores where the prediction changed and where not, by name: one figure a protocol.
+    """Draw one score histogram per protocol; return the figures by name.
 
-    The AUROC over a panel is the evaluation's own: of all draws of a random method, of all processes.
+    The AUROC above a panel is the evaluation's: over all draws of a random method and all processes.
     """
     figures = {}
     for protocol, reduction in evaluation.reductions.items():
@@ -83,8 +108,8 @@ def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
     return figures
 
 
-def _judged(method: AttributionMethod, subject: Subject, target: int) -> Tensor:
-    """A method's score of every edge for a target: of those that it is judged on, and 0 of all others."""
+def _dense_scores(method: AttributionMethod, subject: Subject, target: int) -> Tensor:
+    """Return a method's score of every edge for a target; edges outside the target's pairs score 0."""
     pairs = subject_pairs(subject, [target])
     scores = method.score_pairs(subject, pairs)
     return scores.new_zeros(subject.graph.num_edges).index_copy_(0, pairs.edges, scores)
@@ -98,7 +123,7 @@ def _draw_graph(
     caption: str,
     node_names: Sequence[str] | None,
 ) -> Figure:
-    """Draw one graph of a batch, cut out so that its nodes count from 0."""
+    """Draw one graph of a batch, with its nodes numbered from 0."""
     number = nodes.cumsum(0) - 1
     inside = nodes[graph.source]
     proper = inside & (graph.source != graph.destination)

@@ -1,4 +1,4 @@
-"""Case study: one target's neighbourhood, with the edges coloured by what each method says of them."""
+"""Case study: a figure of one target's neighbourhood, with edges coloured by the scores of each method."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from attree.attention import Graph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect, expect_int
 from attree.evaluation.target_labels import one_line
-from attree.report.drawn_part import DrawnPart, left_out, strength_of
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.looks import method_looks, method_title
+from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.report.style import (
     BLUE,
     INK,
@@ -36,7 +36,6 @@ from attree.report.style import (
     picture_axes,
     plain_legend,
 )
-from attree.subject import Subject
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
@@ -46,13 +45,13 @@ MOST_LETTERS = 10
 LETTERS_OF_A_LINE = 6
 
 TYPE_FILLS = ("#9ED1F0", "#F7DC8C", "#B5E0B8", "#E9B8D6", "#C9BDF2", "#D9D2BD", "#A9DEDB", "#C3CCD6")
-"""Colours of the types of nodes, as on the page; later types share the last."""
+"""Colours of node types, as on the page; all further types share the last."""
 
 LEAST_INK, INK_SHARE = 20.0, 0.1
-"""How many edges' worth of full width and colour a panel may hold: so many, or this share of its edges if more."""
+"""Limit on the sum of edge strengths in a panel: `LEAST_INK`, or `INK_SHARE` of its number of edges if that is more."""
 
 MOST_CONTRAST = 12.0
-"""Highest power: with more, scores that are all but equal would look as if they were not."""
+"""Highest power of strengths. A higher one would make nearly equal scores look different."""
 
 
 def case_study(
@@ -72,30 +71,29 @@ def case_study(
     """Draw how different methods explain one target, as the paper's case study does.
 
     Every panel shows the same subgraph in the same layout: the nodes within `num_layers` hops of the target (against
-    the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge are its
-    score, from 0 to the panel's highest. The target is orange; edges that truly explain it have a blue halo. Where
-    nodes have types, other nodes have the colours of theirs.
+    the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge show its
+    score, from 0 to the highest of the panel. The target is orange, and true edges have a blue halo. If nodes have
+    types, the other nodes are coloured by type.
 
-    A method that scores very many edges highly, as `random` does, would cover its panel with dark lines, and none could
-    be told from another. There only the highest scores are dark, as its colour bar says: they are what such a method
-    would name as explanation, and can be compared with what the others name.
+    A method that scores very many edges highly, as `random` does, would cover its panel with dark lines. In such a
+    panel only the highest scores are dark, as its colour bar says.
 
-    A hub's neighbourhood can be too large to draw. Then its true edges and those that some method scores highest are
-    kept, each with a shortest way to the target, and the title says how many edges are not shown.
+    The neighbourhood of a hub can be too large to draw. Then the true edges and the highest-scored edges are kept, each
+    with a shortest path to the target, and the title says how many edges are not shown.
 
     Args:
         graph: The graph.
-        target: The explained node; None where the whole graph is explained, and then drawn.
+        target: The explained node; None to draw the whole graph.
         num_layers: Depth of the network.
-        scores: For each method one score per edge of `graph.edge_index`, [num_edges]
+        scores: One score per edge of `graph.edge_index`, [num_edges], of each method
             (`attree.attribution.Attribution.dense`).
         truth: The true edges as (source, destination), [2, m]; None if unknown.
         max_edges: Most edges to draw.
-        name: What is explained, in words; by default the node, or the whole graph.
-        caption: A line below the title, such as what is predicted.
-        node_names: What the nodes of `graph` are called; by default their ids.
+        name: Name of the target, for the title; by default the node, or the whole graph.
+        caption: A line below the title, such as the prediction.
+        node_names: Names of the nodes of `graph`; by default their ids.
         edges: Ids of the edges to draw; by default those of the neighbourhood, or of the whole graph.
-        roots: Further nodes that are explained, such as both of a pair: they are orange, too.
+        roots: Further nodes that are explained, such as both nodes of a pair; they are orange too.
     """
     known = target is None or 0 <= target < graph.num_nodes
     expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
@@ -121,9 +119,9 @@ def case_study(
     truth_nodes = np.zeros(len(shown.nodes), dtype=bool)
     truth_nodes[shown.source[shown.is_true]] = truth_nodes[shown.destination[shown.is_true]] = True
     named = len(shown.nodes) <= MOST_NAMED_NODES
-    called = _called(graph, shown.nodes.tolist(), node_names)
+    texts = _node_texts(graph, shown.nodes.tolist(), node_names)
     is_target = np.isin(shown.nodes, [*roots] if target is None else [target, *roots])
-    names = [one if named or own else "" for one, own in zip(called, is_target, strict=True)]
+    names = [one if named or own else "" for one, own in zip(texts, is_target, strict=True)]
     kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(shown.nodes)).tolist()
     fills = [TYPE_FILLS[min(kind, len(TYPE_FILLS) - 1)] for kind in kinds] or None
     looks = method_looks(scores)
@@ -145,27 +143,6 @@ def case_study(
     return figure
 
 
-def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequence[str] | None) -> str:
-    """What is drawn: which graph, or the neighbourhood of a node or a pair. Nodes go by their names, or their ids.
-
-    Args:
-        subject: What is explained.
-        target: The target: a node, a pair or a graph.
-        number: What the target is called in its dataset.
-        names: What the nodes of the graph are called, or None.
-    """
-    if subject.level == "graph":
-        return f"Graph {number}"
-    roots = subject.roots([target]).node.tolist()
-    called = [str(root) if names is None else one_line(names[root]) for root in roots]
-    if subject.level == "node":
-        whose = f"node {called[0]}" if names is None else called[0]
-    else:
-        ends = " \N{EN DASH} ".join(called * 2 if len(called) == 1 else called)  # one root: a node with itself
-        whose = f"pair {number} ({ends})"
-    return f"{subject.num_layers}-hop neighbourhood of {whose}"
-
-
 def _neighbourhood(
     graph: Graph, target: int | None, num_layers: int, truth: Tensor | None, edges: Tensor | None
 ) -> DrawnPart:
@@ -182,7 +159,7 @@ def _neighbourhood(
 
 
 def contrast(strength: NDArray[np.float64]) -> float:
-    """The power of strengths between 0 and 1 that leaves few enough edges dark; 1 where they are few anyway.
+    """Return the power of strengths (between 0 and 1) that leaves few edges dark; 1 if they are few already.
 
     >>> contrast(np.array([1.0, 0.2, 0.0])), round(contrast(np.linspace(0, 1, 200)), 1)
     (1.0, 9.2)
@@ -197,8 +174,8 @@ def contrast(strength: NDArray[np.float64]) -> float:
     return high
 
 
-def _called(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> list[str]:
-    """What stands on nodes: their names or ids; of `paper 18` the number, as the colour says that it is a paper."""
+def _node_texts(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> list[str]:
+    """Return the texts on nodes: names or ids. Of a default name such as `paper 18`, only the number is shown."""
     if graph.types is not None:
         ids = torch.tensor(nodes, dtype=torch.int64)
         plain, local = graph.types.names(ids), graph.types.local(ids).tolist()
@@ -210,7 +187,7 @@ def _called(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> list
 
 
 def _short(name: str) -> str:
-    """A name that fits a disc: a longer one on two lines, such as a type and a number, and cut where it must be.
+    """Shorten a name so that it fits a disc: long names get two lines, and long lines are cut.
 
     >>> _short("mosquito 1291")
     'mosquito\\n1291'
@@ -229,7 +206,7 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     scale = ScalarMappable(PowerNorm(power, 0.0, highest), SCORE_COLORS)
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
     bar.outline.set_visible(False)
-    # The highest score is among the ticks: panels have scales of their own, and are compared by it.
+    # The highest score is a tick, because panels have different scales.
     ticks = highest * np.linspace(0.0, 1.0, 3 if power == 1.0 else 4) ** (1 / power)
     bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
     bar.minorticks_off()

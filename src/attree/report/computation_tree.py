@@ -1,4 +1,4 @@
-"""Computation tree: everything a network computes for one target, with the attention on every step."""
+"""Figure of a computation tree: all messages behind one target's output, with their attention."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LEVEL_INCHES = 1.25
 LEAF_INCHES = 0.36
 MOST_NODES = 400
 MOST_LEAVES_WITH_NUMBERS = 30
-"""Where there are more, the numbers of the attention would stand on one another."""
+"""With more leaves, the attention numbers would overlap."""
 
 HALOS = (BLUE, "#009E73", "#CC79A7", "#56B4E9")
-"""Colours of marked edges: those that attention and the target do not have."""
+"""Colours of marked edges; the attention and the target use others."""
 
 
 def computation_tree(
@@ -33,18 +33,18 @@ def computation_tree(
 ) -> Figure:
     """Draw a target's computation tree, as the paper's Figure 2: the root on top, one level of edges per layer.
 
-    Every occurrence of a node is drawn on its own. Colour and width of a step are the attention that its layer gives
-    to the edge; where there is room, it also stands there as a number. Edges that occur several times are marked, each
-    in a colour of its own: those that carry most attention to the root. Or one edge is, in blue: the ways from its
-    marks up to the root are the flows whose attention GAtt adds up.
+    Every occurrence of a node is drawn separately. Colour and width of a line show the attention that its layer gives
+    to the edge; if there is room, the attention is also printed. By default, the repeated edges that carry most
+    attention to the root are marked, each in its own colour. If `edge` is given, only that edge is marked, in blue: the
+    paths from its marks up to the root are the flows whose attention GAtt adds up.
 
-    Of a tree that was pruned when it was built, the title says how many nodes are not shown.
+    If the tree was pruned when it was built, the title says how many nodes are not shown.
 
     Args:
         tree: The computation tree.
-        edge: Id in `tree.graph.edge_index` of an edge to mark wherever it occurs; None marks repeated ones.
-        max_nodes: Largest tree to draw; a larger one can be built with `prune=True`.
-        repeated: How many repeated edges are marked.
+        edge: Id in `tree.graph.edge_index` of the edge to mark; None marks repeated edges.
+        max_nodes: Size of the largest tree to draw. A larger tree must be built with `prune=True`.
+        repeated: Number of repeated edges to mark.
     """
     size = len(tree)
     expect(size <= max_nodes, "tree", f"a computation tree of at most `max_nodes` = {max_nodes} nodes", size)
@@ -59,7 +59,7 @@ def computation_tree(
     axes = figure.add_subplot()
     _prepare(axes, tree.num_layers, leaves)
     spacing = 72 * width / leaves
-    _draw_steps(axes, tree, across, depth, marked)
+    _draw_lines(axes, tree, across, depth, marked)
     if leaves <= MOST_LEAVES_WITH_NUMBERS:
         _write_attention(axes, tree, across, depth)
     _draw_nodes(axes, tree, across, depth, spacing)
@@ -80,7 +80,7 @@ def computation_tree(
 
 
 def _repeated(tree: ComputationTree) -> list[int]:
-    """Edges that occur more than once, first those that carry most attention to the root: their part of GAtt."""
+    """Return the edges that occur more than once, sorted by the attention that they carry to the root."""
     product = np.ones(len(tree))
     carried: dict[int, list[float]] = {}
     for position, node in enumerate(tree.nodes):
@@ -99,7 +99,10 @@ def _occurrences(tree: ComputationTree, edge: int) -> str:
 
 
 def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
-    """Where each occurrence stands from left to right: leaves one apart in depth-first order, others amid their own."""
+    """Return the horizontal position of each node, and the number of leaves.
+
+    Leaves stand one apart in depth-first order; every other node stands midway between its first and last child.
+    """
     children: list[list[int]] = [[] for _ in tree.nodes]
     for position, node in enumerate(tree.nodes):
         if node.parent >= 0:
@@ -113,7 +116,7 @@ def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
             places[position] = leaves
             leaves += 1
         stack.extend(reversed(children[position]))
-    # Nodes are listed breadth first, so backwards every child comes before its parent.
+    # Nodes are listed breadth first, so in reverse order every child comes before its parent.
     for position in reversed(range(len(tree))):
         if children[position]:
             places[position] = (places[children[position][0]] + places[children[position][-1]]) / 2
@@ -132,7 +135,7 @@ def _prepare(axes: Axes, num_layers: int, leaves: int) -> None:
     axes.set_ylim(-num_layers - 0.3, 0.3)
 
 
-def _draw_steps(
+def _draw_lines(
     axes: Axes,
     tree: ComputationTree,
     across: NDArray[np.float64],
@@ -160,7 +163,7 @@ def _draw_steps(
 
 
 def _write_attention(axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64]) -> None:
-    """The attention on each step, near the lower end, where steps are farthest apart."""
+    """Print the attention on each line, near the lower end, where lines are farthest apart."""
     for position, node in enumerate(tree.nodes):
         if node.parent >= 0:
             x = 0.68 * across[position] + 0.32 * across[node.parent]
@@ -202,4 +205,4 @@ def _draw_nodes(
 def _title(tree: ComputationTree) -> str:
     title = f"Computation tree of node {tree.target}: {count(tree.size, 'node')} in {count(tree.num_layers, 'layer')}"
     hidden = tree.size - len(tree)
-    return f"{title}\n({count(hidden, 'node')} that less attention passes not shown)" if hidden else title
+    return f"{title}\n({count(hidden, 'node')} with less attention not shown)" if hidden else title

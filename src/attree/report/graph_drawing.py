@@ -1,7 +1,7 @@
-"""Draw a small directed graph: where nodes stand, how edges and self-loops run, and what they look like.
+"""Lay out and draw a small directed graph.
 
-Lines are computed here rather than by matplotlib's arrow patches: a few collections per panel draw many times faster
-than hundreds of patches, and self-loops can turn to the side where their node has room.
+Lines are computed here and not by Matplotlib's arrow patches: a few collections per panel draw many times faster than
+hundreds of patches, and self-loops can point to the side where their node has room.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from attree.report.style import BLUE, INK, MUTED, ORANGE, SMALL_SIZE
 from attree.tensors.arrays import Floats
 
 MARGIN = 2.8
-"""Room that a drawing needs around the outermost nodes, in radii: self-loops and the target stick out."""
+"""Space around the outermost nodes, in node radii, for self-loops and the larger target."""
 
 _STEPS = 40
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A graph with everything placed, to be drawn several times in different colours.
+    """Layout of a graph, which can be drawn several times in different colours.
 
     Attributes:
-        positions: Where the nodes stand, [n, 2].
+        positions: Positions of the nodes, [n, 2].
         radius: Radius of a node.
-        curves: For every edge the points that it runs through, from the rim of its source to the rim of its
-            destination.
+        curves: Points along every edge, from the rim of its source to the rim of its destination.
     """
 
     positions: Floats
@@ -42,16 +41,16 @@ class Sketch:
 
     @property
     def half_size(self) -> tuple[float, float]:
-        """Half the width and half the height that the drawing needs, self-loops included."""
+        """Half the width and half the height of the drawing, self-loops included."""
         width, height = np.abs(self.positions).max(axis=0) + MARGIN * self.radius
         return max(float(width), 1.0), max(float(height), 0.35)
 
 
 def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int) -> Sketch:
-    """Place a graph of nodes 0 to n - 1, in one part or several: distances on paper follow distances in the graph.
+    """Lay out a graph of nodes 0 to n - 1, connected or not, so that drawn distances follow distances in the graph.
 
-    The layout is Kamada and Kawai's from a fixed start, so the same graph always looks the same. Two edges in opposite
-    directions bend apart; a self-loop points to the widest gap between its node's other edges.
+    This is Kamada and Kawai's layout from a fixed start, so the same graph always looks the same. Two edges in opposite
+    directions bend apart. A self-loop points to the widest gap between the other edges of its node.
     """
     radius = float(np.clip(0.4 / np.sqrt(num_nodes), 0.022, 0.1))
     positions = _layout(sources, destinations, num_nodes, radius)
@@ -68,7 +67,7 @@ def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_node
 
 
 def _layout(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int, radius: float) -> Floats:
-    """Positions in [-1, 1] x [-1, 1], centred, with the longer side across."""
+    """Return centred positions in [-1, 1] x [-1, 1], with the longer side horizontal."""
     if num_nodes == 1:
         return np.zeros((1, 2))
     skeleton = nx.empty_graph(num_nodes)
@@ -82,7 +81,7 @@ def _layout(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nod
 
 
 def _distances(skeleton: nx.Graph) -> dict[int, dict[int, float]]:
-    """Steps between any two nodes; parts that do not hang together stand two steps beyond the longest way apart."""
+    """Return the distance between any two nodes; between components, the longest distance plus two."""
     steps = dict(nx.all_pairs_shortest_path_length(skeleton))
     apart = max(max(reached.values()) for reached in steps.values()) + 2.0
     return {node: {other: reached.get(other, apart) for other in skeleton} for node, reached in steps.items()}
@@ -93,7 +92,7 @@ def _centred(positions: Floats) -> Floats:
 
 
 def _pushed_apart(positions: Floats, least: float) -> Floats:
-    """Move nodes that are closer than `least` away from each other, a few small steps at a time."""
+    """Move nodes that are closer than `least` away from each other, in small steps."""
     for _ in range(30):
         offset = positions[:, None] - positions[None]
         distance = np.hypot(offset[..., 0], offset[..., 1])
@@ -106,7 +105,7 @@ def _pushed_apart(positions: Floats, least: float) -> Floats:
 
 
 def _gap_directions(positions: Floats, pairs: set[tuple[int, int]]) -> list[float]:
-    """For every node the angle in the middle of the widest gap between its neighbours' directions."""
+    """Return, for every node, the angle in the middle of the widest gap between the directions of its neighbours."""
     angles: list[list[float]] = [[] for _ in positions]
     for source, destination in pairs:
         if source != destination:
@@ -146,14 +145,14 @@ def _distance(points: Floats, point: Floats) -> Floats:
 
 
 def draw_edges(axes: Axes, drawn: Sketch, strength: Floats, colors: Floats, marked: NDArray[np.bool_]) -> None:
-    """Draw every edge as an arrow, wider and over the others the stronger it is.
+    """Draw every edge as an arrow. Stronger edges are wider and lie above weaker ones.
 
     Args:
         axes: Where to draw.
-        drawn: The placed graph.
-        strength: Width of each edge between 0 and 1, [m].
+        drawn: Layout of the graph.
+        strength: Strength of each edge between 0 and 1, [m].
         colors: Colour of each edge, [m, 4].
-        marked: Edges to underlay in blue, [m].
+        marked: Which edges get a blue halo, [m].
     """
     order = np.argsort(strength, kind="stable")
     widths = (0.7 + 2.8 * strength) * min(1.0, 18 * drawn.radius)
@@ -173,7 +172,7 @@ def draw_edges(axes: Axes, drawn: Sketch, strength: Floats, colors: Floats, mark
 
 
 def _arrow(curve: Floats, size: float) -> tuple[Floats, Floats]:
-    """Part a curve into a shaft and a triangular head of the given length."""
+    """Split a curve into a shaft and a triangular head of length `size`."""
     tip = curve[-1]
     far = _distance(curve, tip) > size
     last = int(np.flatnonzero(far)[-1]) if far.any() else 0
@@ -193,15 +192,15 @@ def draw_nodes(
     names: list[str],
     fills: Sequence[str] | None = None,
 ) -> None:
-    """Draw every node as a disc: targets orange, marked ones with a blue rim, all with their names.
+    """Draw every node as a disc with its name. Targets are orange; marked nodes have a blue rim.
 
     Args:
         axes: Where to draw.
-        drawn: The placed graph.
-        is_target: The explained node or nodes, [n]; none where the whole graph is explained.
-        marked: Nodes to rim in blue, [n].
-        names: What to write on each node; an empty string leaves it blank.
-        fills: Colours of nodes that are no targets; white by default.
+        drawn: Layout of the graph.
+        is_target: Which nodes are explained, [n]; none if the whole graph is explained.
+        marked: Which nodes get a blue rim, [n].
+        names: Text on each node; may be empty.
+        fills: Colours of the other nodes; white by default.
     """
     own = ["white"] * len(names) if fills is None else fills
     diameters = 2 * drawn.radius * np.where(is_target, 1.25, 1.0)

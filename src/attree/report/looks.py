@@ -1,4 +1,4 @@
-"""How methods are told apart in figures, on the page and in TensorBoard: one colour and one marker each."""
+"""The colour and the marker of each method in figures, on the page and in TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from matplotlib.offsetbox import AnnotationBbox, DrawingArea
 from attree.report.style import BLUE, INK, LABEL_SIZE, ORANGE, VERMILION
 
 Line = Literal["-", "--", ":", "-.", ""]
-"""A style of lines."""
+"""A line style of Matplotlib."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one method is drawn wherever it appears.
+    """Colour and marker of one method.
 
     Attributes:
-        color: Its colour.
-        marker: Its marker, which tells it from all others in grey print.
-        is_filled: Whether the marker is filled with the colour; those of users' own methods are open.
-        is_beneath: Whether the method is drawn large, open and beneath the others: it often lies on one of them, and
-            both are to be seen.
+        color: Colour.
+        marker: Marker, which distinguishes the method in grey print.
+        is_filled: Whether the marker is filled; markers of users' own methods are open.
+        is_beneath: Whether the method is drawn large, open and beneath the others. Its points often coincide with those
+            of another method, and both should be visible.
     """
 
     color: str
@@ -36,41 +36,41 @@ class Look:
 
     @property
     def face(self) -> str:
-        """The colour inside the marker."""
+        """Fill colour of the marker."""
         if self.is_beneath:
             return "none"
         return self.color if self.is_filled else "white"
 
     @property
     def width(self) -> float:
-        """How wide a line is, in points: those beneath stand out on both sides of the one on top of them."""
+        """Line width in points. A line beneath is wider, so that it shows on both sides of the line above it."""
         return 4.2 if self.is_beneath else 1.6
 
     @property
     def scale(self) -> float:
-        """How large the marker is beside those of other methods."""
+        """Size of the marker relative to other methods."""
         return 1.5 if self.is_beneath else 1.0
 
     @property
     def height(self) -> float:
-        """What is drawn above what (Matplotlib's `zorder`)."""
+        """Drawing order (Matplotlib's `zorder`)."""
         return 2.5 if self.is_beneath else 3.0
 
     def handle(self, label: str = "", line: Line = "", size: float = 6.0) -> Line2D:
-        """The marker (on a line of a style, if given) with a label, for legends."""
+        """Return a legend handle: the marker, on a line if a line style is given."""
         return Line2D([], [], color=self.color, linestyle=line, label=label, markersize=size, **self.marked())
 
     def lined(self, size: float) -> dict[str, Any]:
-        """Line and marker of a curve, as arguments of `Axes.plot`.
+        """Return line and marker of a curve, as arguments of `Axes.plot`.
 
         Args:
-            size: Size of the marker, as other methods have it.
+            size: Marker size of other methods.
         """
         shape: dict[str, Any] = {"markersize": size * self.scale, "linewidth": self.width, "zorder": self.height}
         return {"color": self.color, "alpha": 0.6 if self.is_beneath else 1.0, **shape, **self.marked()}
 
     def marked(self) -> dict[str, Any]:
-        """The marker, as arguments of `Axes.plot`."""
+        """Return the marker, as arguments of `Axes.plot`."""
         return {"marker": self.marker, "markerfacecolor": self.face, "markeredgecolor": self.color}
 
 
@@ -91,21 +91,19 @@ LOOKS = {
     "attention_gradient": Look("#F0E442", "8"),
     "random": Look("#5F5F5F", "X"),
 }
-"""The methods' looks by name: Okabe and Ito's palette, then colours as far from it and each other as can be."""
+"""Looks of attree's methods: Okabe and Ito's palette, then colours that are far from it and from each other."""
 
 
 OWN_MARKERS = ("o", "s", "^", "D", "v", "P", "*", "<", ">")
-
-
 OWN_COLORS = ("#009E73", "#9608F4", VERMILION, "#6B2305", "#CC79A7", "#32038F", "#56B4E9")
-"""What users' own methods are drawn with: 63 pairs that all differ, as 9 and 7 have no common divisor."""
+"""Markers and colours of users' own methods. They make 63 different pairs, as 9 and 7 have no common divisor."""
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, Look]:
-    """A look for each of the methods that one figure shows; no two are alike.
+    """Return a different look for each method of a figure.
 
-    A method of one's own gets a look by its name alone, so it is the same in every figure, in every run. Only where two
-    names fall on the same marker, the one that is later in the alphabet moves on to the next that is free.
+    The look of a user's own method follows from its name, so it is the same in every figure and every run. Only if two
+    names in a figure lead to the same marker, the alphabetically later one takes the next free marker.
 
     >>> looks = method_looks(["gatt", "mine"])
     >>> looks["gatt"].marker, looks["mine"] == method_looks(["mine", "random"])["mine"], looks["mine"].is_filled
@@ -125,7 +123,7 @@ def method_looks(methods: Iterable[str]) -> dict[str, Look]:
 
 
 def method_title(axes: Axes, look: Look, title: str) -> None:
-    """Head a method's panel: its marker, then words."""
+    """Set the title of a method's panel, with the method's marker before the text."""
     axes.set_title(title, fontsize=LABEL_SIZE, color=INK, parse_math=False)
     place = DrawingArea(12, 8)
     place.add_artist(Line2D([5], [4], color=look.color, markersize=6.0, **look.marked()))

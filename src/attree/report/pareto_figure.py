@@ -1,4 +1,4 @@
-"""Pareto figure: explanation quality against accuracy, a point each setting of a sweep, and the best of them."""
+"""Figures of explanation quality against accuracy, with one point per setting of a sweep."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from attree.report.style import (
 from attree.report.sweep_figure import SETTING, axis_label, method_of, metric_rows, setting_names
 
 STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
-"""From pale (the first setting) to dark (the last): darkens all the way, so it also reads in grey print."""
+"""From pale (the first setting) to dark (the last). The lightness falls steadily, so it also works in grey print."""
 
 MOST_TICKS = 7
 SPREAD = "Crosses: one standard deviation over runs."
+CROSSES: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
 
 
 def pareto_figure(
     results: Mapping[str, pd.DataFrame], accuracy: str, qualities: Sequence[str], title: str = ""
 ) -> Figure:
-    """Draw what a sweep trades: one column of panels per sweep, one row per kind of explanation quality.
+    """Draw explanation quality against accuracy: one column of panels per sweep, one row per quality metric.
 
-    A point is the mean over the runs of a setting (with one standard deviation to either side as a cross) for one
-    method, which its marker and its rim tell. The higher the setting, the larger and darker the point (where settings
-    are no numbers: the later in the sweep). Settings that no other beats in both, accuracy and quality, are ringed
-    and joined by a line: the Pareto front of a method. A random method has none. Settings without a known mean are
-    counted above the panel.
+    A point is the mean over the runs of one setting for one method, with a cross of one standard deviation to either
+    side. Marker and rim show the method. A point is larger and darker the higher its setting is, or the later it is in
+    the sweep if settings are not numbers. The Pareto front of a method, which are the settings that no other beats in
+    both accuracy and quality, is ringed and joined by a line. Random methods have no front. The number of settings with
+    an undefined mean stands above the panel.
 
     Args:
-        results: For each sweep, under the name of what it varies, a table of its runs, as `sweep_figure` takes it.
-        accuracy: Name of the metric on the axis across; higher is better.
-        qualities: Names of explanation metrics, as they are logged; those of one statistic and protocol share a row.
+        results: One table of runs per sweep, by the name of the swept setting, as `sweep_figure` takes it.
+        accuracy: Name of the metric on the horizontal axis; higher is better.
+        qualities: Names of the explanation metrics; those of one statistic and protocol share a row.
         title: Heading of the figure.
     """
     expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
@@ -76,16 +77,16 @@ def pareto_figure(
 
 
 def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title: str = "") -> Figure:
-    """Draw what settings come to: every setting a point, crosses for the spread over seeds, the front joined by a line.
+    """Draw all settings of a search as points, with crosses for the spread over seeds and a line through the front.
 
-    With several objectives there is a panel for each of them against the first; the front is that of all objectives
-    together, so that a point on it may look beaten in a panel of two. With a single objective, settings stand in the
-    order in which they were tried, and the line is the best so far.
+    With several objectives, there is one panel for each of them against the first. The front takes all objectives into
+    account, so a point on it may look beaten in a panel that shows two of them. With a single objective, settings stand
+    in the order of trials, and the line is the best value so far.
 
     Args:
-        settings: One row per setting: for each objective its mean (`<name> mean`) and standard deviation
-            (`<name> std`), and `front`, whether no other setting beats it.
-        objectives: Names of the objectives, and for each whether to `maximize` or `minimize` it.
+        settings: One row per setting, with the columns `<name> mean` and `<name> std` for each objective, and `front`,
+            whether no other setting beats it.
+        objectives: For each objective, by name, `maximize` or `minimize`.
         title: Heading of the figure.
     """
     expect(len(objectives) > 0, "objectives", "at least one metric", dict(objectives))
@@ -102,8 +103,7 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
             plain_axes(axes, "setting, in the order of trials", _arrow(first, objectives))
         axes.grid(axis="x", color=FAINT, linewidth=0.6)
         front = settings["front"].to_numpy(dtype=bool)
-        crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
-        axes.errorbar(x[0], y[0], y[1], x[1], **crosses)
+        axes.errorbar(x[0], y[0], y[1], x[1], **CROSSES)
         axes.scatter(x[0][~front], y[0][~front], s=24, color=MUTED, alpha=0.7, linewidths=0, zorder=2)
         if others:
             order = np.flatnonzero(front)[np.argsort(x[0][front], kind="stable")]
@@ -120,21 +120,23 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
 
 
 def _values(settings: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """Mean and spread of an objective, [2, n]; a spread of one run is none."""
+    """Return mean and standard deviation of an objective, [2, n]; the deviation of a single run is 0."""
     table = settings[[f"{name} mean", f"{name} std"]].to_numpy(dtype=np.float64).T
     return np.stack([table[0], np.nan_to_num(table[1])])
 
 
 def _arrow(name: str, objectives: Mapping[str, str]) -> str:
-    """What an axis says: the objective, and which way is better."""
+    """Return the label of an axis: the objective, and which direction is better."""
     return f"{name} ({'higher' if objectives[name] == 'maximize' else 'lower'} is better)"
 
 
 def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which points no other beats: none is as high in all columns and higher in one; by the first column, ascending.
+    """Return the indices of the Pareto front, sorted by the first column.
+
+    A point is on the front if no other point is at least as high in all columns and higher in one.
 
     Args:
-        points: Where higher is better in every column, [n, k]; those with an undefined number are in no front.
+        points: Points [n, k]; higher is better in every column. Points with an undefined value are not on the front.
 
     >>> pareto_front(np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.4], [0.1, 0.9], [0.95, np.nan]])).tolist()
     [3, 1, 0]
@@ -147,7 +149,7 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _by_strength(table: pd.DataFrame) -> pd.DataFrame:
-    """Runs by ascending setting where settings are numbers, else in the order given."""
+    """Sort runs by their setting if settings are numbers; otherwise keep the order."""
     numeric = pd.api.types.is_numeric_dtype(table[SETTING])
     return table.sort_values(SETTING, kind="stable") if numeric else table
 
@@ -178,8 +180,7 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
             alpha = 0.6 if look.is_beneath else 1.0
             shape: dict[str, Any] = {"linewidth": look.width, "zorder": look.height - 1, "alpha": alpha}
             axes.plot(front[:, 0], front[:, 1], color=look.color, **shape, **rings)
-        crosses: dict[str, Any] = {"linestyle": "", "ecolor": MUTED, "elinewidth": 0.6, "alpha": 0.6, "zorder": 1}
-        axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **crosses)
+        axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **CROSSES)
         share = _shares(len(means))
         axes.scatter(
             means[known, 0],
@@ -195,7 +196,7 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
 
 
 def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: str) -> None:
-    """Which colour is which setting; of many settings some are named."""
+    """Add a colour bar with the names of the settings, or with some of them if there are many."""
     names, _ = setting_names(table)
     number = len(names)
     shown = ScalarMappable(
@@ -213,5 +214,5 @@ def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: s
 
 
 def _shares(number: int) -> NDArray[np.float64]:
-    """Where settings stand between the weakest, 0, and the strongest, 1; one alone in the middle."""
+    """Return positions of settings from 0 (first) to 1 (last); 0.5 for a single setting."""
     return np.linspace(0.0, 1.0, number) if number > 1 else np.full(number, 0.5)

@@ -1,7 +1,7 @@
-"""Pages without scripts, for reports and sweeps: one HTML file with contents, tables and figures.
+"""Pages without scripts, for reports and sweeps: one HTML file with a table of contents, tables and figures.
 
-They read well on narrow screens, in the dark and with a screen reader: wide tables scroll within themselves and keep
-their first column, and figures keep their white paper.
+The pages work on narrow screens, in dark mode and with a screen reader. Wide tables scroll and keep their first column
+visible; figures keep a white background.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ tr.front > * { background: var(--mark); }
 """
 
 FEWEST_CONTENTS = 3
-"""Parts from which on a page has a list of them."""
+"""Fewest parts for which a page has a table of contents."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class PagePart:
     """A part of a page.
 
     Attributes:
-        heading: Its heading, as text; what stands between backticks is code.
-        body: What stands below it, as HTML.
+        heading: Heading, as text; text between backticks becomes code.
+        body: Content, as HTML.
     """
 
     heading: str
@@ -65,12 +65,12 @@ class PagePart:
 
 
 def plain_page(title: str, intro: str, parts: Sequence[PagePart]) -> str:
-    """A page as HTML.
+    """Return a page as HTML.
 
     Args:
-        title: Its heading and title, as text; what stands between backticks is code.
-        intro: What stands below the heading, as HTML.
-        parts: Its parts; the contents list them.
+        title: Heading and title, as text; text between backticks becomes code.
+        intro: Content below the heading, as HTML.
+        parts: The parts, which the table of contents lists.
     """
     sections = [
         f'<section aria-labelledby="part-{place}">\n'
@@ -92,7 +92,7 @@ def plain_page(title: str, intro: str, parts: Sequence[PagePart]) -> str:
 
 
 def inline(words: str) -> str:
-    """Text as HTML; what stands between backticks is code.
+    """Return text as HTML; text between backticks becomes code.
 
     >>> inline("a < b by `weight`")
     'a &lt; b by <code>weight</code>'
@@ -101,12 +101,12 @@ def inline(words: str) -> str:
 
 
 def plain_table(heads: Sequence[str], rows: Sequence[str], label: str) -> str:
-    """A table that scrolls within itself where it is wider than the screen.
+    """Return a table as HTML, which scrolls if it is wider than the screen.
 
     Args:
         heads: Headings of the columns, as text.
         rows: Rows as HTML, each a `tr`.
-        label: What the table is, for screen readers, as text.
+        label: Label of the table for screen readers, as text.
     """
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     body = "\n".join(rows)

@@ -1,4 +1,4 @@
-"""What all figures share: colours, sizes, plain axes and legends, and how numbers are written."""
+"""Shared style of all figures: colours, sizes, axes, legends and the format of numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-# Of Okabe and Ito's palette, which stays distinct under the common kinds of colour blindness.
+# From Okabe and Ito's palette, which stays distinct under the common kinds of colour blindness.
 BLUE = "#0072B2"
 ORANGE = "#E69F00"
 VERMILION = "#D55E00"
@@ -23,24 +23,25 @@ MUTED = "#6E6E6E"
 FAINT = "#D9D9D9"
 
 SCORE_COLORS = LinearSegmentedColormap.from_list("attree_score", ["#D4D4D4", "#F0A070", VERMILION, "#5C1A00"])
-"""From pale grey (no score) to dark red (the highest): darkens all the way, so it also reads in grey print."""
+"""From pale grey (no score) to dark red (the highest). The lightness falls steadily, so it also works in grey print."""
 
 TITLE_SIZE = 11
 LABEL_SIZE = 9
 SMALL_SIZE = 8
 
 LETTER = 0.0076
-"""Width of a letter in inches, for each point of its size: the mean of English text in Matplotlib's own font."""
+"""Mean width of a letter in inches per point of font size, for English text in Matplotlib's default font."""
 
 
 def new_figure(width: float, height: float, title: str = "", note: str = "") -> Figure:
-    """An empty white figure that arranges its own margins; no global state is touched.
+    """Return an empty white figure with automatic margins. Matplotlib's global state stays unchanged.
 
     Args:
-        width: Its width in inches.
-        height: Its height in inches.
-        title: Its heading; lines that are too long for the width are broken.
-        note: How to read it, in small letters at the bottom; figures with a legend there give it to the legend.
+        width: Width in inches.
+        height: Height in inches.
+        title: Heading; lines that are too long for the width are broken.
+        note: How to read the figure, in small letters at the bottom. If there is a legend at the bottom, pass the note
+            to `plain_legend` instead.
     """
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
     if title:
@@ -51,31 +52,31 @@ def new_figure(width: float, height: float, title: str = "", note: str = "") -> 
 
 
 def broken(text: str, width: float, size: float) -> str:
-    """Text with its lines broken so that they fit a width.
+    """Break the lines of a text so that they fit a width.
 
     Args:
         text: The text.
         width: The width in inches.
-        size: Size of its letters in points.
+        size: Font size in points.
 
     >>> broken("one two three", 1.0, 11)
     'one two\\nthree'
     """
     most = max(int(width / (LETTER * size)), 8)
-    whole = text.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")  # an edge stays on one line
+    whole = text.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")  # keep an edge on one line
     lines = [wrap(line, most, break_long_words=False, break_on_hyphens=False) or [""] for line in whole.split("\n")]
     return "\n".join(part for parts in lines for part in parts)
 
 
 def panel_grid(figure: Figure, count: int, most_columns: int) -> list[Axes]:
-    """Lay `count` panels out in rows as equal in length as can be, with at most `most_columns` in one."""
+    """Return `count` panels in rows of nearly equal length, with at most `most_columns` panels in a row."""
     rows, columns = grid_shape(count, most_columns)
     grid = figure.add_gridspec(rows, columns)
     return [figure.add_subplot(grid[position // columns, position % columns]) for position in range(count)]
 
 
 def grid_shape(count: int, most_columns: int) -> tuple[int, int]:
-    """Rows and columns of a grid for `count` panels.
+    """Return the numbers of rows and columns of a grid for `count` panels.
 
     >>> grid_shape(3, most_columns=4), grid_shape(5, most_columns=4)
     ((1, 3), (2, 3))
@@ -85,7 +86,7 @@ def grid_shape(count: int, most_columns: int) -> tuple[int, int]:
 
 
 def plain_axes(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
-    """Axes with two spines, a faint grid behind the data and the shared text sizes."""
+    """Style axes: two spines, a faint grid behind the data and the shared text sizes."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
     axes.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK)
@@ -99,14 +100,14 @@ def plain_axes(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "") 
 def plain_legend(
     owner: Figure | Axes, handles: Sequence[Any], labels: Sequence[str], note: str = "", **options: Any
 ) -> None:
-    """A legend without a frame whose labels are shown as the text they are, whatever they hold.
+    """Add a legend without a frame. Labels are shown literally, even if they look like formulas.
 
     Args:
-        owner: The figure or the axes; a legend below a figure has as many columns as fit its width.
-        handles: What is explained.
-        labels: What it means.
-        note: What else to know to read the figure, above the entries.
-        options: As of Matplotlib's legends.
+        owner: The figure or the axes. A legend below a figure has as many columns as fit its width.
+        handles: Handles of the entries.
+        labels: Labels of the entries.
+        note: How to read the figure, above the entries.
+        options: Options of Matplotlib's `legend`.
     """
     if isinstance(owner, Figure) and "lower" in str(options.get("loc")):
         width = owner.get_figwidth()
@@ -121,7 +122,7 @@ def plain_legend(
 
 
 def note_undefined(axes: Axes, undefined: int, total: int) -> None:
-    """Say at a panel how many of its numbers are undefined: above its right end, or, if all are, in its middle."""
+    """Write the number of undefined values above the right end of a panel, or, if all are undefined, in its middle."""
     if 0 < undefined < total:
         axes.set_title(f"{undefined} undefined", loc="right", fontsize=SMALL_SIZE, color=INK, pad=2)
     elif undefined:
@@ -130,7 +131,7 @@ def note_undefined(axes: Axes, undefined: int, total: int) -> None:
 
 
 def picture_axes(axes: Axes, title: str = "", half_width: float = 1.0, half_height: float = 1.0) -> None:
-    """Axes for a drawing: no frame, equal scales, the origin in the middle."""
+    """Style axes for a drawing: no frame, equal scales, the origin in the middle."""
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.set_xlim(-half_width, half_width)
@@ -139,7 +140,7 @@ def picture_axes(axes: Axes, title: str = "", half_width: float = 1.0, half_heig
 
 
 def significant(value: float, sign: bool = False) -> str:
-    """A number with three significant digits, however small it is, and with its sign if asked for.
+    """Format a number with three significant digits, with its sign if `sign`.
 
     >>> significant(0.00012345), significant(-0.5, sign=True), significant(0.0, sign=True)
     ('0.000123', '-0.500', '0')
@@ -150,7 +151,7 @@ def significant(value: float, sign: bool = False) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun.
+    """Format a number with its noun, in singular or plural.
 
     >>> count(1, "edge"), count(12345, "edge")
     ('1 edge', '12,345 edges')
@@ -165,7 +166,7 @@ _RENDERED: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()
 
 
 def as_png(figure: Figure) -> bytes:
-    """A finished figure as a PNG file. It is drawn once: laying out and drawing take most of a short fit's time."""
+    """Return a finished figure as a PNG file. It is rendered once, because rendering is slow."""
     if figure not in _RENDERED:
         buffer = BytesIO()
         figure.savefig(buffer, format="png", dpi=FILE_DPI)

@@ -1,4 +1,4 @@
-"""Sweep figure: what a hyperparameter does to accuracy and to explanations, with the spread over seeds."""
+"""Figure of metrics against a swept setting, with the spread over seeds, and the labels that sweep figures share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
@@ -18,34 +17,30 @@ from attree.report.looks import Line, Look, method_looks
 from attree.report.style import INK, SMALL_SIZE, new_figure, note_undefined, plain_axes, plain_legend
 
 ROW_LABELS = {"acc": "accuracy", **METRIC_LABELS}
-"""What each kind of metric is called; others are called by their own last word."""
+"""Labels of metrics by the last part of their names; others are labelled by that part itself."""
 
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
-"""Lines of several metrics of one row that are of the same method, or of none."""
-
-HEAT_COLORS = LinearSegmentedColormap.from_list("attree_heat", ["#F4F6FA", "#9CC3E6", "#2C7FB8", "#081D58"])
-"""From pale (the lowest mean of a panel) to dark (the highest)."""
+"""Line styles of metrics in one row that have the same method, or none."""
 
 BANDS = "Lines and markers: means over runs; bands and bars: one standard deviation."
-HEATS = "Means over runs. Each panel has its own colours, from its lowest mean (pale) to its highest (dark)."
 
 SETTING = "setting"
-"""The column of a sweep's results that holds the swept value."""
+"""Name of the column with the swept value."""
 
 
 def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], title: str = "") -> Figure:
     """Draw metrics against swept settings: one column of panels per sweep, one row per kind of metric.
 
-    A curve is the mean over the runs of a setting, its band (or bars, where the settings are no numbers) one standard
-    deviation to either side, its faint dots the single runs. Settings stand at equal distances in the order given, so
-    that 0 and values of different magnitude fit on one axis. Values that are undefined, as of runs that diverged, are
-    counted in the panel. A method has its own colour and marker; what is no method's, such as an accuracy, is black.
+    A curve is the mean over the runs of a setting. Its band (or bars, if settings are not numbers) is one standard
+    deviation to either side, and its faint dots are single runs. Settings stand at equal distances in the given order,
+    so that 0 and values of different magnitude fit on one axis. The panel says how many values are undefined, for
+    instance because a run diverged. Each method has its own colour and marker; metrics without a method, such as
+    accuracy, are black.
 
     Args:
-        results: For each sweep, under the name of what it varies, a table of its runs: the column `setting`, and one
-            column per metric (absent or NaN where a run has none).
-        metrics: Names of the metrics to draw, as they are logged; those of one
-            statistic and protocol share a row.
+        results: One table of runs per sweep, by the name of the swept setting: the column `setting`, and one column per
+            metric (absent or NaN if a run has none).
+        metrics: Names of the metrics to draw; those of one statistic and protocol share a row.
         title: Heading of the figure.
     """
     expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
@@ -83,7 +78,7 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
 
 
 def metric_rows(metrics: Sequence[str]) -> dict[str, list[str]]:
-    """Metrics that are compared in one row of panels, by what its axis says: the statistic, and how edges are reduced.
+    """Group metrics into rows of panels, by the label of the axis: the statistic and the protocol.
 
     >>> metric_rows(["val/acc", "explain/gatt/weight/faithfulness"])
     {'accuracy': ['val/acc'], 'faithfulness (mean), weight': ['explain/gatt/weight/faithfulness']}
@@ -97,45 +92,8 @@ def metric_rows(metrics: Sequence[str]) -> dict[str, list[str]]:
     return rows
 
 
-def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequence[str], title: str = "") -> Figure:
-    """Draw metrics over a grid of two settings: a panel each metric, a cell each pair of values, its mean written in.
-
-    Args:
-        table: A table of runs, with a column for each of the two settings and for each metric.
-        keys: The settings: the first goes up, the second across, in the order in which their values come.
-        metrics: Names of the metrics to draw, as they are logged.
-        title: Heading of the figure.
-    """
-    expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
-    up, across = ([value_name(value) for value in table[key].unique()] for key in keys)
-    width = max(3.2, 0.75 * len(across) + 1.6)
-    rows = -(-len(metrics) // 3)
-    figure = new_figure(width * min(len(metrics), 3), (0.42 * len(up) + 0.9) * rows + 0.8, title, HEATS)
-    grid = figure.subplots(-(-len(metrics) // 3), min(len(metrics), 3), squeeze=False)
-    named = table.assign(**{key: table[key].map(value_name) for key in keys})
-    for axes, metric in zip(grid.flat, metrics, strict=False):
-        cells = named.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
-        values = cells.to_numpy(dtype=np.float64)
-        axes.imshow(values, cmap=HEAT_COLORS, aspect="auto")
-        axes.set_title(metric_title(metric), fontsize=SMALL_SIZE, color=INK, parse_math=False)
-        axes.set_xticks(np.arange(len(across)), across, fontsize=SMALL_SIZE, parse_math=False)
-        axes.set_yticks(np.arange(len(up)), up, fontsize=SMALL_SIZE, parse_math=False)
-        axes.set_xlabel(keys[1], fontsize=SMALL_SIZE, color=INK, parse_math=False)
-        axes.set_ylabel(keys[0], fontsize=SMALL_SIZE, color=INK, parse_math=False)
-        axes.tick_params(length=0, colors=INK)
-        axes.spines[:].set_visible(False)
-        low, high = (np.nanmin(values), np.nanmax(values)) if np.isfinite(values).any() else (0.0, 0.0)
-        for (row, column), value in np.ndenumerate(values):
-            dark = np.isfinite(value) and value > low + 0.6 * (high - low)
-            text = f"{value:.3f}" if np.isfinite(value) else "undefined"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else INK)
-    for axes in grid.flat[len(metrics) :]:
-        axes.set_visible(False)
-    return figure
-
-
 def metric_title(metric: str) -> str:
-    """What a panel is headed with.
+    """Return the title of a metric's panel.
 
     >>> metric_title("val/acc"), metric_title("explain/gatt/removal/faithfulness")
     ('val accuracy', 'GAtt faithfulness (mean), removal')
@@ -149,12 +107,12 @@ def metric_title(metric: str) -> str:
 
 
 def value_name(value: Any) -> str:
-    """What a value is called on an axis."""
+    """Return the label of a setting's value."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:
-    """Look and line of each metric: the look is its method's, the line tells apart what shares a look and a row."""
+    """Return look and line style of each metric. The look shows the method; the line style separates equal looks."""
     looks = method_looks(method for metric in metrics if (method := method_of(metric)) is not None)
     row_of = {metric: row for row, names in metric_rows(metrics).items() for metric in names}
     times: dict[tuple[str | None, str], int] = {}
@@ -168,7 +126,7 @@ def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:
 
 
 def method_of(metric: str) -> str | None:
-    """The method that a metric is of, whatever the callback is called that logged it; None if it is of none.
+    """Return the method of an explanation metric, whatever the name of its callback; None for other metrics.
 
     >>> method_of("explain/mine/weight/p_auroc"), method_of("second/gatt/truth_auroc"), method_of("val/acc")
     ('mine', 'gatt', None)
@@ -179,7 +137,7 @@ def method_of(metric: str) -> str | None:
 
 
 def series_labels(metrics: Sequence[str]) -> dict[str, str]:
-    """Short names that tell metrics of one kind apart.
+    """Return short labels that distinguish metrics of one kind.
 
     >>> series_labels(["explain/gatt/weight/faithfulness", "explain/random/weight/faithfulness"])
     {'explain/gatt/weight/faithfulness': 'GAtt', 'explain/random/weight/faithfulness': 'Random'}
@@ -217,9 +175,9 @@ def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, look: Look, line: 
 
 
 def setting_names(table: pd.DataFrame) -> tuple[list[str], str]:
-    """What settings are called on an axis, and what their values are of.
+    """Return the labels of settings on an axis, and the names of their keys.
 
-    Settings of several keys, such as "dropout=0, heads=2", are called by their values, one below the other.
+    A setting of several keys, such as "dropout=0, heads=2", is labelled by its values, one below the other.
 
     >>> setting_names(pd.DataFrame({"setting": ["dropout=0, heads=1", "dropout=0, heads=2"]}))
     (['0\\n1', '0\\n2'], 'dropout, heads')
@@ -234,7 +192,7 @@ def setting_names(table: pd.DataFrame) -> tuple[list[str], str]:
 
 
 def axis_label(swept: str, table: pd.DataFrame) -> str:
-    """What an axis of settings says: what is swept, and the keys whose values stand there."""
+    """Return the label of an axis of settings: the name of the sweep, and the keys of its values."""
     keys = setting_names(table)[1]
     own = swept.replace("_", " ")
     return own if not keys or keys == swept else f"{own}: {keys.replace('_', ' ')}"

@@ -13,11 +13,11 @@ from rich.console import Console
 from attree.callbacks.tensorboard import write_figures_run
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
-from attree.report.grid_curves import grid_curves_figure
-from attree.report.over_uniform_figure import over_uniform_figure, over_uniform_pairs
+from attree.report.grid_figures import grid_curves_figure, heat_map_figure
+from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, heat_map_figure, sweep_figure
+from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, write_best
 from attree.sweep.page import sweep_page
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text

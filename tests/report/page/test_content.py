@@ -23,7 +23,7 @@ from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLab
 from attree.report.page import write_page
 from attree.report.page.content import page_content
 from attree.report.page.groups import _by_kind as node_groups_of
-from attree.report.telling import telling_order
+from attree.report.selection import telling_order
 from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
 from helpers.hetero import CHANNELS, METADATA, Stacked, hetero_graph

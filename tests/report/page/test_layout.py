@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from attree.attention import Graph
-from attree.report.drawn_part import DrawnPart
 from attree.report.page.layout import hops, place, spacing
+from attree.report.selection import DrawnPart
 
 GRAPHS = {
     "path": nx.path_graph(7),

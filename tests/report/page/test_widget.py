@@ -25,5 +25,5 @@ def test_the_widget_holds_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_anywidget_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(ImportError, match=r"pip install 'attree\[notebook\]'"):
+    with pytest.raises(ImportError, match="pip install anywidget"):
         show(explained_model().evaluation)

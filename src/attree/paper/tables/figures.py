@@ -14,7 +14,7 @@ from attree.paper.net import PLANETOID, SYNTHETIC, Net
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.computation_tree import computation_tree
-from attree.report.histogram import score_histogram
+from attree.report.score_figures import score_histogram
 from attree.subject import Subject
 
 CASES = {

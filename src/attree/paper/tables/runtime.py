@@ -12,8 +12,8 @@ from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table
 from attree.paper.net import Net
 from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.tables.explanation import explanation_cells, explanation_rows
-from attree.report.accuracy_runtime import MethodPoint, accuracy_runtime_figure
 from attree.report.looks import LOOKS
+from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
 from attree.report.style import INK, SMALL_SIZE, new_figure, plain_axes
 
 FEW = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}

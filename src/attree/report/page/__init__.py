@@ -1,6 +1,6 @@
-"""A page that opens anywhere: explanations to look at, in one HTML file or in a notebook."""
+"""The interactive page of explanations: one self-contained HTML file, or a notebook widget."""
 
-from attree.report.page.widget import show
+from attree.report.page.live import MissingWidgetError, show
 from attree.report.page.write import write_page
 
-__all__ = ["show", "write_page"]
+__all__ = ["MissingWidgetError", "show", "write_page"]

@@ -1,4 +1,4 @@
-"""Everything a page shows, as one document of plain values: what the browser and the notebook are given."""
+"""The content of a page, as one dictionary of plain values for the browser or the notebook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
 from attree.report.page.target import Explained, relations_of
-from attree.report.telling import telling_order
+from attree.report.selection import telling_order
 from attree.tensors.arrays import Bools
 from attree.tensors.ragged import expand, find
 
@@ -48,11 +48,11 @@ def page_content(
     is_live: bool = False,
     measured: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """Gather what a page shows; `attree.report.page.write_page` says what the arguments are.
+    """Return the content of a page; `attree.report.page.write_page` documents the arguments that both have.
 
-    The targets stand in the order of `telling_order`; of more than `max_targets` the most telling are kept. With
-    `is_live`, the page is told that it can ask a model, and what targets and edges are called there.
-    Metrics and verdict are those of `measured`, where other targets were measured than are shown.
+    The targets stand in the order of `telling_order`, and at most `max_targets` are kept. If `is_live`, the page can
+    ask a model, and the content has the model's ids of targets and edges. If other targets were measured than are
+    shown, `measured` is their evaluation: metrics and verdict are taken from it.
     """
     expect_instance(evaluation, "evaluation", Evaluation)
     expect_instance(title, "title", str, optional=True)
@@ -103,14 +103,14 @@ def page_content(
     )
     order = telling_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
     order = order[:max_targets].cpu()
-    # Layouts multiply many small matrices, which threads only slow down: four times the work on two cores.
+    # Layouts multiply many small matrices. Threads only slow this down: it takes four times the CPU time on two cores.
     with threadpool_limits(limits=1, user_api="blas"):
         targets = [explained.target(position) for position in order.tolist()]
     for position, target in zip(order.tolist(), targets, strict=True):
         if predictions is not None:
             row = predictions[position]
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
-        if true_classes is not None and int(true_classes[position]) >= 0:  # a negative one says that it is unknown
+        if true_classes is not None and int(true_classes[position]) >= 0:  # negative: unknown
             target["true"] = int(true_classes[position])
     looks = method_looks(evaluation.pair_scores)
     measured = evaluation if measured is None else measured
@@ -142,7 +142,7 @@ def page_content(
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Every metric by what it is of: method, protocol and statistic; others have a name alone."""
+    """Return every metric with its method, protocol and statistic; other scalars have only a name."""
     content, intervals = [], evaluation.intervals
     for name, value in evaluation.metrics.items():
         metric = MetricName.parse(name)
@@ -160,7 +160,7 @@ def _meaning(evaluation: Evaluation, protocol: str) -> str:
 
 
 def _highest_class(evaluation: Evaluation, predictions: Tensor | None, true_classes: Tensor | None) -> int:
-    """The highest class that the page has to name; -1 if none."""
+    """Return the highest class on the page; -1 if there is none."""
     highest = [-1 if predictions is None else predictions.shape[1] - 1]
     if true_classes is not None:
         highest.append(int(true_classes.max()))
@@ -171,7 +171,7 @@ def _highest_class(evaluation: Evaluation, predictions: Tensor | None, true_clas
 
 
 def _is_true(evaluation: Evaluation, truth: GroundTruth) -> Bools:
-    """Whether each pair's edge truly explains its target; targets without ground truth have no true edge."""
+    """Return whether each pair's edge is a true edge of its target; targets without ground truth have none."""
     pairs = evaluation.pairs
     ascending, order = truth.targets.to(pairs.targets.device).sort()
     place, known = find(ascending, pairs.targets)
@@ -184,7 +184,7 @@ def _is_true(evaluation: Evaluation, truth: GroundTruth) -> Bools:
 
 
 def _has_true_edge(evaluation: Evaluation, is_true: Bools | None) -> Tensor | None:
-    """Whether each target has a true edge, [T]; None if true edges are unknown."""
+    """Return whether each target has a true edge, [T]; None if true edges are unknown."""
     if is_true is None:
         return None
     owner = evaluation.pairs.owner.cpu()
@@ -192,7 +192,7 @@ def _has_true_edge(evaluation: Evaluation, is_true: Bools | None) -> Tensor | No
 
 
 def _names_in_use(evaluation: Evaluation, names: Sequence[str], positions: Tensor) -> dict[str, str]:
-    """The names of the nodes that the pairs of some targets touch, by node id."""
+    """Return the names of the nodes in the pairs of some targets, by node id."""
     pairs = evaluation.pairs
     _, place = expand(pairs.ptr, positions.to(pairs.ptr.device))
     nodes = [pairs.graph.edge_index[:, pairs.edges[place]].flatten()]

@@ -1,4 +1,4 @@
-"""What the colour of a node says: its type, its predicted class, or its kind where whole graphs are explained."""
+"""Groups of nodes that the page shows in one colour: node types, predicted classes, or kinds of atoms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from attree.attention import Attention
 from attree.evaluation import Evaluation
 
 UNKNOWN = 255
-"""The group of a node that belongs to none."""
+"""Group of a node without a known group."""
 
 
 @dataclass(frozen=True)
 class NodeGroups:
-    """Groups that the nodes of a graph fall into.
+    """Groups of the nodes of a graph.
 
     Attributes:
-        meaning: What tells the groups apart, in words.
-        names: What each group is called.
+        meaning: What the groups mean, such as "predicted class".
+        names: Names of the groups.
         of_node: The group of each node, [N], on the CPU.
-        shapes: Whether groups have shapes too, not colours alone.
+        shapes: Whether groups also have different shapes.
     """
 
     meaning: str
@@ -34,7 +34,7 @@ class NodeGroups:
     shapes: bool = False
 
     def content(self) -> dict[str, Any]:
-        """What the page is told."""
+        """Return the groups as plain values for the page."""
         return {"meaning": self.meaning, "names": [str(name) for name in self.names], "shapes": self.shapes}
 
 
@@ -45,14 +45,14 @@ def node_groups(
     class_names: Sequence[str] | None,
     node_names: Sequence[str] | None,
 ) -> NodeGroups | None:
-    """The groups that a page colours nodes by; None if nothing sensible is known.
+    """Return the groups by which a page colours nodes; None if no grouping applies.
 
     Args:
-        evaluation: The result.
-        attention: The pass that was captured: its output predicts a class for every node.
+        evaluation: The evaluation.
+        attention: The captured forward pass; its output predicts a class for every node.
         predictions: Class probabilities of the targets, [T, classes].
-        class_names: What classes are called.
-        node_names: What nodes are called; where all are like `C12`, the letters are the kind.
+        class_names: Names of the classes.
+        node_names: Names of the nodes. If all look like `C12`, their letters are the groups.
     """
     graph = evaluation.pairs.graph
     if graph.types is not None:
@@ -78,7 +78,7 @@ def _by_prediction(
     if output.shape != (evaluation.pairs.graph.num_nodes, classes) or not 2 <= classes < UNKNOWN:
         return None
     predicted = output.detach().argmax(dim=1).cpu()
-    # The highest output is the predicted class in most models, not in all: the targets, which are known, must agree.
+    # In most models, but not in all, the highest output is the predicted class. The known predictions must agree.
     if not torch.equal(predicted[evaluation.targets.cpu()], predictions.argmax(dim=1).cpu()):
         return None
     names = [f"class {number}" for number in range(classes)] if class_names is None else class_names[:classes]

@@ -1,4 +1,4 @@
-"""Where the nodes of a neighbourhood stand on the page: computed once, the same in every panel and every time."""
+"""Layout of a neighbourhood on the page. The same neighbourhood always gets the same layout."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
-from attree.report.drawn_part import DrawnPart
+from attree.report.selection import DrawnPart
 from attree.tensors.arrays import Floats, Ints
 
 STEPS = 60
 PULL = 6.0
-"""How many times more the distance to the target weighs than other distances: hops show as rings."""
+"""Weight of distances to the target relative to other distances. It makes hops show as rings."""
 
 
 def place(part: DrawnPart) -> Floats:
-    """Positions in [-1, 1] x [-1, 1], [n, 2]: distances on screen follow distances in the graph.
+    """Return positions in [-1, 1] x [-1, 1], [n, 2], so that distances on screen follow distances in the graph.
 
     This minimises the energy of Kamada and Kawai's layout by majorisation (Gansner, Koren and North, 2004), which takes
-    milliseconds where a general optimiser takes seconds. The start is a tree around the target, so the same
-    neighbourhood always looks the same; the target stays in the middle.
+    milliseconds; a general optimiser takes seconds. The start is a tree around the target, so the result is
+    deterministic. The target stays in the middle.
     """
     size = len(part.nodes)
     if size == 1:
@@ -37,13 +37,13 @@ def place(part: DrawnPart) -> Floats:
     else:
         positions = positions - (positions.max(axis=0) + positions.min(axis=0)) / 2
     axes = np.linalg.svd(positions, full_matrices=False)[2]
-    axes *= np.where(axes[:, :1] < 0, -1.0, 1.0)  # the signs of singular vectors are anyone's choice
-    positions = positions @ axes.T  # the longer side across
+    axes *= np.where(axes[:, :1] < 0, -1.0, 1.0)  # the signs of singular vectors are arbitrary
+    positions = positions @ axes.T  # the longer side becomes horizontal
     return positions / np.abs(positions).max()
 
 
 def spacing(positions: Floats) -> float:
-    """The 20 % quantile of the distances between nearest neighbours, from which nodes get their size."""
+    """Return the 20 % quantile of the distances between nearest neighbours. The page sizes nodes by it."""
     if len(positions) == 1:
         return 1.0
     gaps = _lengths(positions)
@@ -52,7 +52,7 @@ def spacing(positions: Floats) -> float:
 
 
 def _distances(part: DrawnPart) -> Floats:
-    """Steps between any two nodes; parts that do not hang together stand two steps beyond the longest way apart."""
+    """Return the distance between any two nodes; between components, the longest distance plus two."""
     size = len(part.nodes)
     links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
     steps: Floats = shortest_path(links, directed=False, unweighted=True)
@@ -62,7 +62,7 @@ def _distances(part: DrawnPart) -> Floats:
 
 
 def _tree_around(part: DrawnPart, root: int) -> Floats:
-    """A start: rings around the root, one a hop; every branch has an angle as wide as it has ends."""
+    """Return start positions: one ring around the root per hop. The angle of a branch is proportional to its leaves."""
     size = len(part.nodes)
     links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
     order, parents = breadth_first_order(links, root, directed=False, return_predecessors=True)
@@ -82,16 +82,16 @@ def _tree_around(part: DrawnPart, root: int) -> Floats:
             radius[child] = radius[node] + 1.0
             reached += width[child]
     angle = begin + width / 2
-    apart = np.setdiff1d(np.arange(size), order)  # nodes that the root does not hang together with
+    apart = np.setdiff1d(np.arange(size), order)  # nodes that are not connected to the root
     angle[apart] = np.linspace(0.0, 2 * np.pi, len(apart), endpoint=False)
     radius[apart] = radius.max() + 2.0
     return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
 
 
 def _majorise(positions: Floats, steps: Floats, weights: Floats) -> Floats:
-    """Lower the energy sum of weights * (length - steps)^2, a few exact steps of majorisation at a time."""
+    """Minimise the energy, the sum of weights * (length - steps)^2, by at most `STEPS` steps of majorisation."""
     laplacian = np.diag(weights.sum(axis=1)) - weights
-    # One node is held at the origin, which makes the system regular: the energy knows differences alone.
+    # The energy depends on differences only. Fixing one node at the origin makes the system regular.
     inverse = np.linalg.inv(laplacian[1:, 1:])
     pulls = weights * steps
     for _ in range(STEPS):
@@ -114,7 +114,7 @@ def _lengths(positions: Floats) -> Floats:
 
 
 def hops(part: DrawnPart) -> Ints:
-    """Steps from each node to the target along the edges; -1 where there is no way, or no target."""
+    """Return the distance from each node to the target along the edges; -1 without a path or a target."""
     if part.target is None:
         return np.full(len(part.nodes), -1, dtype=np.int64)
     size = len(part.nodes)

@@ -1,4 +1,4 @@
-"""What a live page asks its model: what is predicted when some edges are reduced, all at once."""
+"""Pages with a live model: the model's answers to a page's questions, and the page as a notebook widget."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 
-from attree.errors import ArgumentError, expect, expect_instance
+from attree.errors import ArgumentError, AttreeError, expect, expect_instance
 from attree.evaluation import Evaluation
 from attree.faithfulness import resolve_protocol
 from attree.faithfulness.whole import WholeReducer
+from attree.io.files import json_ready
+from attree.report.page.content import page_content
+from attree.report.page.write import asset
 from attree.subject import Subject
 from attree.tensors.ragged import Rows
 
@@ -19,11 +22,11 @@ MOST_EDGES = 10_000
 
 
 class LiveModel:
-    """Answers questions of a page by running the model itself, once a question.
+    """Answers the questions of a page by running the model once per question.
 
     Args:
-        subject: What is explained.
-        evaluation: What the page shows; its targets are asked about.
+        subject: The explained model and its inputs.
+        evaluation: The evaluation that the page shows. Questions are about its targets.
     """
 
     def __init__(self, subject: Subject, evaluation: Evaluation) -> None:
@@ -34,24 +37,24 @@ class LiveModel:
         self._targets = evaluation.targets
         self._protocols = tuple(evaluation.reductions)
         self._pass = WholeReducer(subject).record()
-        self._lock = Lock()  # hooks on a model are of one pass at a time
+        self._lock = Lock()  # the hooks on a model belong to one pass at a time
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a question as it came from a browser: `{"target", "edges", "protocol"}`, none of it trusted."""
+        """Return the answer to a browser's question, `{"target", "edges", "protocol"}`. Nothing in it is trusted."""
         expect(isinstance(asked, Mapping), "question", "target, edges and protocol", type(asked).__name__)
         target, edges, protocol = (asked.get(name) for name in ("target", "edges", "protocol"))
         return self.what_if(target, edges, protocol)  # type: ignore[arg-type]  # checked there
 
     def what_if(self, target: int, edges: Sequence[int], protocol: str) -> dict[str, Any]:
-        """What the model predicts for a target, now and when edges are reduced.
+        """Return the model's prediction for a target, without and with a reduction of some edges.
 
         Args:
             target: Position of the target in the evaluation.
-            edges: Ids of the reduced edges in the looped graph.
-            protocol: What happens to them: one of the evaluation's protocols.
+            edges: Ids of the edges to reduce together.
+            protocol: Name of one of the evaluation's protocols.
 
         Returns:
-            `now` and `then`, the class probabilities; or `value`, both numbers of a regression.
+            The class probabilities `now` and `then`; for a regression, both numbers as `value`.
         """
         known, graph = self._targets.numel(), self._subject.graph
         expect(_is_index(target, known), "target", f"an integer in [0, {known})", target)
@@ -78,3 +81,45 @@ class LiveModel:
 
 def _is_index(value: Any, size: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+
+
+class MissingWidgetError(AttreeError, ImportError):
+    """anywidget is not installed."""
+
+
+def show(evaluation: Evaluation, subject: Subject | None = None, **options: Any) -> Any:
+    """Show an evaluation in a notebook: the page of `write_page`, as a widget.
+
+    Args:
+        evaluation: The evaluation to show.
+        subject: The explained model and its inputs. With a subject, users can take edges out of the graph on screen,
+            and the page shows what the model then predicts.
+        **options: Options of `write_page`: `attention`, `predictions`, `truth`, ...
+
+    Returns:
+        The widget, which a notebook displays.
+
+    Raises:
+        MissingWidgetError: anywidget is not installed.
+    """
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise MissingWidgetError("The notebook widget needs anywidget: pip install anywidget.") from error
+    live = None if subject is None else LiveModel(subject, evaluation)
+    synced = traitlets.Dict(json_ready(page_content(evaluation, is_live=live is not None, **options))).tag(sync=True)
+    names = {"_esm": asset("explorer.js"), "_css": asset("explorer.css"), "content": synced}
+    widget = type("ExplorerWidget", (anywidget.AnyWidget,), names)()
+    if live is not None:
+        widget.on_msg(lambda _, asked, buffers: widget.send(reply(live, asked)))
+    return widget
+
+
+def reply(live: LiveModel, asked: Any) -> dict[str, Any]:
+    """Return the answer to a message of the widget, with the number of the question."""
+    number = asked.get("number") if isinstance(asked, dict) else None
+    try:
+        return {"number": number, **live.answer(asked)}
+    except Exception as error:  # shown in the notebook
+        return {"number": number, "error": str(error)}

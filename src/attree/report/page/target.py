@@ -1,7 +1,8 @@
-"""What the page knows of one target: its neighbourhood, placed, with every score and every effect."""
+"""The content of a page for one target: its neighbourhood with layout, scores and effects."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,32 +10,36 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attree.attention import Attention
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
-from attree.report.drawn_part import DrawnPart, left_out, strength_of
-from attree.report.page.encode import packed
 from attree.report.page.layout import hops, place, spacing
+from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.tensors.arrays import Bools, Floats, Ints
 
 GRID = 65535
-"""Positions are whole numbers from 0 to this: finer than any screen, and half the size of floating-point numbers."""
+"""Positions are integers from 0 to this number: finer than any screen, and half the size of floats."""
+
+
+TYPES = {"f4": "<f4", "u1": "<u1", "u2": "<u2", "i4": "<i4"}
+"""Types of numbers that the page reads, little-endian as in browsers."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What all targets of a page share.
+    """Makes the content of each target of an evaluation.
 
     Attributes:
-        evaluation: The result.
-        attention: What the model attended to, for the computation tree; None leaves the tree out.
-        is_true: Whether each pair's edge truly explains its target, [P]; None if unknown.
-        max_edges: Most edges to draw.
-        node_names: Names of the nodes, where each graph of a batch numbers its own from 0.
-        groups: The group of each node of the graph, which colours show, [N]; None if there are none.
-        is_live: Also give the target's position, and each edge's id in the graph: what a model is asked by.
+        evaluation: The evaluation.
+        attention: The captured attention, for the computation tree; None leaves the tree out.
+        is_true: Whether each pair's edge is a true edge of its target, [P]; None if unknown.
+        max_edges: Most edges of a target.
+        node_names: Names of the nodes, if the targets are graphs of a batch.
+        groups: The group of each node of the graph, [N]; None if there are none.
+        is_live: Whether to add the position of the target and the ids of the edges, by which the page asks a model.
     """
 
     evaluation: Evaluation
@@ -46,14 +51,14 @@ class Explained:
     is_live: bool = False
 
     def target(self, position: int) -> dict[str, Any]:
-        """The target at a position of `evaluation.targets`."""
+        """Return the content of the target at a position in `evaluation.targets`."""
         pairs = self.evaluation.pairs
         begin, end = pairs.ptr[position : position + 2].tolist()
         is_node = pairs.num_layers is not None
         roots = self.roots(position)
         is_true = np.zeros(end - begin, dtype=bool) if self.is_true is None else self.is_true[begin:end]
         whole = DrawnPart.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, roots[0] if roots else None)
-        scores = {name: _read(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
+        scores = {name: _floats(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
         strength = np.stack([strength_of(one) for one in scores.values()])
         kept = whole.choose(strength, self.max_edges)
         part = whole.only(kept)
@@ -94,7 +99,7 @@ class Explained:
         }
 
     def roots(self, position: int) -> list[int]:
-        """The nodes that a target's prediction is read from; none of a graph, and none where they are unknown."""
+        """Return the nodes that a target's prediction is read from; none for a graph, or if they are unknown."""
         pairs, known = self.evaluation.pairs, self.evaluation.about.roots
         if known is not None:
             return list(dict.fromkeys(known[position].tolist()))
@@ -102,14 +107,14 @@ class Explained:
         return [int(pairs.targets[position])] if is_own else []
 
     def _names(self, nodes: Ints) -> list[str] | None:
-        """Names of nodes of a batch or of a union of types; None where the page has one list for all targets."""
+        """Return names of nodes of a batch or of a typed graph; None if the page has one list for all targets."""
         if self.node_names is not None:
             return [str(self.node_names[node]) for node in nodes.tolist()]
         types = self.evaluation.pairs.graph.types
         return None if types is None else types.names(torch.as_tensor(nodes))
 
     def _name_of_target(self, roots: list[int]) -> str | None:
-        """The name of a target that is a pair or a node of a type; None for a node that the page names itself."""
+        """Return the name of a target that is a pair or a typed node; None if the page names the node itself."""
         if self.evaluation.pairs.level == "edge" and len(roots) == 1:  # a node with itself
             roots = roots * 2
         names = self._names(np.array(roots)) if roots else None
@@ -121,7 +126,7 @@ class Explained:
         return " \N{EN DASH} ".join(names)
 
     def _relation(self, edges: Ints) -> Ints | None:
-        """The place of each edge's relation in `relations_of`; None in a graph of one type."""
+        """Return the position of each edge's relation in `relations_of`; None for a graph with one node type."""
         graph = self.evaluation.pairs.graph
         if graph.types is None:
             return None
@@ -132,30 +137,30 @@ class Explained:
 
     @cached_property
     def _weights(self) -> list[Tensor]:
-        """By layer, a weight per edge: averaged over heads, as GAtt reads them."""
+        """For each layer, one weight per edge: the mean over heads, as GAtt uses it."""
         return [] if self.attention is None else self.attention.per_edge()
 
     def _has_tree(self, part: DrawnPart) -> bool:
-        """Whether a tree can be drawn: of one node, in a network of layers of which each feeds the next."""
+        """Return whether a tree can be drawn: the target is one node, and each layer feeds the next."""
         if self.attention is None or part.target is None or self.evaluation.pairs.level != "node":
             return False
         return self.attention.layout.is_chain
 
     def _layers(self, part: DrawnPart) -> list[dict[str, Any]] | None:
-        """By layer, the weights of the edges and whether it uses them; None where there is no tree."""
+        """Return, for each layer, the weights of the edges and whether the layer uses them; None without a tree."""
         if not self._has_tree(part):
             return None
         assert self.attention is not None
         return [
             {
-                "weight": packed(_read(weight[part.edges]), "f4"),
+                "weight": packed(_floats(weight[part.edges]), "f4"),
                 "present": None if present is None else packed(present[part.edges].cpu().numpy(), "u1"),
             }
             for weight, present in zip(self._weights, self.attention.present, strict=True)
         ]
 
     def _tree_size(self, whole: DrawnPart) -> float | None:
-        """Nodes of the computation tree, counted on the neighbourhood, which holds all of its edges."""
+        """Return the number of nodes of the computation tree; the neighbourhood has all of its edges."""
         if not self._has_tree(whole):
             return None
         assert self.attention is not None
@@ -172,9 +177,9 @@ class Explained:
 
 
 def relations_of(evaluation: Evaluation) -> list[str] | None:
-    """What the relations of a union of types are called, self-loops that layers add last; None in a graph of one type.
+    """Return the names of the relations, with added self-loops last; None for a graph with one node type.
 
-    A relation that several pairs of types have is named with them.
+    If several relations have the same name, their names include the node types.
     """
     types = evaluation.pairs.graph.types
     if types is None:
@@ -185,19 +190,29 @@ def relations_of(evaluation: Evaluation) -> list[str] | None:
 
 
 def _effect(reduction: Reduction, places: Ints) -> dict[str, Any]:
-    """What reducing some of the pairs does; the class and its probability afterwards where they are known."""
+    """Return the effects of reducing some pairs, with the class and its probability after the reduction if known."""
     content: dict[str, Any] = {
-        "pc": packed(_read(reduction.delta_pc[places]), "f4"),
-        "ne": packed(_read(reduction.delta_ne[places]), "f4"),
+        "pc": packed(_floats(reduction.delta_pc[places]), "f4"),
+        "ne": packed(_floats(reduction.delta_ne[places]), "f4"),
         "changed": packed(reduction.changed[places].cpu().numpy(), "u1"),
     }
     if reduction.probability is not None:
-        after = _read(reduction.probability[places])
+        after = _floats(reduction.probability[places])
         content["after"] = packed(after.argmax(axis=1), "u2")
         content["confidence"] = packed(after.max(axis=1), "f4")
     return content
 
 
-def _read(values: Tensor) -> Floats:
+def _floats(values: Tensor) -> Floats:
     read: Floats = values.detach().cpu().double().numpy()
     return read
+
+
+def packed(values: ArrayLike, kind: str) -> dict[str, str]:
+    """Return an array as base64 text, by the name of its type.
+
+    >>> packed([1, 2, 258], "u2")
+    {'u2': 'AQACAAIB'}
+    """
+    array = np.ascontiguousarray(values, dtype=TYPES[kind])
+    return {kind: base64.b64encode(array.tobytes()).decode("ascii")}

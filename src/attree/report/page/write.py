@@ -1,9 +1,10 @@
-"""Write the page: one HTML file that opens anywhere, from disk and without a network."""
+"""Write the page: one self-contained HTML file that opens from disk and needs no network."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -15,11 +16,10 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.data import GroundTruth
 from attree.evaluation import Evaluation
-from attree.io.files import write_text
+from attree.io.files import json_ready, write_text
 from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
-from attree.report.page.encode import safe_json
 
-# Nothing is loaded from anywhere, and no script runs but the explorer itself: the policy names it by its checksum. A
+# The policy allows no other script than the explorer, which it names by its checksum, and no loading from elsewhere. A
 # live page may ask the server that it came from.
 PAGE = """<!doctype html>
 <html lang="en">
@@ -60,29 +60,29 @@ def write_page(
 ) -> Path:
     """Write one self-contained HTML file: a summary, training curves, and an explorer of every target's explanation.
 
-    It is written whole or not at all. Names are shown as the text they are, whatever they hold. What is not given is
-    taken from the evaluation, which knows predictions, true classes, names, attention and ground truth.
+    The file is written whole or not at all. Names are shown literally. Arguments that are not given are taken from the
+    evaluation, which has predictions, true classes, names, attention and ground truth if they are known.
 
     Args:
         path: Where to write.
-        evaluation: The result to look at. Where its reductions hold class probabilities, the page says which class is
-            predicted after a reduction; without them, whether it is another.
+        evaluation: The evaluation to show. If its reductions have class probabilities, the page says which class is
+            predicted after a reduction; otherwise it says whether the class changes.
         title: Heading of the page; by default the dataset and the network.
-        attention: What the model attended to; with it the page draws computation trees of nodes.
-        predictions: Class probabilities before any reduction, a row each of `evaluation.targets`, [T, classes].
-        true_classes: The true class of each of `evaluation.targets`, [T].
-        class_names: What classes are called; by default their numbers.
-        node_names: What nodes of the graph are called; by default their ids.
-        truth: True edges of the targets that have some.
-        curves: Logged scalars by name, as (step, value); those that end in the same word share a panel.
+        attention: The captured attention. With it, the page draws computation trees of nodes.
+        predictions: Class probabilities before any reduction, one row per target, [T, classes].
+        true_classes: True class of each target, [T].
+        class_names: Names of the classes; by default their numbers.
+        node_names: Names of the nodes; by default their ids.
+        truth: Ground truth, if there is one.
+        curves: Logged scalars by name, as (step, value). Scalars that end in the same word share a panel.
         summary: Facts to print at the top, such as the dataset and the model.
-        max_targets: Most targets on the page; the most telling are taken (right, with true edges, small, confident),
-            which the page also begins with, and it says how many there were.
-        max_edges: Most edges of a target; of more, the true and the highest-scored ones are kept, and the page says
-            how many are left out.
+        max_targets: Most targets on the page. It keeps the most instructive ones (correct, with true edges, small,
+            confident), shows them first, and says how many there were.
+        max_edges: Most edges of a target. The page keeps the true and the highest-scored edges, and says how many are
+            left out.
 
     Returns:
-        The path.
+        The path of the file.
     """
     content = page_content(
         evaluation,
@@ -102,7 +102,7 @@ def write_page(
 
 
 def page_html(content: dict[str, Any]) -> str:
-    """The page as text, of what `page_content` gathered."""
+    """Return the page as HTML, from the content that `page_content` returns."""
     script = asset("explorer.js")
     return PAGE.format(
         title=escape(content["title"]),
@@ -115,5 +115,17 @@ def page_html(content: dict[str, Any]) -> str:
 
 
 def asset(name: str) -> str:
-    """The text of a file that the page is made of."""
+    """Return the text of a static file of the page."""
     return files("attree.report.page").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def safe_json(content: Any) -> str:
+    """Return JSON that is safe inside a script element: characters that could end the element are escaped.
+
+    >>> print(safe_json({"name": "</script>", "undefined": float("nan")}))
+    {"name":"\\u003c/script\\u003e","undefined":null}
+    """
+    text = json.dumps(json_ready(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

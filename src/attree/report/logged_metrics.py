@@ -1,19 +1,80 @@
-"""Tables for the terminal."""
+"""Logged metrics: training curves from a run directory, and a table for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from rich.table import Table
 
 from attree.attribution import method_label
 from attree.evaluation.names import METRIC_LABELS, MetricName, number_and_interval
 from attree.faithfulness import PROTOCOLS
 
+Points = list[tuple[int, float]]
+
+MOST_POINTS = 400
+"""Most points of a curve. Of a longer curve, points at equal distances are kept, the last one included."""
+
+
+def read_curves(folder: Path, most_points: int = MOST_POINTS) -> dict[str, Points]:
+    """Read the logged curves of a run: losses, accuracies and explanation metrics.
+
+    They come from TensorBoard's event files, or else from `metrics.csv`.
+
+    Args:
+        folder: The run directory.
+        most_points: Most points of a curve.
+
+    Returns:
+        A list of (step, value) for each name; empty if the run has no curves.
+    """
+    events = sorted(folder.glob("events.out.tfevents.*"))
+    table = folder / "metrics.csv"
+    curves = _from_events(folder) if events else _from_table(table) if table.is_file() else {}
+    return {name: _thinned(points, most_points) for name, points in curves.items() if _is_shown(name) and points}
+
+
+def _is_shown(name: str) -> bool:
+    return name.startswith(("train/", "val/")) or MetricName.parse(name) is not None
+
+
+def _from_events(folder: Path) -> dict[str, Points]:
+    # Imported here, because the import is slow.
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    # A resumed run writes some steps twice; the later value counts.
+    return {
+        name: sorted({event.step: event.value for event in events.Scalars(name)}.items())
+        for name in events.Tags()["scalars"]
+    }
+
+
+def _from_table(path: Path) -> dict[str, Points]:
+    table = pd.read_csv(path)
+    if "step" not in table:
+        return {}
+    curves = {}
+    for name in table.columns.drop("step"):
+        if pd.api.types.is_numeric_dtype(table[name]):
+            known = table[["step", name]].dropna().drop_duplicates("step", keep="last").sort_values("step")
+            curves[str(name)] = [(int(step), float(value)) for step, value in known.to_numpy()]
+    return curves
+
+
+def _thinned(points: Points, most: int) -> Points:
+    if len(points) <= most:
+        return points
+    return [points[place] for place in np.linspace(0, len(points) - 1, most).round().astype(int).tolist()]
+
 
 def split_metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, dict[MetricName, float]], dict[str, float]]:
-    """Part logged scalars into explanation metrics by method, and the rest."""
+    """Split logged scalars into explanation metrics, by method, and all others."""
     by_method: dict[str, dict[MetricName, float]] = {}
     others: dict[str, float] = {}
     for name, value in metrics.items():
@@ -31,15 +92,15 @@ def metrics_table(
     num_targets: int | None = None,
     intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> Table:
-    """One column per attribution method, one row per explanation metric.
+    """Return a table with one column per attribution method and one row per explanation metric.
 
-    The caption says how many targets were measured and what the protocols do, and shows the other scalars.
+    The caption says what the protocols do and how many targets were measured, and lists the other scalars.
 
     Args:
-        metrics: Scalars under the names they are logged with.
+        metrics: Scalars, by the names that they are logged under.
         title: Heading of the table.
-        num_targets: How many targets had their edges reduced; None leaves it out.
-        intervals: The 95 % interval of some of the scalars, by the same names: half of it stands beside the number.
+        num_targets: Number of measured targets; None leaves it out.
+        intervals: 95 % intervals, by the names of their scalars; half the width is printed beside the number.
     """
     by_method, others = split_metrics(metrics)
     protocols = dict.fromkeys(metric.protocol for values in by_method.values() for metric in values)

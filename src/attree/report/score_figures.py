@@ -1,0 +1,235 @@
+"""Figures that compare scores with effects: histogram, scatter plot and deletion curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attree.attribution import METHODS, method_label
+from attree.errors import expect, expect_int
+from attree.metrics.functional import auroc, pearson
+from attree.report.looks import method_looks, method_title
+from attree.report.style import (
+    FAINT,
+    MUTED,
+    SMALL_SIZE,
+    count,
+    grid_shape,
+    new_figure,
+    panel_grid,
+    plain_axes,
+    plain_legend,
+)
+
+NUM_BINS = 30
+MOST_COLUMNS = 4
+MOST_POINTS = 20_000
+HATCH = "////"
+
+
+def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mapping[str, float] | None = None) -> Figure:
+    """Draw one panel per method: the scores of pairs whose prediction changed, and of pairs whose prediction did not.
+
+    This is the figure of the paper's appendix on faithfulness. Each of the two histograms is normalised by its own
+    number of pairs, so that a few changed predictions are visible beside thousands of unchanged ones. The axis of
+    shares is logarithmic, because most pairs score close to 0. The AUROC above each panel says how well the scores
+    separate the two.
+
+    Args:
+        scores: Scores of all (target, edge) pairs, [P], of each method.
+        changed: Whether reducing the edge's attention changed the predicted class, for each pair, [P].
+        aurocs: AUROCs to print instead of those of `scores`, by method: for a random method, the mean over several
+            draws, of which `scores` has one.
+    """
+    expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
+    for method, values in scores.items():
+        expect(values.shape == changed.shape, f"scores[{method!r}]", f"of shape {list(changed.shape)}", values.shape)
+    is_changed = changed.detach().bool().cpu().numpy()
+    rows, columns = grid_shape(len(scores), MOST_COLUMNS)
+    title = "Scores of edges, by whether reducing the edge's attention changes the prediction"
+    figure = new_figure(max(3.3 * columns, 7.0), 2.7 * rows + 0.7, title)
+    panels = panel_grid(figure, len(scores), MOST_COLUMNS)
+    looks = method_looks(scores)
+    known = {} if aurocs is None else aurocs
+    smallest = 1.0
+    for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
+        plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
+        value = known[method] if method in known else float(auroc(values.detach(), changed))
+        quality = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
+        if method in known and method in METHODS and METHODS[method].is_random:
+            quality += " (mean of draws)"
+        method_title(axes, looks[method], f"{method_label(method)}, {quality}")
+        smallest = min(
+            smallest, _draw_histogram(axes, values.detach().cpu().double().numpy(), is_changed, looks[method].color)
+        )
+    for axes in panels:
+        axes.set_ylim(smallest / 2, 1.5)
+    num_changed = int(is_changed.sum())
+    unchanged = Patch(facecolor=FAINT, edgecolor=MUTED)
+    entries = [unchanged, tuple(Patch(fill=False, edgecolor=look.color, hatch=HATCH) for look in looks.values())]
+    same = is_changed.size - num_changed
+    words = [f"unchanged ({count(same, 'pair')})", f"changed ({count(num_changed, 'pair')})"]
+    plain_legend(
+        figure,
+        entries,
+        words,
+        "Each histogram sums to 100 %. All panels share the axis of shares; each has its own axis of scores.",
+        loc="outside lower center",
+        handlelength=2.0 + 0.6 * len(looks),
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
+    )
+    return figure
+
+
+def _draw_histogram(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray[np.bool_], color: str) -> float:
+    """Draw the unchanged pairs in grey, and over them the changed pairs, hatched in the method's colour.
+
+    Returns:
+        The smallest positive share.
+    """
+    known = np.isfinite(scores)
+    low, high = scores[known].min(initial=0.0), scores[known].max(initial=0.0)
+    edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
+    smallest = 1.0
+    for chosen, is_hatched in ((known & ~is_changed, False), (known & is_changed, True)):
+        total = int(chosen.sum())
+        if total == 0:
+            continue
+        share = np.histogram(scores[chosen], edges)[0] / total
+        smallest = min(smallest, float(share[share > 0].min()))
+        if is_hatched:
+            axes.stairs(share, edges, edgecolor=color, hatch=HATCH, linewidth=1.4, baseline=1e-12)
+        else:
+            axes.stairs(share, edges, fill=True, facecolor=FAINT, edgecolor=MUTED, linewidth=0.8, baseline=1e-12)
+    axes.set_yscale("log")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.yaxis.set_major_formatter(lambda share, position: f"{100 * share:g} %")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    return smallest
+
+
+def dpc_scatter(
+    scores: Mapping[str, Tensor],
+    delta_pc: Tensor,
+    protocol: str = "",
+    most_points: int = MOST_POINTS,
+    seed: int = 0,
+    pearsons: Mapping[str, float] | None = None,
+) -> Figure:
+    """Draw every pair's score against dPC: how far the predicted class's probability drops when the edge is reduced.
+
+    There is one panel per method, and all panels have the same axis of dPC. The correlation above a panel is that of
+    all pairs. If there are very many, a random part of them is drawn, and the title says so.
+
+    Args:
+        scores: Scores of all (target, edge) pairs, [P], of each method.
+        delta_pc: Decline of the predicted class's probability, for each pair, [P].
+        protocol: Name of the protocol, for the title.
+        most_points: Most pairs to draw.
+        seed: Seed of the choice of pairs.
+        pearsons: Correlations to print instead of those of `scores`, by method: for a random method, the mean over
+            several draws, of which `scores` has one.
+    """
+    expect(len(scores) > 0, "scores", "those of at least one method", "none")
+    expect_int(most_points, "most_points", 1)
+    for method, values in scores.items():
+        expect(values.shape == delta_pc.shape, f"scores[{method!r}]", f"of shape {tuple(delta_pc.shape)}", values.shape)
+    total = delta_pc.numel()
+    shown = np.arange(total)
+    if total > most_points:
+        shown = np.sort(np.random.default_rng(seed).choice(total, most_points, replace=False))
+    rows, columns = grid_shape(len(scores), MOST_COLUMNS)
+    figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _scatter_title(protocol, len(shown), total))
+    effect = delta_pc.detach().cpu().double().numpy()
+    looks, given = method_looks(scores), {} if pearsons is None else pearsons
+    first = None
+    for number, (axes, (method, values)) in enumerate(
+        zip(panel_grid(figure, len(scores), MOST_COLUMNS), scores.items(), strict=True)
+    ):
+        correlation = given.get(method, float("nan"))
+        if method not in given and total > 1:
+            correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double()))
+        known = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
+        if method in given and method in METHODS and METHODS[method].is_random:
+            known += " (mean of draws)"
+        is_left, is_low = number % columns == 0, number + columns >= len(scores)
+        plain_axes(
+            axes,
+            "score, own scale" if is_low else "",
+            "dPC: drop of the class's probability" if is_left else "",
+        )
+        method_title(axes, looks[method], f"{method_label(method)}, Pearson {known}")
+        if first is None:
+            first = axes
+        else:
+            axes.sharey(first)
+            axes.tick_params(labelleft=is_left)
+        axes.axhline(0.0, color=MUTED, linewidth=0.8)
+        axes.scatter(
+            values.detach().cpu().double().numpy()[shown],
+            effect[shown],
+            s=9,
+            color=looks[method].color,
+            alpha=0.35,
+            linewidths=0,
+            rasterized=True,  # thousands of points would make a vector picture slow to open
+        )
+    return figure
+
+
+def _scatter_title(protocol: str, shown: int, total: int) -> str:
+    title = "Score of an edge against the effect of reducing it" + (f" ({protocol})" if protocol else "")
+    whole = count(total, "pair")
+    return f"{title}\n{whole}" if shown == total else f"{title}\n{shown:,} of {whole}, drawn at random"
+
+
+def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: str = "") -> Figure:
+    """Draw the predicted class's probability against the number of highest-scored edges that are removed, per method.
+
+    Lines are means over targets, and bands are standard errors. The faster a line falls below that of random edges, the
+    better the scores. Random methods are dashed.
+
+    Args:
+        counts: Numbers of removed edges, ascending.
+        curves: Probabilities [targets, len(counts)] of each method (`attree.faithfulness.delete_edges`).
+        note: A line below the title.
+    """
+    expect(len(curves) > 0, "curves", "those of at least one method", "none")
+    expect(list(counts) == sorted(set(counts)), "counts", "ascending numbers", list(counts))
+    for method, values in curves.items():
+        fits = values.dim() == 2 and values.shape[1] == len(counts) and len(values) > 0
+        expect(fits, f"curves[{method!r}]", f"of shape [targets, {len(counts)}]", tuple(values.shape))
+    targets = max(len(values) for values in curves.values())
+    title = f"Predictions without the highest-scored edges ({count(targets, 'target')})"
+    bands = (
+        "Lines: means over targets; bands: their standard errors. The axis of k is linear up to 5, then logarithmic."
+    )
+    figure = new_figure(5.6, 4.2, f"{title}\n{note}" if note else title, bands)
+    axes = figure.add_subplot()
+    plain_axes(axes, "edges dropped at once, k", "probability of the class predicted at first")
+    looks = method_looks(curves)
+    for method, values in curves.items():
+        points = values.detach().cpu().double().numpy()
+        mean, places = points.mean(axis=0), np.asarray(counts, dtype=float)
+        is_random = method in METHODS and METHODS[method].is_random
+        look = looks[method]
+        axes.plot(places, mean, linestyle="--" if is_random else "-", label=method_label(method), **look.lined(4.0))
+        if len(points) > 1:
+            error = points.std(axis=0, ddof=1) / np.sqrt(len(points))
+            axes.fill_between(places, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
+    # The first few edges change most.
+    axes.set_xscale("symlog", linthresh=5, linscale=1.5)
+    axes.set_xticks(list(counts))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlim(-0.15, counts[-1] * 1.05 + 0.1)
+    axes.set_ylim(0.0, 1.02)
+    axes.legend(frameon=False, fontsize=SMALL_SIZE)
+    return figure
