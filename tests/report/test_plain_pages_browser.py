@@ -18,7 +18,7 @@ from attree.paper.item import Picture, Report, Table
 from attree.paper.render import write_report, write_summary
 from attree.report.style import new_figure
 from attree.sweep.frontier import find_frontier
-from attree.sweep.page import sweep_page
+from attree.sweep.report import sweep_page
 from browser import chromium, missing, set_screen
 from helpers.explained import IMAGE, SCRIPT
 

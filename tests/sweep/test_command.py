@@ -19,7 +19,7 @@ import yaml
 
 from attree.io.lock import FolderLock
 from attree.sweep import summary
-from attree.sweep.launch import Processes, threads_per_worker
+from attree.sweep.run import Processes, threads_per_worker
 from helpers.cli import command
 from helpers.sweeps import ALL, GRID, FakeFit
 
@@ -135,7 +135,7 @@ def test_a_folder_of_an_older_version_is_noticed_and_taken_over(file: Path, caps
     fit = FakeFit()
     assert command("sweep", str(file), launch=fit) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "was written by a version of attree without studies: 5 finished runs of it are taken over" in said
+    assert "was written by a version of attree without studies: 5 finished runs will not be repeated" in said
     assert fit.versions() == ["decay=0.01-seed=1"]
     backend = optuna.storages.journal.JournalFileBackend(str(own / "journal.log"))
     study = optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend))
@@ -163,7 +163,7 @@ def test_dry_run_prints_a_command_for_each_run_that_is_not_finished(
     assert command("sweep", str(file), "--dry_run") == 0
     again = capsys.readouterr()
     assert again.out.splitlines() == lines[1:]
-    assert again.err == "1 run finished before, not printed\n"
+    assert again.err == "1 run already finished, not printed\n"
     fit = FakeFit()
     command("sweep", str(file), launch=fit)
     assert fit.versions() == sorted(ALL[1:])
@@ -191,7 +191,7 @@ def test_interrupt_says_how_to_go_on(file: Path, capsys: pytest.CaptureFixture[s
         raise KeyboardInterrupt
 
     assert command("sweep", str(file), launch=interrupted) == 130
-    assert "goes on" in capsys.readouterr().out
+    assert "Run the same command again to continue." in capsys.readouterr().out
 
 
 def test_unusable_file_is_one_sentence_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

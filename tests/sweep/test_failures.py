@@ -23,7 +23,7 @@ def test_failed_run_stops_no_other_and_is_tried_again(
     assert fit.versions() == sorted(ALL)
     shown = capsys.readouterr().out
     log = "logs/sweeps/study/decay=0.01-seed=1/output.log"
-    assert f"failed: decay=0.01-seed=1: output (all it printed: {log})" in shown
+    assert f"failed: decay=0.01-seed=1: output (full output: {log})" in shown
     assert "failed  decay=0.01-seed=1  0 s  output" in shown
     assert pd.read_csv("logs/sweeps/study/results.csv")["run"].tolist() == [one for one in ALL if one != ALL[3]]
 
@@ -65,7 +65,7 @@ def test_a_sweep_whose_runs_all_fail_alike_stops_and_says_why(
     assert ("Stopped: the first 3 runs failed for the same reason" in shown) == (runs == 3)
     assert shown.count("failed: ") == runs
     for run, sentence in zip(ALL, sentences, strict=False):
-        assert f"{run}: {sentence.format(run=run)} (all it printed: logs/sweeps/study/{run}/output.log)" in shown
+        assert f"{run}: {sentence.format(run=run)} (full output: logs/sweeps/study/{run}/output.log)" in shown
     assert command("sweep", str(file), launch=FakeFit()) == 0  # the same command goes on
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_is_said_to_be(file: Path, capsys: pytest.CaptureF
         return -signal.SIGKILL
 
     assert command("sweep", str(file), "--run", ALL[0], launch=killed) == 1
-    assert f"failed: {ALL[0]}: ended by signal 9 (all it printed: " in capsys.readouterr().out
+    assert f"failed: {ALL[0]}: ended by signal 9 (full output: " in capsys.readouterr().out
 
 
 def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,4 +90,4 @@ def test_run_that_leaves_no_metrics_has_failed(file: Path, capsys: pytest.Captur
         return 0
 
     assert command("sweep", str(file), launch=silent) == 1
-    assert "nothing to sum up" in capsys.readouterr().out
+    assert "nothing to summarise" in capsys.readouterr().out

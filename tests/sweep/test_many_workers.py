@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from attree.sweep.launch import Launch
+from attree.sweep.run import Launch
 from helpers.cli import command
 from helpers.postgres import postgres_server
 from helpers.processes import fork_server
@@ -103,7 +103,7 @@ def test_two_workers_one_killed(storage: list[str], monkeypatch: pytest.MonkeyPa
     output = Path("kept.txt").read_text()
     assert kept.exitcode == 0, output
     (lost,) = [run for name, run in begun() if name == "killed"]
-    assert "its worker is gone" in output
+    assert "its worker died" in output
     times = Counter(run for name, run in begun() if name == "kept")
     assert len(times) == RUNS
     assert set(times.values()) == {1}

@@ -223,7 +223,7 @@ def test_a_single_objective_prunes_by_default(tmp_path: Path) -> None:
         ({"trials": 0}, "`trials` of a search to be a positive integer"),
         ({"sampler": "grid"}, "`sampler` to be one of tpe, nsga2, random"),
         ({"seed": -1}, "a search's `seed` to be an integer >= 0"),
-        ({"pruner": "median"}, "a single objective where there is a `pruner`"),
+        ({"pruner": "median"}, "a single objective if there is a `pruner`"),
         ({"search": {}}, "`search` to name at least one key"),
         ({"search": {"a": [1, 2]}}, "`search.a` to be a mapping"),
         ({"search": {"a": {"low": 1}}}, r"`search.a` to be {choices: \[...\]} or"),
@@ -232,7 +232,7 @@ def test_a_single_objective_prunes_by_default(tmp_path: Path) -> None:
         ({"search": {"a": {"low": 1, "high": 2, "log": "yes"}}}, "`log` of `search.a` to be true or false"),
         ({"search": {"a": {"low": 1, "high": 2, "log": True, "step": 1}}}, "to have `log` or `step`, not both"),
         ({"search": {"a": {"low": 0.0, "high": 0.5, "step": 1.0}}}, "at most `high` - `low`"),
-        ({"search": {"a": {"choices": [4]}}}, r"to have several choices \(`set` has what is fixed\), but got \[4\]"),
+        ({"search": {"a": {"choices": [4]}}}, r"to have several choices \(see `set` for fixed values\), but got \[4\]"),
         ({"search": {"a": {"choices": []}}}, "to have several choices"),
         ({"search": {"a": {"choices": [4, 2, 4]}}}, "to have no choice twice"),
         ({"search": {"a": {"low": 1, "high": 2, "steps": 1}}}, r"Did you mean `step`\?"),
@@ -289,7 +289,7 @@ def test_an_objective_that_no_run_logs_stops_the_sweep(file: Path, capsys: pytes
     assert command("sweep", str(file), launch=fit) == 1
     assert 3 <= len(fit.seen) < 8  # a fit may have begun before the third was judged
     printed = capsys.readouterr().out
-    assert f"Expected every run to log the objective '{QUALITY}', but this one did not." in printed
+    assert f"Expected every run to log the objective '{QUALITY}', but this run did not." in printed
     assert "Stopped: the first 3 runs failed for the same reason" in printed
 
 
@@ -355,7 +355,7 @@ def test_a_search_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
     at_top = load_plan(write_sweep(tmp_path, {key: SEARCH[key] for key in SEARCH if key != "runs"} | BLOCK))
     assert [task.fingerprint for task in at_top.tasks] == [task.fingerprint for task in inside.tasks]
     assert at_top.objectives == inside.objectives
-    with pytest.raises(ArgumentError, match="`objectives` for what is searched"):
+    with pytest.raises(ArgumentError, match="`objectives` for the search"):
         load_plan(write_sweep(tmp_path, {key: SEARCH[key] for key in SEARCH if key != "objectives"}))
 
 

@@ -19,9 +19,8 @@ from attree.report.grid_figures import grid_curves_figure, heat_map_figure
 from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure
 from attree.sweep.frontier import find_frontier
-from attree.sweep.page import sweep_page
+from attree.sweep.report import summary_tables, sweep_page
 from attree.sweep.results import traded_metrics
-from attree.sweep.tables import summary_tables
 from helpers.cli import command
 
 METHODS = ("gatt", "avgatt", "random")
@@ -86,7 +85,7 @@ def test_what_went_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     sweep([0.1])
     assert "Diverged" not in capsys.readouterr().out
     sweep([0.1, 1e30])
-    assert "Diverged: lr=1e+30-seed=0 ended with a loss that is no number." in capsys.readouterr().out
+    assert "Diverged: lr=1e+30-seed=0 ended with a loss that is not a number." in capsys.readouterr().out
     sweep([1e30])
     assert "No pareto.png" in capsys.readouterr().out
 

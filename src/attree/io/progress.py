@@ -104,6 +104,23 @@ class LateBar:
             self._progress = LateBar._shown = None
 
 
+def item_bar(console: Console, elapsed_when_finished: bool) -> Progress:
+    """Return a bar that counts finished items, such as runs, and stays on the console.
+
+    Args:
+        console: The console.
+        elapsed_when_finished: Show the elapsed time instead of the remaining time when all items are finished.
+    """
+    return Progress(
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=elapsed_when_finished),
+        console=console,
+    )
+
+
 def _is_watched() -> bool:
     """Whether the output is a terminal, or a notebook that can show rich's bars."""
     console = plain_console(stderr=True)

@@ -1,1 +1,1 @@
-"""Many ordinary fits from one file: planned, run, and summed up in a table and a figure."""
+"""The command `attree sweep`: fit one config many times, with different settings and seeds, and summarise the runs."""

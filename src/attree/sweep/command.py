@@ -1,4 +1,4 @@
-"""The command `attree sweep`."""
+"""The command `attree sweep`: queue the tasks of a sweep, work on them, and summarise the results."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from pathlib import Path
 
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from attree.errors import ArgumentError, did_you_mean, expect
 from attree.io.console import plain_console
 from attree.io.lock import FolderLock
 from attree.io.processes import terminate_as_interrupt
+from attree.io.progress import item_bar
 from attree.io.workers import Worker
 from attree.report.style import count
-from attree.sweep.launch import Launch, Processes
+from attree.sweep.open_study import JOURNAL
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
-from attree.sweep.run import Outcome, folder_of_run, is_finished, metrics_of_run
-from attree.sweep.sampling import quiet_optuna
-from attree.sweep.storage import JOURNAL
+from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
 from attree.sweep.study import SweepStudy
 from attree.sweep.summary import show_summary
+from attree.sweep.trial import quiet_optuna
 from attree.sweep.work import Workers
 
-FAILURES_ALIKE = 3
-"""If this many runs fail first, all for the same reason, the sweep stops."""
+MAX_EQUAL_FAILURES = 3
+"""The sweep stops if its first runs, as many as this, all fail for the same reason."""
 
 PATIENCE = 60.0
 """Seconds to wait while another process queues the tasks of the same sweep."""
@@ -46,18 +45,18 @@ def sweep(
     collect: bool,
     launch: Launch | None = None,
 ) -> int:
-    """Work on a sweep until all of it is done, sum it up, and return the exit status.
+    """Work on a sweep until all tasks are done, summarise it, and return the exit status.
 
     Args:
-        file: The file, or the name of one that comes with attree.
-        workers: Runs at a time in this process.
-        folder: Where the sweep's folder is.
-        storage: URL of the database that holds the study; None for a journal in the sweep's folder.
-        grace: Seconds without a sign of life after which a worker counts as dead.
-        dry_run: Print a shell command for each unfinished task instead.
+        file: The sweep file, or the name of one that comes with attree.
+        workers: Number of runs in parallel in this process.
+        folder: Folder that holds the sweep's folder.
+        storage: URL of the study's database; None for a journal in the sweep's folder.
+        grace: Seconds without a heartbeat after which a worker counts as dead.
+        dry_run: Only print a shell command for each unfinished task.
         run: Key of the only task to do; None does all.
-        collect: Do no run, only sum up.
-        launch: How to do one run; as a process of its own if None.
+        collect: Only summarise the finished runs.
+        launch: Does one run; None starts a process for it.
     """
     asked = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
     expect(len(asked) <= 1, "run", "given without --dry_run and --collect", " ".join(asked))
@@ -79,22 +78,21 @@ def sweep(
     try:
         worker.begin()
         with terminate_as_interrupt():
-            study = _joined(plan, folder, storage, worker, grace, console)
-            workshop = Workers(study, folder, workers, launch or processes.launch, run)
+            study = _open_and_queue(plan, folder, storage, worker, grace, console)
+            threads = Workers(study, folder, workers, launch or processes.launch, run)
             try:
-                outcomes = _follow(workshop, console)
+                outcomes = _show_progress(threads, console)
             finally:
-                workshop.stop()
+                threads.stop()
                 processes.stop()
-                workshop.join()
+                threads.join()
     except KeyboardInterrupt:
-        console.print("Stopped. The same command goes on with the runs that are not finished.")
+        console.print("Stopped. Run the same command again to continue.")
         return 130
     except StorageInternalError as error:
         why = str(error.__cause__ or error).splitlines()[0]
         raise ArgumentError(
-            f"Expected the storage of the study to answer, but it failed: {why} The same command goes on with the runs "
-            "that are not finished."
+            f"Expected the storage of the study to answer, but it failed: {why} Run the same command again to continue."
         ) from error
     finally:
         worker.end()
@@ -112,11 +110,11 @@ def _check_key(plan: Plan, key: str) -> None:
 
 
 def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) -> None:
-    """Print what is still to do, for a shell or a scheduler to read; what is finished is counted on standard error."""
+    """Print the commands of unfinished tasks for a shell or scheduler, and the number of finished ones to stderr."""
     study = SweepStudy.open(plan, folder / plan.name, storage, create=False)
     done = set() if study is None else {key for key, one in study.records().items() if one.status == "done"}
     runs = {run.id for run in plan.runs}
-    if storage is None:  # the folder knows better: a run's files may be gone, or be older than the study
+    if storage is None:  # trust the folder: a run's files may be removed, or older than the study
         done -= runs
         done |= {run.id for run in plan.runs if is_finished(run, folder_of_run(plan, run, folder))}
     waiting = [task for task in plan.tasks if task.key not in done]
@@ -125,13 +123,13 @@ def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) ->
         print(shlex.join(["attree", "sweep", str(file), *where, "--run", task.key]))
     finished = len(plan.tasks) - len(waiting)
     if finished:
-        print(f"{count(finished, 'run')} finished before, not printed", file=sys.stderr)
+        print(f"{count(finished, 'run')} already finished, not printed", file=sys.stderr)
 
 
-def _joined(
+def _open_and_queue(
     plan: Plan, folder: Path, storage: str | None, worker: Worker, grace: float, console: Console
 ) -> SweepStudy:
-    """Open the study and queue every task that is not finished; failed ones too, if no other process is at work."""
+    """Open the study and queue all unfinished tasks. Failed tasks are queued only if no other process is working."""
     own = folder / plan.name
     with FolderLock(own, patience=PATIENCE):
         is_new = storage is None and not (own / JOURNAL).exists()
@@ -146,52 +144,44 @@ def _joined(
             study.adopt(task, metrics_of_run(folder_of_run(plan, task.point.run, folder)) or {})
         if adopted and is_new:
             console.print(
-                f"{own} was written by a version of attree without studies: {count(len(adopted), 'finished run')} of "
-                "it are taken over, and none of them is done again.",
+                f"{own} was written by a version of attree without studies: {count(len(adopted), 'finished run')} will "
+                "not be repeated.",
                 soft_wrap=True,
             )
         alone = not any(record.status == "running" for record in records.values())
         again = {key for key, record in records.items() if record.status == "failed"} if alone else set()
-        if storage is None:  # with a database, other machines may have the folders
+        if storage is None:  # with a database, the folders may be on other machines
             again |= {run.id for run in plan.runs if records[run.id].status == "done"} - finished
         study.enqueue(again)
     return study
 
 
-def _follow(workers: Workers, console: Console) -> list[Outcome]:
-    """Show what the workers do. If the first runs all fail alike, stop there: the others would too."""
+def _show_progress(workers: Workers, console: Console) -> list[Outcome]:
+    """Show the progress of the workers, and return the outcomes. Stop early if the first runs all fail alike."""
     outcomes: list[Outcome] = []
     study = workers.study
     before = _number_done(study)
-    progress = Progress(
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(elapsed_when_finished=False),
-        console=console,
-    )
-    with progress:
+    with item_bar(console, elapsed_when_finished=False) as progress:
         bar = progress.add_task("runs", total=len(study.plan.tasks), completed=before)
-        for news in workers.news():
+        for event in workers.events():
             progress.update(bar, completed=_number_done(study))
-            for key in news.given_back:
-                console.print(f"waiting {key}: its worker is gone", soft_wrap=True)
-            if news.outcome is None or news.outcome.status == "skipped":
+            for key in event.given_back:
+                console.print(f"waiting {key}: its worker died", soft_wrap=True)
+            outcome = event.outcome
+            if outcome is None or outcome.status == "skipped":
                 continue
-            outcome = news.outcome
             outcomes.append(outcome)
             word = "pruned" if outcome.status == "stopped" else outcome.status
             line = f"{word:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
             console.print(line, soft_wrap=True)
             if _all_fail_alike(outcomes):
-                why = f": the first {FAILURES_ALIKE} runs failed for the same reason, so the others were not done. "
-                why += "The same command goes on when it is mended."
+                why = f": the first {MAX_EQUAL_FAILURES} runs failed for the same reason, so the others were not done. "
+                why += "Fix it, then run the same command again to continue."
                 console.print(Text.assemble(("Stopped", "red"), why), soft_wrap=True)
                 break
         progress.update(bar, completed=_number_done(study))
     if before and workers.key is None:
-        console.print(f"{count(before, 'run')} finished before, not done again")
+        console.print(f"{count(before, 'run')} already finished, not repeated")
     return outcomes
 
 
@@ -200,16 +190,17 @@ def _number_done(study: SweepStudy) -> int:
 
 
 def _all_fail_alike(outcomes: Sequence[Outcome]) -> bool:
-    """Whether no run of this call has succeeded, and the first few failed for the same reason."""
+    """Whether exactly the first few runs have ended, and all of them failed for the same reason."""
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     alike = len({outcome.kind_of_failure for outcome in failed}) == 1
-    return len(failed) == len(outcomes) == FAILURES_ALIKE and alike
+    return len(failed) == len(outcomes) == MAX_EQUAL_FAILURES and alike
 
 
 def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:
+    """Print the failed runs, and return the exit status."""
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     for outcome in failed:
-        where = "" if outcome.log is None else f" (all it printed: {outcome.log})"
+        where = "" if outcome.log is None else f" (full output: {outcome.log})"
         text = f": {outcome.run.id}: {outcome.reason}{where}"
         console.print(Text.assemble(("failed", "red"), text), soft_wrap=True)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""The best trade-offs of a sweep: which settings no other beats, which parameters matter, and configs to run them."""
+"""The Pareto front of a sweep's settings, the importance of its parameters, and configs of the best settings."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figure import pareto_front
 from attree.report.sweep_figure import SETTING
-from attree.sweep.plan import RUN, SEED, SWEEP, Direction, Plan, value_text
-from attree.sweep.record import FINGERPRINT
+from attree.sweep.plan import RUN, SWEEP, Direction, Plan, value_text
+from attree.sweep.results import over_runs, parameter_columns
 from attree.sweep.study import SweepStudy
+from attree.sweep.trial import FINGERPRINT
 
 FRONT, FIRST_RUN = "front", "first run"
 BEST = "best"
 """Folder of the configs of the best settings."""
 
 FEWEST_TRIALS = 6
-"""With fewer trials the importance of parameters is not computed: it would be a guess."""
+"""Minimum number of trials to compute the importance of parameters."""
 
 
 @dataclass(frozen=True)
 class ParetoFront:
-    """Settings of a sweep, judged by its objectives.
+    """Settings of a sweep, compared by the objectives.
 
     Attributes:
-        objectives: Metrics, and which way is better.
-        settings: One row per setting: its block, name and values, the mean, standard deviation and number of each
-            objective over the seeds, whether no other setting beats it (`front`), and the id of its first run.
+        objectives: Names of metrics, each with its direction.
+        settings: One row per setting: its block, label and values; the mean, standard deviation and count of each
+            objective over the seeds; whether it is on the Pareto front (`front`); and the id of its first run.
         parameters: Names of the columns with the settings' values.
     """
 
@@ -49,33 +50,34 @@ class ParetoFront:
 
     @property
     def best(self) -> pd.DataFrame:
-        """The settings on the front, by the first objective, best first."""
+        """The settings on the front, with the best value of the first objective first."""
         name, direction = next(iter(self.objectives.items()))
         front = self.settings[self.settings[FRONT]]
         return front.sort_values(f"{name} mean", ascending=direction == "minimize", kind="stable")
 
 
 def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) -> ParetoFront | None:
-    """Judge every setting by the means of its objectives over the seeds; None if no setting has all of them.
+    """Find the settings on the Pareto front, by the means of the objectives over the seeds.
 
-    A setting is on the front if no other is as good in every objective and better in one. With a single objective, the
-    best setting is.
+    A setting is on the front if no other setting is as good in every objective and better in one. With a single
+    objective, the best setting is on the front.
 
     Args:
-        results: One row per run, as `collect` makes it.
-        objectives: Metrics, and which way is better.
+        results: One row per run, as `collect` returns them.
+        objectives: Names of metrics, each with its direction.
+
+    Returns:
+        The front; None if no setting has all objectives.
     """
     known = [name for name in objectives if name in results and results[name].notna().any()]
     if not known or len(known) < len(objectives):
         return None
-    parameters = [name for name in results.columns if "/" not in name and name not in (SWEEP, SETTING, SEED, RUN)]
+    parameters = parameter_columns(results)
     rows: list[dict[str, Any]] = []
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
         first = runs.iloc[0]
-        row: dict[str, Any] = {SWEEP: sweep, SETTING: setting, **{name: first[name] for name in parameters}}
-        for name in known:
-            row |= {f"{name} mean": runs[name].mean(), f"{name} std": runs[name].std(), f"{name} n": runs[name].count()}
-        rows.append({**row, FIRST_RUN: first[RUN]})
+        values = {name: first[name] for name in parameters}
+        rows.append({SWEEP: sweep, SETTING: setting, **values, **over_runs(runs, known), FIRST_RUN: first[RUN]})
     settings = pd.DataFrame(rows)
     signs = np.array([1.0 if objectives[name] == "maximize" else -1.0 for name in known])
     points = settings[[f"{name} mean" for name in known]].to_numpy(dtype=np.float64) * signs
@@ -84,13 +86,13 @@ def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) ->
 
 
 def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, float]]]:
-    """How much each parameter of a block matters for each objective, by fANOVA (Hutter et al., ICML 2014).
+    """Compute the importance of each parameter of a block for each objective, by fANOVA (Hutter et al., ICML 2014).
 
-    The numbers of a block and an objective add up to 1. Blocks with one parameter or few trials are left out, and so
-    are trials without values, and parameters that not all trials of a block have.
+    The importances for a block and an objective add up to 1. Left out are blocks with one parameter or few trials,
+    trials without values, and parameters that not all trials of a block have.
 
     Returns:
-        By block, then by objective, then by parameter, the most important first.
+        The importance by block, objective and parameter, the most important parameter first.
     """
     of_block = {task.fingerprint: task.block for task in plan.tasks}
     trials: dict[str, list[optuna.trial.FrozenTrial]] = {}
@@ -102,24 +104,24 @@ def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, 
     for block, own in trials.items():
         if len(own) < FEWEST_TRIALS or len(own[0].params) < 2:
             continue
-        judged = optuna.create_study(directions=list(plan.objectives.values()))
-        judged.add_trials(own)
+        alone = optuna.create_study(directions=list(plan.objectives.values()))
+        alone.add_trials(own)
         for place, name in enumerate(plan.objectives):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
                     values = get_param_importances(
-                        judged, evaluator=FanovaImportanceEvaluator(seed=0), target=_Value(place)
+                        alone, evaluator=FanovaImportanceEvaluator(seed=0), target=_Objective(place)
                     )
-                except (ValueError, RuntimeError):  # all values alike: nothing is more important
+                except (ValueError, RuntimeError):  # all values are equal: no parameter has an effect
                     continue
             found.setdefault(block, {})[name] = dict(values)
     return found
 
 
 @dataclass(frozen=True)
-class _Value:
-    """Reads one objective of a trial."""
+class _Objective:
+    """Returns one objective of a trial."""
 
     place: int
 
@@ -128,16 +130,16 @@ class _Value:
 
 
 def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) -> list[Path]:
-    """Write a config for each setting on the front, which `attree fit` runs as it stands; returns the files.
+    """Write a config for each setting on the front, ready for `attree fit --config`, and return the files.
 
-    It is the config of the setting's first run, defaults included, but with a logger of its own. A setting whose runs
-    are on another machine gets none.
+    It is the config of the setting's first run, with defaults, but with another logger. A setting whose runs are on
+    another machine gets no config.
 
     Args:
         plan: The plan.
-        folder: Where the sweep's folder is.
+        folder: Folder that holds the sweep's folder.
         frontier: The settings.
-        most: Configs to write at most.
+        most: Maximum number of configs.
     """
     own = folder / plan.name
     shutil.rmtree(own / BEST, ignore_errors=True)
@@ -165,14 +167,14 @@ def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series,
 
 
 def setting_text(row: pd.Series, parameters: Sequence[str]) -> str:
-    """The values of a setting, with four digits of those that were drawn."""
-    known = {name: _plain(row[name]) for name in parameters if not _is_missing(row[name])}
+    """Return the values of a setting as text, with four digits of floating-point numbers."""
+    known = {name: _python_value(row[name]) for name in parameters if not _is_missing(row[name])}
     texts = {name: f"{value:.4g}" if isinstance(value, float) else value_text(value) for name, value in known.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 
-def _plain(value: Any) -> Any:
-    """A value of a table's cell as Python has it."""
+def _python_value(value: Any) -> Any:
+    """Return a NumPy scalar as a Python value."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -1,6 +1,6 @@
-"""The plan of a sweep: blocks of settings, the runs that realise them, and the tasks that workers claim.
+"""The plan of a sweep: blocks of settings, the run of each setting and seed, and the tasks that workers claim.
 
-`attree.sweep.read_plan` makes a plan of a sweep file.
+`attree.sweep.read_plan` reads a plan from a sweep file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attree.report.sweep_figure import SETTING
 SWEEP, SEED, RUN = "sweep", "seed", "run"
 
 COLUMNS = (SWEEP, SETTING, SEED, RUN)
-"""The results' own columns: no setting may be called like one of them."""
+"""Columns of the results that no setting may be named after."""
 
 Settings = dict[str, Any]
 Direction = Literal["maximize", "minimize"]
@@ -31,9 +31,9 @@ class Run:
     """One fit.
 
     Attributes:
-        id: Readable, stable name; also the run's folder.
-        overrides: What the run sets in the config, by config key.
-        fingerprint: Hash of the config's text and the overrides: two runs with the same one are the same run.
+        id: Readable, stable name; also the name of the run directory.
+        overrides: Values that the run sets in the config, by config key.
+        fingerprint: Hash of the config's text and the overrides. Runs with equal fingerprints are the same run.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting with one seed, and the run that realises it (which several points may share)."""
+    """A setting with a seed, and its run. Several points may share a run."""
 
     settings: Settings
     seed: int
@@ -52,26 +52,26 @@ class Point:
 
 @dataclass(frozen=True)
 class Block:
-    """Points that belong on one axis: one panel of the figure."""
+    """Points on one axis: a panel of the figure."""
 
     name: str
     points: list[Point]
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """What each varied key is called."""
+        """Short name of each varied key."""
         return short_names(dict.fromkeys(key for point in self.points for key in point.settings))
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers that a search draws from: integers if both ends are, else any number between them.
+    """A range of numbers that a search draws from: integers if both ends are integers, any numbers otherwise.
 
     Attributes:
-        low: The smallest one.
-        high: The largest one.
-        log: Whether 0.001 to 0.01 is as likely as 0.01 to 0.1.
-        step: Distance between the numbers that may be drawn; None if any number may be.
+        low: The smallest number.
+        high: The largest number.
+        log: Draw logarithms uniformly, so that 0.001 to 0.01 is as likely as 0.01 to 0.1.
+        step: Distance between neighbouring numbers; None draws any number.
     """
 
     low: float
@@ -87,26 +87,26 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """Values that a search draws from, of any kind."""
+    """A list of values that a search draws from, of any type."""
 
     values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Search:
-    """A block whose settings a sampler draws, one trial after the other.
+    """A block whose settings are drawn by a sampler, one trial after the other.
 
     Attributes:
-        name: What the block is called.
-        space: What is drawn, by key.
-        trials: How many settings are drawn; each is run with every seed.
+        name: Name of the block.
+        space: Ranges and choices to draw from, by key.
+        trials: Number of settings to draw. Each setting is run with every seed.
         sampler: `tpe`, `nsga2` or `random`.
         seed: Seed of the sampler.
-        pruner: When a trial that does badly is ended early: `median` (where the metric of its first seed is below the
-            median of the trials before, at the same epoch), `halving` (successive halving), or `none`.
+        pruner: Rule that stops bad trials early: `median` (the metric of the trial's first seed is worse than the
+            median of earlier trials at the same epoch), `halving` (successive halving), or `none`.
         fingerprint: Hash of everything that the runs of all trials have in common.
         seeds: Seeds that each setting is run with.
-        make_run: Makes a run of a trial's number, its settings and a seed.
+        make_run: Makes the run for a trial's number, its settings and a seed.
     """
 
     name: str
@@ -120,21 +120,21 @@ class Search:
     make_run: Callable[[int, Settings, int], Run]
 
     def points(self, number: int, settings: Settings) -> list[Point]:
-        """The points of a trial whose settings are known, one a seed."""
+        """Return the points of a trial with these settings, one for each seed."""
         return [Point(settings, seed, self.make_run(number, settings, seed)) for seed in self.seeds]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one worker does at a time: a run of a grid or list, or a trial of a search with all its seeds.
+    """The unit of work of a worker: a run of a grid or list, or a trial of a search with all its seeds.
 
     Attributes:
-        key: Its name: the run's id, or the search's name and the trial's number.
-        block: Name of its block.
+        key: Name of the task: the run's id, or the search's name and the trial's number.
+        block: Name of the block.
         fingerprint: Hash of everything that the results depend on.
         point: The point of a grid or list; None for a trial of a search.
         search: The search; None for a run of a grid or list.
-        number: Which trial of the search.
+        number: Number of the trial in the search.
     """
 
     key: str
@@ -144,19 +144,26 @@ class Task:
     search: Search | None = None
     number: int = 0
 
+    def points(self, settings: Settings) -> list[Point]:
+        """Return the points of the task: one per seed for a search with these settings, a single one otherwise."""
+        if self.search is not None:
+            return self.search.points(self.number, settings)
+        assert self.point is not None
+        return [self.point]
+
 
 @dataclass(frozen=True)
 class Plan:
     """A sweep file, read, checked and expanded.
 
     Attributes:
-        name: What the sweep is called; also its folder and its study.
+        name: Name of the sweep, its folder and its study.
         config: The config that every run starts from.
         blocks: The grids and lists.
         searches: The searches.
         metrics: Names or patterns of the metrics to show.
-        objectives: What a study's trials are judged by, and which way is better.
-        says_objectives: Whether the file names objectives; if not, `objectives` is a default that Optuna shows.
+        objectives: The metrics that trials are judged by, each with its direction.
+        has_objectives: Whether the file names objectives. If not, `objectives` is a default for Optuna's displays.
     """
 
     name: str
@@ -165,16 +172,16 @@ class Plan:
     searches: list[Search]
     metrics: tuple[str, ...]
     objectives: dict[str, Direction]
-    says_objectives: bool = False
+    has_objectives: bool = False
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Every run of the grids and lists once, in order."""
+        """All runs of the grids and lists, in order and without repetitions."""
         return list({point.run.id: point.run for block in self.blocks for point in block.points}.values())
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Everything that is to be done, in order."""
+        """All tasks, in order."""
         tasks = {
             point.run.id: Task(point.run.id, block.name, point.run.fingerprint, point)
             for block in reversed(self.blocks)
@@ -189,9 +196,9 @@ class Plan:
 
     @cached_property
     def parameter_names(self) -> dict[tuple[str, str], str]:
-        """What the study calls the keys of each block: their short names, with the block's where two blocks share one.
+        """Names of the study's parameters, by block and key.
 
-        A study has one range for each name, so two blocks that vary the same key need two names.
+        A study has one range per parameter, so a key that two blocks vary gets the name of the block as a prefix.
         """
         spaces = {block.name: block.labels for block in self.blocks}
         spaces |= {search.name: short_names(search.space) for search in self.searches}
@@ -204,7 +211,7 @@ class Plan:
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """The last word of each config key, or the whole key where last words are the same or name one of `COLUMNS`.
+    """Return the last word of each config key, or the whole key if its last word is not unique or in `COLUMNS`.
 
     >>> short_names(["model.init_args.lr", "x.dropout", "y.dropout", "data.seed"])
     {'model.init_args.lr': 'lr', 'x.dropout': 'x.dropout', 'y.dropout': 'y.dropout', 'data.seed': 'data.seed'}
@@ -215,7 +222,7 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def value_text(value: Any) -> str:
-    """A value as it is typed on the command line.
+    """Return a value as users type it on the command line.
 
     >>> value_text(0.0005), value_text("attree.models.GATv2"), value_text(["gatt", "random"]), value_text(True)
     ('0.0005', 'attree.models.GATv2', '["gatt", "random"]', 'true')
@@ -224,13 +231,13 @@ def value_text(value: Any) -> str:
 
 
 def run_id(parts: Iterable[str], settings: Settings, seed: int, digits: int | None = None) -> str:
-    """The id of a run: words that begin it, its settings and its seed.
+    """Return the id of a run: some words, its settings and its seed.
 
     Args:
         parts: Words at the beginning.
         settings: The settings by key.
         seed: The seed.
-        digits: Significant digits of numbers that were drawn; None writes all.
+        digits: Significant digits of floating-point numbers; None writes all.
 
     >>> run_id(["tuned"], {"x.lr": 0.25, "net": "a b/c"}, 3), run_id(["007"], {"lr": 0.123456}, 0, digits=3)
     ('tuned-lr=0.25-net=a_b_c-seed=3', '007-lr=0.123-seed=0')
@@ -245,6 +252,6 @@ def run_id(parts: Iterable[str], settings: Settings, seed: int, digits: int | No
 
 
 def fingerprint(config: str, overrides: Settings) -> str:
-    """Hash of a config's text and what is set in it."""
+    """Return a hash of a config's text and of the values that are set in it."""
     content = json.dumps({"config": config, "overrides": overrides}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -1,10 +1,10 @@
 """Read a sweep file and expand it into a plan.
 
-A sweep file says which config to start from, which settings to try and with which seeds:
+A sweep file names the config to start from, the settings to try, and the seeds:
 
     name: regularization              # runs go to <folder>/<name>/<run id>
-    config: ../cora.yaml              # what every run starts from: relative to this file, or a name (`attree configs`)
-    set: {explain.every_n_epochs: 0}  # optional: what all runs change in it
+    config: ../cora.yaml              # config of every run: relative to this file, or a name (`attree configs`)
+    set: {explain.every_n_epochs: 0}  # optional: values that all runs set in the config
     keys:                             # optional: short names for config keys; one name may set several
       dropout: [model.init_args.net.init_args.dropout, model.init_args.net.init_args.attention_dropout]
       seed: [seed_everything, data.init_args.seed]
@@ -13,21 +13,22 @@ A sweep file says which config to start from, which settings to try and with whi
       - grid: {dropout: [0, 0.5]}     # all combinations of the listed values,
         set: {model.init_args.lr: 0.01}
       - list: [{dropout: 0.1, model.init_args.lr: 0.1}]  # or exactly these,
-        name: tuned                   # optional: heads the panel and begins the run ids
-      - search:                       # or what a sampler draws
-          dropout: {low: 0.0, high: 0.6}                            # (both ends integers: integers are drawn)
+        name: tuned                   # optional: heading of the panel, and first word of the run ids
+      - search:                       # or settings that a sampler draws
+          dropout: {low: 0.0, high: 0.6}                            # (if both ends are integers, integers are drawn)
           model.init_args.lr: {low: 1e-4, high: 1e-1, log: true}
           heads: {choices: [1, 2, 4]}
-        trials: 60                    # settings to draw; each is run with every seed
+        trials: 60                    # number of settings to draw; each is run with every seed
         sampler: tpe                  # optional: tpe, nsga2 or random
-        seed: 0                       # optional: the sampler's
-        pruner: median                # optional: median (by default with a single objective), halving or none
-    objectives:                       # what a search is judged by, in the mean over seeds
+        seed: 0                       # optional: seed of the sampler
+        pruner: median                # optional: median (the default with a single objective), halving or none
+    objectives:                       # metrics that a search optimises, as means over the seeds
       val/acc: maximize
       explain/gatt/removal/faithfulness: maximize
-    metrics: [val/acc, explain/*/*/faithfulness]  # optional: what the table and the figure show
+    metrics: [val/acc, explain/*/*/faithfulness]  # optional: metrics in the table and the figure
 
-A file with a single search may have `search`, `trials`, `sampler`, `seed` and `pruner` at its top, without `runs`.
+A file with a single search may have `search`, `trials`, `sampler`, `seed` and `pruner` at the top level, without
+`runs`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ import yaml
 from attree.errors import MissingDataError
 from attree.io.config_files import config_hint, find_config, find_sweep
 from attree.io.yaml_files import read_yaml
-from attree.sweep.check_file import FileChecks, are_different_integers, are_strings, is_file_name
 from attree.sweep.plan import (
     COLUMNS,
     SEED,
@@ -58,20 +58,29 @@ from attree.sweep.plan import (
     run_id,
     short_names,
 )
-from attree.sweep.read_search import SEARCH_KEYS, read_objectives, read_space, read_strategy
+from attree.sweep.read_fields import (
+    SEARCH_KEYS,
+    FileChecks,
+    are_different_integers,
+    are_strings,
+    is_file_name,
+    read_objectives,
+    read_space,
+    read_strategy,
+)
 
 DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
-"""What a fit logs by itself, the last where the data has ground truth; a sweep file may name any others."""
+"""Metrics to show if the sweep file names none. The last one exists only if the data has ground truth."""
 
 DEFAULT_OBJECTIVES: dict[str, Direction] = {"val/acc": "maximize"}
-"""What Optuna shows of the trials of a grid, where the file names no objectives."""
+"""Objectives of the study if the sweep file names none, for Optuna's displays."""
 
 DIGITS = 4
-"""Significant digits of drawn numbers in run ids; the runs themselves get all."""
+"""Significant digits of drawn numbers in run ids. The runs get all digits."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, as the configs' own parser does; plain YAML 1.1 takes it for text."""
+    """YAML loader that reads 1e-4 as a number, as the parser of configs does. YAML 1.1 reads it as text."""
 
 
 _Loader.add_implicit_resolver(
@@ -80,10 +89,9 @@ _Loader.add_implicit_resolver(
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a sweep file, or one of attree's own by its name, and expand it; a mistake in it is said in one sentence.
+    """Read a sweep file, given by path or by the name of one that comes with attree, and expand it.
 
-    Settings that come to the same config (such as weight decay 0 and dropout 0 of two blocks that start from the same
-    network) share one run.
+    Settings of two blocks that result in the same config, such as weight decay 0 and dropout 0, share one run.
     """
     path, given = Path(find_sweep(str(path))), str(path)
     if not path.is_file():
@@ -107,7 +115,7 @@ class _Reader:
             self.checks.expect("runs" not in fields, "either `runs` or `search` at the top of the file", "both")
             fields["runs"] = [at_top]
         else:
-            self.checks.expect(not at_top, "`search` beside what belongs to one", sorted(at_top))
+            self.checks.expect(not at_top, "`search` beside the keys of a search", sorted(at_top))
         for required in ("name", "config", "runs"):
             self.checks.expect(required in fields, f"to have the key `{required}`", sorted(fields))
         name, runs = fields["name"], fields["runs"]
@@ -138,13 +146,13 @@ class _Reader:
         self.checks.expect(
             len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names
         )
-        self.checks.expect(bool(objectives or not searches), "`objectives` for what is searched", None)
+        self.checks.expect(bool(objectives or not searches), "`objectives` for the search", None)
         pruned = [search.pruner for search in searches if search.pruner != "none"]
         self.checks.expect(
-            not pruned or len(objectives) == 1, "a single objective where there is a `pruner`", list(objectives)
+            not pruned or len(objectives) == 1, "a single objective if there is a `pruner`", list(objectives)
         )
-        judged = objectives or dict(DEFAULT_OBJECTIVES)
-        return Plan(name, config, blocks, searches, tuple(metrics), judged, bool(objectives))
+        known_objectives = objectives or dict(DEFAULT_OBJECTIVES)
+        return Plan(name, config, blocks, searches, tuple(metrics), known_objectives, bool(objectives))
 
     def _config(self, given: str) -> Path:
         config = self.path.parent / find_config(given, self.path.parent)
@@ -182,13 +190,13 @@ class _Reader:
         return name, {**common, **self._resolve(self.checks.mapping(fields.get("set", {}), "`set` of a block"))}
 
     def _checked(self, settings: Settings) -> Settings:
-        """Settings by config key, none of which is a seed or called like a column."""
+        """Return settings by config key. Raise if one sets a seed or has the name of a column."""
         self.checks.expect(SEED not in settings, "seeds to be given by `seeds`", settings)
         taken = sorted(set(settings) & set(COLUMNS))
-        self.checks.expect(not taken, f"settings with other names than the columns {', '.join(COLUMNS)}", taken)
+        self.checks.expect(not taken, f"settings with names other than the columns {', '.join(COLUMNS)}", taken)
         resolved = self._resolve(settings)
         seeded = sorted(resolved.keys() & self._resolve({SEED: 0}).keys())
-        self.checks.expect(not seeded, "settings to be others than those that `seeds` sets", seeded)
+        self.checks.expect(not seeded, "settings other than those that `seeds` sets", seeded)
         return resolved
 
     def _grid(self, content: Any) -> Iterator[Settings]:
@@ -236,11 +244,13 @@ class _Reader:
                 return run
         own = run_id([block] if block else [], settings, seed)
         self.checks.expect(
-            own not in self.known, "run ids to differ (give the blocks a `name`, or the keys one in `keys`)", own
+            own not in self.known,
+            "run ids to differ (give the blocks a `name`, or the keys names in `keys`)",
+            own,
         )
         self.known[own] = Run(own, overrides, mark)
         return self.known[own]
 
     def _resolve(self, settings: Mapping[str, Any]) -> Settings:
-        """Settings by config key instead of by short name."""
+        """Return settings by config key instead of by short name."""
         return {key: value for name, value in settings.items() for key in self.keys.get(name, [name])}

@@ -1,4 +1,4 @@
-"""Write a metric to a file while a run goes on, so that a sweep can end a trial that does badly."""
+"""Write a metric to a file during a run, so that a sweep can stop a bad trial early."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 class ReportMetric(Callback):
     """Writes the epoch and the value of a metric to a file after each validation that logged it.
 
-    The file is a table without a head, `epoch,value`. A sweep reads it while the run is under way, reports the values
-    to Optuna and ends the run if the pruner says so: so the fit needs to know neither Optuna nor its storage.
+    Each line of the file is `epoch,value`. A sweep reads the file during the run, reports the values to Optuna, and
+    stops the run if the pruner decides so. The fit itself does not use Optuna.
 
     Args:
         metric: Name of the metric, as it is logged.
-        file: The file; it is added to.
+        file: The file; lines are appended to it.
     """
 
     def __init__(self, metric: str, file: str) -> None:
@@ -33,7 +33,7 @@ class ReportMetric(Callback):
 
 
 def read_reported(file: Path) -> dict[int, float]:
-    """The values by epoch that a run has reported so far; lines that are not whole yet are left out."""
+    """Return the values that a run has reported so far, by epoch. An incomplete last line is left out."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")[:-1]
     except OSError:

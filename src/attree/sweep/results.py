@@ -1,4 +1,4 @@
-"""The results of a sweep as tables: one row per run, or one row per setting with means over seeds."""
+"""The results of a sweep as data frames: one row per run, or one row per setting with means over seeds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from attree.attribution import METHODS
 from attree.callbacks.metric_texts import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
 from attree.report.sweep_figure import SETTING, method_of
-from attree.sweep.plan import RUN, SEED, SWEEP, Plan, Point, Run, Settings, short_names, value_text
+from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Plan, Point, Run, Settings, short_names, value_text
 from attree.sweep.run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import SweepStudy
 
 
 def collect(plan: Plan, folder: Path, study: SweepStudy | None = None) -> pd.DataFrame:
-    """One row per finished run of each block: its settings, seed, id and all its metrics; blocks in their order.
+    """Return one row per finished run of each block, with its settings, seed, id and all its metrics.
 
-    Metrics are read from the runs' folders, and of runs whose folders are on other machines from the study.
+    Metrics are read from the run directories. If a run directory is on another machine, they are read from the study.
 
     Args:
         plan: The plan.
-        folder: Where the sweep's folder is.
-        study: The study, if there is one: it knows what searches have drawn.
+        folder: Folder that holds the sweep's folder.
+        study: The study, which has the settings that searches have drawn; None if there is none.
     """
     records = {} if study is None else study.records()
     elsewhere = {run: metrics for record in records.values() for run, metrics in record.runs.items()}
@@ -43,11 +43,11 @@ def collect(plan: Plan, folder: Path, study: SweepStudy | None = None) -> pd.Dat
 
 
 def _points(plan: Plan, study: SweepStudy | None) -> Iterator[tuple[str, object, dict[str, str], Point]]:
-    """Every point whose settings are known: its block, what it is called there, names of its keys, and itself."""
+    """Yield each point with known settings, after its block, the setting's label and the names of its keys."""
     for block in plan.blocks:
         for point in block.points:
             settings = {block.labels[key]: value for key, value in point.settings.items()}
-            yield block.name, _setting(settings), block.labels, point
+            yield block.name, _setting_label(settings), block.labels, point
     if study is None or not plan.searches:
         return
     records = study.records()
@@ -58,22 +58,22 @@ def _points(plan: Plan, study: SweepStudy | None) -> Iterator[tuple[str, object,
                 yield task.block, f"{task.number:03d}", short_names(task.search.space), point
 
 
-def _setting(settings: Settings) -> object:
-    """What a point is called on its block's axis: its value, or all values with their names if there are several."""
+def _setting_label(settings: Settings) -> object:
+    """Return the label of a setting on its block's axis: its value, or all values with their names."""
     if len(settings) == 1:
         (value,) = settings.values()
         return value if isinstance(value, int | float) and not isinstance(value, bool) else value_text(value)
     return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
 
 
-def drawn_runs(plan: Plan, study: SweepStudy | None) -> list[Run]:
-    """The runs of the searches that are known so far."""
-    searched = {search.name for search in plan.searches}
-    return [point.run for block, _, _, point in _points(plan, study) if block in searched]
+def damaged_runs(plan: Plan, folder: Path) -> list[Run]:
+    """Return the runs that once succeeded, but whose metrics can no longer be read."""
+    folders = {run.id: folder_of_run(plan, run, folder) for run in plan.runs}
+    return [run for run in plan.runs if is_marked(run, folders[run.id]) and metrics_of_run(folders[run.id]) is None]
 
 
 def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
-    """The metrics that match a name or pattern (with `*`), in the order of the patterns, then of the methods."""
+    """Return the metrics that match a name or a pattern with `*`, in the order of the patterns, then of the methods."""
     rank = {method: position for position, method in enumerate(METHODS)}
     logged = [name for name in results.columns if "/" in name]
     logged.sort(key=lambda name: rank.get(name.split("/")[1], len(rank)))
@@ -81,10 +81,14 @@ def chosen_metrics(patterns: Sequence[str], results: pd.DataFrame) -> list[str]:
 
 
 def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The accuracy and the explanation metrics that a sweep trades for one another, of those that some run has.
+    """Return the accuracy and the explanation metrics to plot against each other, if some run has them.
 
-    Both are taken from what the sweep shows: an accuracy that it does not show still counts, and of the explanation
-    metrics faithfulness and ground truth come before single statistics.
+    They are taken from the metrics to show. If these have no accuracy, another logged accuracy is taken. Faithfulness
+    and agreement with ground truth are preferred to single statistics.
+
+    Args:
+        results: One row per run, as `collect` returns them.
+        metrics: Names of the metrics to show.
     """
     known = [name for name in results.columns if "acc" in name and results[name].notna().any()]
     found = accuracy_names([name for name in metrics if name in known]) or accuracy_names(known)
@@ -94,12 +98,22 @@ def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str |
 
 
 def means(results: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting: `n` runs, and for each metric its mean, standard deviation and in how many it is defined."""
+    """Return one row per setting: the number of runs, and of each metric the mean, standard deviation and count."""
     logged = [name for name in results.columns if "/" in name]
     rows = []
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
-        row: dict[str, object] = {SWEEP: sweep, SETTING: setting, "n": len(runs)}
-        for name in logged:
-            row |= {f"{name} mean": runs[name].mean(), f"{name} std": runs[name].std(), f"{name} n": runs[name].count()}
-        rows.append(row)
+        rows.append({SWEEP: sweep, SETTING: setting, "n": len(runs), **over_runs(runs, logged)})
     return pd.DataFrame(rows)
+
+
+def over_runs(runs: pd.DataFrame, metrics: Sequence[str]) -> dict[str, object]:
+    """Return the mean, standard deviation and count of metrics over runs, by column name."""
+    row: dict[str, object] = {}
+    for name in metrics:
+        row |= {f"{name} mean": runs[name].mean(), f"{name} std": runs[name].std(), f"{name} n": runs[name].count()}
+    return row
+
+
+def parameter_columns(results: pd.DataFrame) -> list[str]:
+    """Return the columns of results that hold values of settings."""
+    return [name for name in results.columns if "/" not in name and name not in COLUMNS]

@@ -1,54 +1,65 @@
-"""Do one run of a sweep: start its fit, or continue from the last checkpoint a fit that was killed."""
+"""Do one run of a sweep: start `attree fit` in its own process, or resume a killed fit from its last checkpoint."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from typing import Literal
 
 from attree.errors import ArgumentError
 from attree.io.files import read_metrics, write_text, zip_damage
 from attree.io.lock import FolderLock
-from attree.sweep.launch import Launch
+from attree.io.processes import start_child
 from attree.sweep.plan import Plan, Run, value_text
 
 METRICS_FILE = "metrics.json"
-"""What a fit leaves behind when it ends: its last metrics."""
+"""File with the last metrics, which a fit writes when it ends."""
 
 FINGERPRINT_FILE = "fingerprint.txt"
-"""File that the sweep writes when a fit has ended well: the run's fingerprint."""
+"""File with the run's fingerprint, written after the fit succeeded."""
 
 BEGUN_FILE = "begun.txt"
-"""File that the sweep writes before a fit begins: the run's fingerprint. Only the same run continues a killed fit."""
+"""File with the run's fingerprint, written before the fit begins. Only the same run resumes a killed fit."""
 
 REPORT_FILE = "reported.csv"
-"""Epochs and values of the metric that a pruner judges a run by."""
+"""File with the epochs and values of the metric that the pruner reads."""
 
 PREFIX = "attree: error: "
-"""How the command line begins a sentence that says why it failed."""
+"""Prefix of the command line's error messages."""
 
 LOG_FILE = "output.log"
-"""Everything that a run printed."""
+"""File with everything that the run printed."""
 
 PATIENCE = 20.0
-"""Seconds to wait for a folder that another process is using."""
+"""Seconds to wait for a folder that another process uses."""
+
+POLL = 0.2
+"""Seconds between two checks whether a process must be stopped early."""
+
+Launch = Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], bool]], int]
+"""Runs `attree` and returns its exit status. Takes the arguments, the file for the output, the environment, and a
+function that returns whether to stop the process early."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run went.
+    """The outcome of a run.
 
     Attributes:
         run: The run.
-        status: Whether it was done now, finished before, was ended early, or failed.
-        seconds: How long it took.
-        reason: Why it failed, in a sentence.
-        log: The file with all that it printed; None if it never began.
+        status: Whether the run is done, was already finished (`skipped`), was stopped early, or failed.
+        seconds: Duration of the run.
+        reason: Reason of a failure, in a sentence.
+        log: File with everything that the run printed; None if it did not start.
     """
 
     run: Run
@@ -59,51 +70,45 @@ class Outcome:
 
     @property
     def kind_of_failure(self) -> str:
-        """The reason without what differs from run to run: names and numbers."""
+        """The reason without the run's id and numbers, which differ from run to run."""
         return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", self.reason.replace(self.run.id, "RUN"))
 
 
 def is_finished(run: Run, folder: Path) -> bool:
-    """Whether `folder` holds the results, undamaged, of this very run, not of an earlier one under the same id."""
+    """Whether `folder` holds readable results of this run, not of an earlier run with the same id."""
     return is_marked(run, folder) and metrics_of_run(folder) is not None
 
 
 def is_marked(run: Run, folder: Path, file: str = FINGERPRINT_FILE) -> bool:
-    """Whether this very run once ended well in `folder`, or has begun there."""
+    """Whether `folder` has a marker file of this run: by default, the one of a run that succeeded."""
     mark = folder / file
     return mark.is_file() and mark.read_bytes().strip() == run.fingerprint.encode()
 
 
 def metrics_of_run(folder: Path) -> dict[str, float] | None:
-    """The last metrics of a fit, NaN where they are undefined; None if there are none, or the file is damaged."""
+    """Return the last metrics of a fit, NaN where undefined; None if the file is missing or damaged."""
     try:
         return read_metrics(folder / METRICS_FILE)
     except (FileNotFoundError, NotADirectoryError, ArgumentError):
         return None
 
 
-def damaged_runs(plan: Plan, folder: Path) -> list[Run]:
-    """Runs that ended well once, but whose metrics cannot be read any more."""
-    folders = {run.id: folder_of_run(plan, run, folder) for run in plan.runs}
-    return [run for run in plan.runs if is_marked(run, folders[run.id]) and metrics_of_run(folders[run.id]) is None]
-
-
 def folder_of_run(plan: Plan, run: Run, folder: Path) -> Path:
-    """Where a run's files are."""
+    """Return the run directory of a run."""
     return folder / plan.name / run.id
 
 
 def fit_arguments(
     plan: Plan, run: Run, folder: Path, checkpoint: Path | None = None, reported: str | None = None
 ) -> list[str]:
-    """What to type after `attree` to do one run, all of them logging to one TensorBoard folder.
+    """Return the arguments of `attree` that do one run. All runs of a sweep log to one TensorBoard folder.
 
     Args:
         plan: The plan.
         run: The run.
-        folder: Where the sweep's folder is.
-        checkpoint: The checkpoint to continue from; None begins anew.
-        reported: The metric that is reported after each validation; None for none.
+        folder: Folder that holds the sweep's folder.
+        checkpoint: The checkpoint to resume from; None starts from the beginning.
+        reported: The metric to report after each validation; None reports nothing.
     """
     logger, callback = "--trainer.logger", "--trainer.callbacks"
     arguments = [
@@ -134,33 +139,33 @@ def do_run(
 ) -> Outcome:
     """Do a run, unless it is finished.
 
-    What a differently configured run left in its folder is removed first; the same run, if it was killed, goes on from
-    its last checkpoint.
+    If the run was killed, it resumes from its last checkpoint. If its folder holds files of a run with another config,
+    they are removed first.
 
     Args:
         plan: The plan.
         run: The run.
-        folder: Where the sweep's folder is.
-        environment: The fit's environment.
-        launch: What runs `attree`.
-        is_over: Says whether the fit is to be ended early.
-        reported: The metric that is reported after each validation; None for none.
+        folder: Folder that holds the sweep's folder.
+        environment: Environment variables of the fit.
+        launch: Runs `attree`.
+        is_over: Returns whether to stop the fit early.
+        reported: The metric to report after each validation; None reports nothing.
     """
     own = folder_of_run(plan, run, folder)
     if is_finished(run, own):
         return Outcome(run, "skipped", 0.0)
     log, began = own / LOG_FILE, perf_counter()
     try:
-        # A fit of a sweep that was killed a moment ago may need that moment to end.
+        # The fit of a sweep that was just killed may need a moment to end.
         with FolderLock(own, patience=PATIENCE):
             checkpoint = _checkpoint(run, own)
             if checkpoint is None:
                 _clear(run, own)
-    except ArgumentError as error:  # someone else's fit is at work there
+    except ArgumentError as error:  # another fit uses the folder
         return Outcome(run, "failed", perf_counter() - began, str(error))
     status = launch(fit_arguments(plan, run, folder, checkpoint, reported), log, environment, is_over)
     if checkpoint is not None and status >= 0 and metrics_of_run(own) is None and not is_over():
-        # The checkpoint is of the last epoch, after which the fit was killed, or cannot be gone on from: begin anew.
+        # The fit was killed after the last epoch, or cannot resume from the checkpoint: start from the beginning.
         _clear(run, own)
         status = launch(fit_arguments(plan, run, folder, None, reported), log, environment, is_over)
     seconds = perf_counter() - began
@@ -180,18 +185,18 @@ def _clear(run: Run, own: Path) -> None:
 
 
 def _checkpoint(run: Run, own: Path) -> Path | None:
-    """The checkpoint that a killed run can continue from; None if it is missing, damaged, or another run's."""
+    """Return the checkpoint that a killed run can resume from; None if it is missing, damaged, or of another run."""
     checkpoint = own / "checkpoints" / "last.ckpt"
     usable = is_marked(run, own, BEGUN_FILE) and not is_marked(run, own) and not (own / METRICS_FILE).exists()
     return checkpoint if usable and checkpoint.is_file() and zip_damage(checkpoint) is None else None
 
 
 def failure_reason(log: Path, status: int) -> str:
-    """Why a run failed: attree's own sentence in its log, or else the log's last line.
+    """Return why a run failed: attree's error message in the log, or else the log's last line.
 
     Args:
-        log: What the run printed.
-        status: Its exit status.
+        log: File with everything that the run printed.
+        status: Exit status of the run.
     """
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -202,3 +207,62 @@ def failure_reason(log: Path, status: int) -> str:
     if said or (lines and status > 0):
         return (said or lines)[-1]
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
+
+
+class Processes:
+    """Starts `attree` processes, and can kill all that are running."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = Lock()
+        self._stopped = False
+
+    def launch(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Run `attree` and return its exit status. The process is killed as soon as `is_over` returns True."""
+        with log.open("ab") as output:
+            with self._lock:
+                if self._stopped:
+                    return 1
+                process = start_child(
+                    [sys.executable, "-m", "attree.cli", *arguments],
+                    environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+                self._running.add(process)
+            try:
+                while True:
+                    try:
+                        return process.wait(timeout=POLL)
+                    except subprocess.TimeoutExpired:
+                        if is_over():
+                            _kill(process)
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+
+    def stop(self) -> None:
+        """Kill all running processes and their children, and start no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def threads_per_worker(workers: int) -> int:
+    """Return the number of threads of each run if `workers` runs share the machine."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    available = int(asked) if asked.isdigit() else os.cpu_count() or 1
+    return max(1, available // workers)

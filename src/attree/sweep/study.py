@@ -1,9 +1,9 @@
-"""The Optuna study behind a sweep: which tasks there are, who has claimed them, and how they ended.
+"""The Optuna study of a sweep: its tasks, the workers that have claimed them, and how they ended.
 
 Any number of processes on any number of machines share one study, in a journal file or in a database. Each task is a
-trial of the study. The trial waits until a worker claims it; claiming is one step in the storage, so no two workers get
-the same task. A worker gives a sign of life every few seconds. When the signs of a worker end, another worker ends its
-trial as lost and queues a new one with the same parameters. Signs of life are counted, not dated: the clocks of the
+trial of the study. The trial waits until a worker claims it. Claiming is atomic in the storage, so no two workers get
+the same task. A worker sends a heartbeat every few seconds. When a worker's heartbeats stop, another worker ends its
+trial as lost and queues a new one with the same parameters. Heartbeats are numbered, not dated, so the clocks of the
 machines need not agree.
 """
 
@@ -23,18 +23,31 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from attree.io.workers import Worker
 from attree.sweep.open_study import open_study
-from attree.sweep.plan import Plan, Point, Settings, Task
-from attree.sweep.record import ENDED, FINGERPRINT, RUNS, SETTINGS, Record, end_trial, storable, take_trial
-from attree.sweep.sampling import NUMBER, draw_settings, given_parameters, make_pruner, make_sampler
+from attree.sweep.plan import Plan, Point, Task
+from attree.sweep.trial import (
+    ENDED,
+    FINGERPRINT,
+    NUMBER,
+    RUNS,
+    SETTINGS,
+    Record,
+    draw_settings,
+    end_trial,
+    given_parameters,
+    make_pruner,
+    make_sampler,
+    storable,
+    take_trial,
+)
 
 TASK, AFTER = "attree:task", "attree:after"
-"""Attributes of a trial: its task's key, and the number of the task's trial before it (-1 if it is the first)."""
+"""Attributes of a trial: the key of its task, and the number of the task's previous trial (-1 if there is none)."""
 
 WORKER, BEAT = "attree:worker", "attree:beat"
-"""Attributes of a trial: who has claimed it, and how many signs of life they have given."""
+"""Attributes of a trial: the worker that has claimed it, and the number of its heartbeats."""
 
 REASON = "attree:reason"
-"""Attribute of a trial: why it failed, or which objectives are undefined."""
+"""Attribute of a trial: the reason of a failure, or the undefined objectives."""
 
 Metrics = Mapping[str, float]
 
@@ -45,10 +58,10 @@ class Claim:
 
     Attributes:
         task: The task.
-        points: Its runs: one for each seed of a search's trial, a single one for a grid or list.
-        trial: The study's trial.
-        beats: How many signs of life this worker has given for it.
-        lost: Whether another worker has ended the trial; what comes of this claim then counts for nothing.
+        points: The points to run: one per seed for a search, a single one for a grid or list.
+        trial: The trial in the study.
+        beats: Number of heartbeats that this worker has sent for the task.
+        lost: Whether another worker has ended the trial. The result of this claim is then discarded.
     """
 
     task: Task
@@ -60,13 +73,13 @@ class Claim:
 
 @dataclass
 class SweepStudy:
-    """A plan's study, as one worker sees it.
+    """The study of a plan, for one worker.
 
     Args:
         plan: The plan.
         study: Optuna's study.
-        worker: Who claims tasks.
-        grace: Seconds without a sign of life after which a worker counts as dead.
+        worker: The worker that claims tasks.
+        grace: Seconds without a heartbeat after which a worker counts as dead.
     """
 
     plan: Plan
@@ -85,21 +98,21 @@ class SweepStudy:
         create: bool = True,
         grace: float = 60.0,
     ) -> SweepStudy | None:
-        """Open a sweep's study; None if there is none and `create` is False.
+        """Open a sweep's study; None if it does not exist and `create` is False.
 
         Args:
             plan: The plan.
             own: The sweep's own folder.
-            url: The database that holds the study; None for a journal in the folder.
-            worker: Who claims tasks; None if the study is only read.
-            create: Whether to begin a study where there is none.
-            grace: Seconds without a sign of life after which a worker counts as dead.
+            url: URL of the study's database; None for a journal in the folder.
+            worker: The worker that claims tasks; None if the study is only read.
+            create: Create the study if it does not exist.
+            grace: Seconds without a heartbeat after which a worker counts as dead.
         """
         study = open_study(plan, own, url, create)
         return None if study is None else cls(plan, study, worker or Worker(own), grace)
 
     def records(self) -> dict[str, Record]:
-        """How far each task of the plan is, by key."""
+        """Return the status of each task of the plan, by key."""
         newest: dict[str, FrozenTrial] = {}
         for trial in self.study.get_trials(deepcopy=False):
             if trial.user_attrs.get(ENDED) != "duplicate":
@@ -107,10 +120,10 @@ class SweepStudy:
         return {task.key: Record.of(newest.get(task.fingerprint)) for task in self.plan.tasks}
 
     def enqueue(self, again: Iterable[str] = ()) -> None:
-        """Queue every task that nobody has begun.
+        """Queue every task that has no trial.
 
         Args:
-            again: Keys of tasks that have ended and are to be done again.
+            again: Keys of finished or failed tasks to repeat.
         """
         records, wanted = self.records(), set(again)
         for task in self.plan.tasks:
@@ -128,17 +141,17 @@ class SweepStudy:
         self.study.enqueue_trial(dict(parameters), user_attrs=attributes)
 
     def adopt(self, task: Task, metrics: Metrics) -> None:
-        """Note as done a run of a grid or list that was finished before there was a study."""
+        """Record a run of a grid or list as done that was finished before the study existed."""
         self._enqueue(task, given_parameters(self.plan, task), None)
         claim = self.claim(task.key)
         if claim is not None:
             self.finish(claim, {claim.points[0].run.id: metrics})
 
     def claim(self, key: str | None = None) -> Claim | None:
-        """Claim the first task that waits; None if none waits.
+        """Claim the first waiting task; None if no task waits.
 
         Args:
-            key: Key of the only task to claim; None for any.
+            key: Key of the task to claim; None claims any.
         """
         tasks = {task.fingerprint: task for task in self.plan.tasks}
         for waiting in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
@@ -153,11 +166,11 @@ class SweepStudy:
 
     @property
     def storage(self) -> Any:
-        """Optuna's storage. Trials are claimed through it: `Study.ask` would make a new trial where none waits."""
+        """Optuna's storage. Trials are claimed through it, because `Study.ask` creates a trial if none waits."""
         return self.study._storage
 
     def _is_duplicate(self, own: FrozenTrial) -> bool:
-        """Whether two processes queued the same task at the same moment, and the other's trial comes first."""
+        """Whether another process queued the same task at the same time, with an earlier trial."""
         mark, after = own.user_attrs[FINGERPRINT], own.user_attrs[AFTER]
         return any(
             after < other.number < own.number
@@ -177,38 +190,38 @@ class SweepStudy:
         trial.set_user_attr(WORKER, self.worker.as_dict())
         settings = draw_settings(self.plan, task, trial)
         trial.set_user_attr(SETTINGS, settings)
-        return Claim(task, _points(task, settings), trial)
+        return Claim(task, task.points(settings), trial)
 
     def beat(self, claim: Claim) -> None:
-        """Give a sign of life for a task, and notice if another worker has taken it."""
+        """Send a heartbeat for a task, and notice if another worker has ended its trial."""
         claim.beats += 1
-        self._note(claim, BEAT, claim.beats)
+        self._store(claim, BEAT, claim.beats)
 
     def finish(self, claim: Claim, runs: Mapping[str, Metrics]) -> None:
-        """Note the metrics of a task's runs. The value of an objective is its mean over the runs that define it."""
+        """Record the metrics of a task's runs. An objective's value is its mean over the runs where it is defined."""
         values = [_mean(own.get(name, math.nan) for own in runs.values()) for name in self.plan.objectives]
         undefined = [name for name, value in zip(self.plan.objectives, values, strict=True) if not math.isfinite(value)]
-        self._note(claim, RUNS, storable(runs))
+        self._store(claim, RUNS, storable(runs))
         if undefined:
-            self._note(claim, REASON, f"undefined: {', '.join(undefined)}")
+            self._store(claim, REASON, f"undefined: {', '.join(undefined)}")
         end_trial(self.storage, claim.trial, "done", None if undefined else values)
 
     def fail(self, claim: Claim, reason: str) -> None:
-        """Note that a task failed, and why."""
-        self._note(claim, REASON, reason)
+        """Record that a task failed, with the reason."""
+        self._store(claim, REASON, reason)
         end_trial(self.storage, claim.trial, "failed")
 
     def prune(self, claim: Claim) -> None:
-        """Note that a trial was ended early because it did badly."""
+        """Record that the pruner stopped a trial."""
         end_trial(self.storage, claim.trial, "done", state=TrialState.PRUNED)
 
     def give_back(self, claim: Claim) -> None:
-        """Queue a task again that this worker has claimed and will not finish."""
+        """Queue a claimed task again that this worker will not finish."""
         if not claim.lost:
             self._release(claim.task, self.storage.get_trial(claim.trial._trial_id))
 
     def give_back_abandoned(self) -> list[str]:
-        """Queue the tasks of dead workers again; returns their keys."""
+        """Queue the tasks of dead workers again, and return their keys."""
         tasks = {task.fingerprint: task for task in self.plan.tasks}
         given_back = []
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -218,37 +231,30 @@ class SweepStudy:
         return given_back
 
     def _is_abandoned(self, trial: FrozenTrial) -> bool:
-        """Whether the worker of a running trial is dead: its lock says so, or its signs of life have stopped."""
+        """Whether the worker of a running trial is dead: its lock is free, or its heartbeats have stopped."""
         holder = trial.user_attrs.get(WORKER)
         if holder is not None:
             alive = self.worker.knows_alive(holder)
             if alive is not None:
                 return not alive
-        sign, now = (trial.user_attrs.get(BEAT), holder is None), time.monotonic()
-        if trial.number not in self._seen or self._seen[trial.number][0] != sign:
-            self._seen[trial.number] = (sign, now)
+        beat, now = (trial.user_attrs.get(BEAT), holder is None), time.monotonic()
+        if trial.number not in self._seen or self._seen[trial.number][0] != beat:
+            self._seen[trial.number] = (beat, now)
         return now - self._seen[trial.number][1] > self.grace
 
     def _release(self, task: Task, trial: FrozenTrial) -> bool:
-        """End a trial as lost, and queue a new one with its parameters; False if another worker was first."""
+        """End a trial as lost, and queue a new one with its parameters. Return False if another worker was first."""
         if not end_trial(self.storage, trial, "lost"):
             return False
         self._enqueue(task, trial.params or given_parameters(self.plan, task), trial)
         return True
 
-    def _note(self, claim: Claim, name: str, value: Any) -> None:
+    def _store(self, claim: Claim, name: str, value: Any) -> None:
         """Set an attribute of a claimed trial, and notice if another worker has ended it."""
         try:
             self.storage.set_trial_user_attr(claim.trial._trial_id, name, value)
         except UpdateFinishedTrialError:
             claim.lost = True
-
-
-def _points(task: Task, settings: Settings) -> list[Point]:
-    if task.search is not None:
-        return task.search.points(task.number, settings)
-    assert task.point is not None
-    return [task.point]
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""Sum up a sweep: CSV files, tables, figures (as files and in TensorBoard), configs of the best settings, a page."""
+"""Summarise a sweep: CSV files, tables, figures, configs of the best settings, and a page."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
 from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, write_best
-from attree.sweep.page import sweep_page
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
-from attree.sweep.results import chosen_metrics, collect, means, traded_metrics
-from attree.sweep.run import METRICS_FILE, damaged_runs
+from attree.sweep.report import frontier_table, importance_table, row_name, summary_tables, sweep_page
+from attree.sweep.results import chosen_metrics, collect, damaged_runs, means, traded_metrics
+from attree.sweep.run import METRICS_FILE
 from attree.sweep.study import SweepStudy
-from attree.sweep.tables import frontier_table, importance_table, row_name, summary_tables
 
 LOSS, PARETO, FRONTIER, HEAT_MAP, CURVES = "train/loss", "pareto", "frontier", "heat_map", "curves"
 OVER_UNIFORM = "over_uniform"
 RESULTS, MEANS, TRIALS, PAGE = "results.csv", "means.csv", "frontier.csv", "page.html"
 BOARD_FOLDER = "results"
-"""Where TensorBoard finds the figures: a run of this name beside the sweep's runs, whose names all hold a seed."""
+"""Run directory of TensorBoard's figures. No run of the sweep has this name, because all run ids contain a seed."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep found, and where it is written.
+    """The results of a sweep, and the files that hold them.
 
     Attributes:
         results: One row per finished run of each block: its settings, seed, id and all its metrics.
         metrics: Names of the metrics to show.
-        csv: The file that holds `results`.
-        figures: The figures' files, as PNG; none if no run has any of the metrics.
-        frontier: The settings judged by the objectives; None if no setting has all of these.
-        importance: By block, objective and parameter, how much the parameter matters.
+        csv: The file with `results`.
+        figures: The figures' PNG files; empty if no run has any of the metrics.
+        frontier: The settings, compared by the objectives; None if no setting has all objectives.
+        importance: The importance of parameters, by block, objective and parameter.
         best: Configs of the settings on the front.
         grids: Names of the blocks that are grids or lists.
     """
@@ -57,25 +56,25 @@ class Summary:
     best: list[Path] = field(default_factory=list)
     grids: tuple[str, ...] = ()
 
-    def shortcomings(self) -> list[str]:
-        """What a reader of the table must know: runs that diverged, and a figure that could not be made."""
-        said = []
+    def warnings(self) -> list[str]:
+        """Return sentences about runs that diverged and about a missing figure."""
+        sentences = []
         if LOSS in self.results:
-            lost = self.results[self.results[LOSS].isna()][RUN].drop_duplicates().tolist()
-            said += [f"Diverged: {run} ended with a loss that is no number." for run in lost]
+            diverged = self.results[self.results[LOSS].isna()][RUN].drop_duplicates().tolist()
+            sentences += [f"Diverged: {run} ended with a loss that is not a number." for run in diverged]
         if self.grids and not any(path.stem == PARETO for path in self.figures):
-            said.append("No pareto.png: no run has both an accuracy and an explanation metric that is defined.")
-        return said
+            sentences.append("No pareto.png: no run has both an accuracy and a defined explanation metric.")
+        return sentences
 
 
 def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -> Summary | None:
-    """Collect the finished runs and sum them up in the sweep's folder; None if there are none.
+    """Collect the finished runs and write their summary to the sweep's folder; None if there are none.
 
-    `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings judged by the
-    objectives, `best/` configs of those that no other beats. `results.png` shows metrics against settings, `pareto.png`
-    explanation quality against accuracy, `over_uniform.png` what attention adds to uniform attention, `frontier.png`
-    the objectives of all trials; they are there as SVG too, and in TensorBoard, under the run `results`. `page.html`
-    has all of it on one page.
+    `results.csv` holds all runs, `means.csv` the means over seeds, `frontier.csv` the settings with their objectives,
+    and `best/` the configs of the settings on the Pareto front. `results.png` shows metrics against settings,
+    `pareto.png` explanation quality against accuracy, `over_uniform.png` what attention adds to uniform attention, and
+    `frontier.png` the objectives of all trials. The figures are also written as SVG and to TensorBoard, as the run
+    `results`. `page.html` shows everything on one page.
     """
     results = collect(plan, folder, study)
     if results.empty:
@@ -107,8 +106,8 @@ def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -
 
 
 def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Direction]:
-    """What settings are judged by: the file's objectives, or else accuracy and the first quality that it shows."""
-    if plan.says_objectives:
+    """Return the objectives of the file, or else the accuracy and the first explanation metric to show."""
+    if plan.has_objectives:
         return plan.objectives
     accuracy, qualities = traded_metrics(results, metrics)
     both = [accuracy, *qualities[:1]] if accuracy is not None else []
@@ -118,7 +117,7 @@ def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> di
 def draw_figures(
     plan: Plan, results: pd.DataFrame, metrics: list[str], frontier: ParetoFront | None = None
 ) -> dict[str, Figure]:
-    """The figures of a sweep by name; those that would have nothing to show are left out."""
+    """Return the figures of a sweep by name, without figures that have nothing to show."""
     seeds = count(results[SEED].nunique(), "seed")
     grids = {block.name for block in plan.blocks}
     by_name = {str(name): block.infer_objects() for name, block in results.groupby(SWEEP, sort=False)}
@@ -142,14 +141,14 @@ def draw_figures(
                 title = f"{plan.name}: {block.name}, mean over {seeds}"
                 figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), shown, title)
                 figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), shown, title)
-    if frontier is not None and plan.says_objectives:
+    if frontier is not None and plan.has_objectives:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
 
 
 def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The runs of each setting of all grids and lists, by what the table calls it."""
+    """Return the runs of each setting of all grids and lists, by the setting's name in tables."""
     return {
         row_name(name, setting): runs
         for name, block in blocks.items()
@@ -158,7 +157,7 @@ def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFram
 
 
 def _two_way(plan: Plan) -> list[Block]:
-    """The blocks that vary two keys, with several values each."""
+    """Return the blocks that vary two keys with several values each."""
     found = []
     for block in plan.blocks:
         values = [{value_text(point.settings.get(key)) for point in block.points} for key in block.labels]
@@ -168,29 +167,29 @@ def _two_way(plan: Plan) -> list[Block]:
 
 
 def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Console) -> None:
-    """Sum a sweep up, print its tables, and say where everything is."""
+    """Summarise a sweep, and print its tables and the paths of its files."""
     for run in damaged_runs(plan, folder):
         console.print(
-            f"left out: {run.id}, as its {METRICS_FILE} is damaged; a sweep without --collect does it again",
+            f"left out: {run.id}, as its {METRICS_FILE} is damaged; run the sweep without --collect to repeat it",
             soft_wrap=True,
         )
     summary = summarise_sweep(plan, folder, study)
     if summary is None:
-        console.print("No run has finished: there is nothing to sum up.")
+        console.print("No run has finished, so there is nothing to summarise.")
         return
     if plan.blocks:
         listed = summary.results[summary.results[SWEEP].isin(summary.grids)]
         for table in summary_tables(listed, summary.metrics, title=plan.name):
             print_whole(console, table)
-    if summary.frontier is not None and plan.says_objectives:
+    if summary.frontier is not None and plan.has_objectives:
         print_whole(console, frontier_table(summary.frontier, f"{plan.name}, best trade-offs"))
     for block, own in summary.importance.items():
         print_whole(console, importance_table(own, f"{block}: what matters"))
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
-    if summary.frontier is None and plan.says_objectives:
+    if summary.frontier is None and plan.has_objectives:
         console.print(
-            f"No best trade-offs: in no setting all of the objectives are defined ({', '.join(plan.objectives)}).",
+            f"No best trade-offs: no setting has defined values of all objectives ({', '.join(plan.objectives)}).",
             soft_wrap=True,
         )
     console.print(f"All runs: {summary.csv}", soft_wrap=True)
@@ -199,7 +198,7 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
         console.print(f"Best:     {summary.csv.with_name(BEST)} ({count(len(summary.best), 'config')})", soft_wrap=True)
     for figure in summary.figures:
         console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
-    for sentence in summary.shortcomings():
+    for sentence in summary.warnings():
         console.print(sentence, soft_wrap=True)
     console.print(f"Page:     {summary.csv.with_name(PAGE)}", soft_wrap=True)
     console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Work on a sweep until nothing is left: several workers in this process claim tasks and do their runs."""
+"""The workers of a sweep: threads of this process that claim tasks and do their runs until all tasks are done."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ from time import monotonic
 
 from attree.errors import did_you_mean
 from attree.io.workers import BEATS_PER_GRACE
-from attree.sweep.launch import Launch, threads_per_worker
 from attree.sweep.report_metric import read_reported
-from attree.sweep.run import (
-    REPORT_FILE,
-    Outcome,
-    do_run,
-    folder_of_run,
-    metrics_of_run,
-)
+from attree.sweep.run import REPORT_FILE, Launch, Outcome, do_run, folder_of_run, metrics_of_run, threads_per_worker
 from attree.sweep.study import Claim, SweepStudy
 
 IDLE = 1.0
-"""Seconds between two looks for a task where none waits."""
+"""Seconds between two looks for a task if none waits."""
 
 
 @dataclass(frozen=True)
-class News:
-    """Something that happened: a run ended, or tasks of dead workers were queued again; empty if nothing did.
+class Event:
+    """An event of a sweep: a run ended, tasks of dead workers were queued again, or a worker ended. May be empty.
 
     Attributes:
-        outcome: The run that ended; None if none did.
+        outcome: The run that ended; None if no run ended.
         given_back: Keys of the tasks of dead workers that were queued again.
         error: The exception that ended a worker; None if there is none.
         is_last: Whether a worker has nothing more to do.
@@ -49,10 +42,10 @@ class Workers:
 
     Args:
         study: The study.
-        folder: Where the sweep's folder is.
-        number: How many.
-        launch: What runs `attree`.
-        key: The only task to do; None does all, and waits for those of other processes, in case these die.
+        folder: Folder that holds the sweep's folder.
+        number: Number of threads.
+        launch: Runs `attree`.
+        key: Key of the only task to do; None does all tasks. Tasks of other processes are waited for, in case one dies.
     """
 
     def __init__(self, study: SweepStudy, folder: Path, number: int, launch: Launch, key: str | None = None) -> None:
@@ -61,46 +54,46 @@ class Workers:
         self.launch = launch
         self.key = key
         self.environment = {**os.environ, "OMP_NUM_THREADS": str(threads_per_worker(number))}
-        self._news: Queue[News] = Queue()
+        self._events: Queue[Event] = Queue()
         self._stop = threading.Event()
         self._held: dict[int, Claim] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"worker {one}", daemon=True) for one in range(number)
         ]
-        self._heart = threading.Thread(target=self._beat, name="signs of life", daemon=True)
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def news(self, patience: float = IDLE) -> Iterator[News]:
-        """Start, and tell what happens until all is done; an empty piece of news every few moments.
+    def events(self, patience: float = IDLE) -> Iterator[Event]:
+        """Start the threads, and yield events until all tasks are done.
 
         Args:
-            patience: Seconds between two pieces of news at most.
+            patience: Seconds after which an empty event is yielded.
         """
         self._heart.start()
         for thread in self._threads:
             thread.start()
         while True:
             try:
-                news = self._news.get(timeout=patience)
+                event = self._events.get(timeout=patience)
             except Empty:
                 if self._is_over():
                     return
-                yield News()
+                yield Event()
                 continue
-            if news.error is not None:
-                raise news.error
-            yield news
-            if news.is_last and self._is_over():
+            if event.error is not None:
+                raise event.error
+            yield event
+            if event.is_last and self._is_over():
                 return
 
     def _is_over(self) -> bool:
-        return self._news.empty() and not any(thread.is_alive() for thread in self._threads)
+        return self._events.empty() and not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Claim no more tasks, and let every run end early."""
+        """Claim no more tasks, and stop every run early."""
         self._stop.set()
 
     def join(self, seconds: float = 30.0) -> None:
-        """Wait until what was claimed is finished or given back."""
+        """Wait until all claimed tasks are finished or given back."""
         end = monotonic() + seconds
         for thread in self._threads:
             if thread.is_alive():
@@ -112,18 +105,18 @@ class Workers:
                 claim = self.study.claim(self.key)
                 if claim is not None:
                     self._do(claim)
-                elif self.key is not None or not self._others_may_need_help():
+                elif self.key is not None or not self._may_get_tasks():
                     return
         except BaseException as error:
-            self._news.put(News(error=error))
+            self._events.put(Event(error=error))
         finally:
-            self._news.put(News(is_last=True))
+            self._events.put(Event(is_last=True))
 
-    def _others_may_need_help(self) -> bool:
-        """Whether to look for tasks again: others are at work, and if they die, their tasks are queued again."""
+    def _may_get_tasks(self) -> bool:
+        """Whether tasks may come: other workers run tasks, which are queued again if the workers die."""
         given_back = self.study.give_back_abandoned()
         if given_back:
-            self._news.put(News(given_back=tuple(given_back)))
+            self._events.put(Event(given_back=tuple(given_back)))
             return True
         states = {record.status for record in self.study.records().values()}
         if "missing" in states:
@@ -141,7 +134,7 @@ class Workers:
                     self.study.beat(claim)
 
     def _do(self, claim: Claim) -> None:
-        """Do the runs of a task one after the other, and note in the study what came of them."""
+        """Do the runs of a task one after the other, and record their outcome in the study."""
         self._held[id(claim)] = claim
         try:
             metrics: dict[str, Mapping[str, float]] = {}
@@ -152,22 +145,22 @@ class Workers:
                 )
                 if outcome.status == "stopped" and watch.is_pruned:
                     self.study.prune(claim)
-                    self._news.put(News(outcome))
+                    self._events.put(Event(outcome))
                     return
                 if outcome.status == "stopped" or (outcome.status == "failed" and self._gone(claim)):
                     self.study.give_back(claim)
                     return
                 if outcome.status == "failed":
-                    self._news.put(News(outcome))
+                    self._events.put(Event(outcome))
                     self.study.fail(claim, outcome.reason)
                     return
                 metrics[point.run.id] = metrics_of_run(folder_of_run(self.study.plan, point.run, self.folder)) or {}
                 missing = self._missing_objective(metrics[point.run.id])
                 if missing:
-                    self._news.put(News(replace(outcome, status="failed", reason=missing)))
+                    self._events.put(Event(replace(outcome, status="failed", reason=missing)))
                     self.study.fail(claim, missing)
                     return
-                self._news.put(News(outcome))
+                self._events.put(Event(outcome))
             self.study.finish(claim, metrics)
         except BaseException:
             self.study.give_back(claim)
@@ -176,31 +169,31 @@ class Workers:
             del self._held[id(claim)]
 
     def _missing_objective(self, metrics: Mapping[str, float]) -> str:
-        """A sentence about an objective that a run did not log, as when its name is misspelled; else nothing."""
+        """Return an error message if a run did not log an objective, as when its name is misspelled; else empty."""
         plan = self.study.plan
-        missing = [name for name in plan.objectives if name not in metrics] if plan.says_objectives else []
+        missing = [name for name in plan.objectives if name not in metrics] if plan.has_objectives else []
         if not missing:
             return ""
         hint = did_you_mean(missing[0], metrics)
-        return f"Expected every run to log the objective {missing[0]!r}, but this one did not.{hint}"
+        return f"Expected every run to log the objective {missing[0]!r}, but this run did not.{hint}"
 
     def _gone(self, claim: Claim) -> bool:
-        """Whether a run's result no longer counts: this process is to stop, or another worker has the task."""
+        """Whether a run's result no longer counts: this process must stop, or another worker has the task."""
         return self._stop.is_set() or claim.lost
 
 
 class _Watch:
-    """Says whether a run is to end early, and reports its metric to the pruner.
+    """Reports a run's metric to the pruner, and decides whether the run stops early.
 
-    Only the first run of a trial is judged: with other seeds the same epoch would have two values.
+    Only the first run of a trial is reported, because the runs of other seeds would give an epoch a second value.
     """
 
     def __init__(self, workers: Workers, claim: Claim, run_id: str, is_first: bool) -> None:
         self._workers = workers
         self._claim = claim
         search, plan = claim.task.search, workers.study.plan
-        judged = is_first and search is not None and search.pruner != "none"
-        self.metric = next(iter(plan.objectives)) if judged else None
+        is_reported = is_first and search is not None and search.pruner != "none"
+        self.metric = next(iter(plan.objectives)) if is_reported else None
         self._file = workers.folder / plan.name / run_id / REPORT_FILE
         self._reported: set[int] = set(claim.trial.storage.get_trial(claim.trial._trial_id).intermediate_values)
         self.is_pruned = False

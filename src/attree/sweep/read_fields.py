@@ -1,10 +1,14 @@
-"""Read what a sweep file says about a search: the space, how it is sampled and pruned, and the objectives."""
+"""Check single fields of a sweep file, and read the fields of a search. Errors are one sentence that names the file."""
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from attree.sweep.check_file import FileChecks, is_finite_number
+from attree.errors import ArgumentError, did_you_mean
 from attree.sweep.plan import Choices, Direction, Range, value_text
 
 SEARCH_KEYS = ("search", "trials", "sampler", "seed", "pruner", "objectives")
@@ -13,8 +17,68 @@ PRUNERS = ("median", "halving", "none")
 DIRECTIONS = ("maximize", "minimize")
 
 
+@dataclass(frozen=True)
+class FileChecks:
+    """Checks of one sweep file.
+
+    Args:
+        path: The file, for messages.
+    """
+
+    path: Path
+
+    def expect(self, condition: bool, expected: str, got: object, hint: str = "") -> None:
+        """Raise an `ArgumentError` unless the condition holds.
+
+        Args:
+            condition: The condition.
+            expected: What the file must say, to follow the word "Expected".
+            got: What the file says.
+            hint: A sentence for the end.
+        """
+        if not condition:
+            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.{hint}")
+
+    def mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> dict[str, Any]:
+        """Return some content, which must be a mapping with text as keys.
+
+        Args:
+            content: The content.
+            what: Name of the content, for messages.
+            allowed: The allowed keys; None allows any.
+        """
+        is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
+        self.expect(is_mapping, f"{what} to be a mapping of keys to values", content)
+        unknown = [] if allowed is None else sorted(set(content) - allowed)
+        hint = did_you_mean(unknown[0], allowed or ()) if unknown else ""
+        self.expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed or ()))}", unknown, hint)
+        return dict(content)
+
+
+def is_file_name(name: Any) -> bool:
+    """Whether a value is text that can name a file and needs no quotes in a shell."""
+    return isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name) is not None
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def are_strings(values: Any) -> bool:
+    """Whether a value is a non-empty list of texts."""
+    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)
+
+
+def are_different_integers(values: Any) -> bool:
+    """Whether a value is a non-empty list of different integers."""
+    if not isinstance(values, list) or not values:
+        return False
+    return all(type(value) is int for value in values) and len(set(values)) == len(values)
+
+
 def read_objectives(content: Any, checks: FileChecks) -> dict[str, Direction]:
-    """The objectives of a search: metrics, and which way is better."""
+    """Return the objectives of a search: names of metrics, each with its direction."""
     objectives = checks.mapping(content, "`objectives`")
     for name, direction in objectives.items():
         checks.expect(direction in DIRECTIONS, f"`objectives.{name}` to be maximize or minimize", direction)
@@ -23,7 +87,7 @@ def read_objectives(content: Any, checks: FileChecks) -> dict[str, Direction]:
 
 
 def read_space(content: Any, checks: FileChecks) -> dict[str, Range | Choices]:
-    """What a search draws from, by key."""
+    """Return the ranges and choices that a search draws from, by key."""
     space = {key: _read_dimension(key, one, checks) for key, one in checks.mapping(content, "`search`").items()}
     checks.expect(len(space) > 0, "`search` to name at least one key", space)
     return space
@@ -37,7 +101,7 @@ def _read_dimension(key: str, content: Any, checks: FileChecks) -> Range | Choic
         values = fields["choices"]
         checks.expect(isinstance(values, list) and len(fields) == 1, form, content)
         different = len({value_text(value) for value in values})
-        checks.expect(different > 1, f"{where} to have several choices (`set` has what is fixed)", values)
+        checks.expect(different > 1, f"{where} to have several choices (see `set` for fixed values)", values)
         checks.expect(different == len(values), f"{where} to have no choice twice", values)
         return Choices(tuple(values))
     low: Any = fields.get("low")
@@ -56,7 +120,7 @@ def _read_dimension(key: str, content: Any, checks: FileChecks) -> Range | Choic
 
 
 def read_strategy(fields: dict[str, Any], default_pruner: str, checks: FileChecks) -> dict[str, Any]:
-    """How a search goes about: its `trials`, `sampler`, `seed` and `pruner`."""
+    """Return the `trials`, `sampler`, `seed` and `pruner` of a search."""
     trials, seed = fields.get("trials"), fields.get("seed", 0)
     checks.expect(type(trials) is int and trials > 0, "`trials` of a search to be a positive integer", trials)
     checks.expect(type(seed) is int and seed >= 0, "a search's `seed` to be an integer >= 0", seed)
