@@ -205,7 +205,6 @@ def hyperparameters(pl_module: LightningModule, trainer: Trainer) -> dict[str, A
     values = {
         name: getattr(value, "p", None) if isinstance(value, nn.Module) else value for name, value in values.items()
     }
-    values = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     for optimizer in trainer.optimizers[:1]:  # the optimiser in use, whoever chose it
         values |= {name: optimizer.defaults[name] for name in ("lr", "weight_decay") if name in optimizer.defaults}
         values["optimizer"] = type(optimizer).__name__

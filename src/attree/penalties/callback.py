@@ -81,7 +81,8 @@ class AttentionPenaltyCallback(Callback):
             if loss is None:  # Lightning skips the step
                 return returned
             expect(isinstance(loss, Tensor), "training_step", "one that returns a loss", type(loss).__name__)
-            truth = getattr(trainer.datamodule, "truth", None) if self.truth is None else self.truth  # type: ignore[attr-defined]
+            data = getattr(trainer, "datamodule", None)
+            truth = getattr(data, "truth", None) if self.truth is None else self.truth
             truth = truth if isinstance(truth, GroundTruth) else None
             total = loss + watched.penalty(loss, batch, truth)
             log_penalties(module, watched)
