@@ -19,7 +19,7 @@ from torch_geometric.nn import (
 )
 
 from attree.attention import Attention, Graph, capture_attention
-from attree.attention.capture import eval_mode
+from attree.attention.eval_mode import eval_mode
 from attree.attention.softmax_hook import hook_softmax
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 

@@ -199,9 +199,9 @@ def test_refuses_what_is_no_graph_of_one_kind() -> None:
         capture_attention(model, {"paper": X}, CLEAN)
     with pytest.raises(ValueError, match=r"relation, destination\) among \['paper'\], but got \('a', 'to', 'paper'\)"):
         capture_attention(model, {"paper": X}, {("a", "to", "paper"): CLEAN})
-    with pytest.raises(ValueError, match="`x` to be a tensor with one row a node, but got 'tuple'"):
+    with pytest.raises(ValueError, match="`x` to be a tensor with one row per node, but got 'tuple'"):
         capture_attention(model, (X, X), CLEAN)
-    with pytest.raises(ValueError, match=r"`x` to be a tensor with one row a node, but got 'a tensor of shape \(\)'"):
+    with pytest.raises(ValueError, match=r"`x` to be a tensor with one row per node, but got 'a tensor of shape \(\)'"):
         capture_attention(model, X[0, 0], CLEAN)
     with pytest.raises(ValueError, match="not a sparse matrix, but got 'SparseTensor'"):
         capture_attention(model, X, SparseTensor())

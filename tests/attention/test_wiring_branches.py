@@ -122,9 +122,9 @@ def test_branches_have_the_factors_of_their_combination(name: str) -> None:
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (largest, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `max`"),
-        (gated, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `product`"),
-        (recurrent, r"`first` \(GATConv\) and `second` \(GATConv\) return is combined by `LSTM`"),
+        (largest, r"`first` \(GATConv\) and `second` \(GATConv\) are combined by `max`"),
+        (gated, r"`first` \(GATConv\) and `second` \(GATConv\) are combined by `product`"),
+        (recurrent, r"`first` \(GATConv\) and `second` \(GATConv\) are combined by `LSTM`"),
         (in_one_buffer, r"`second` \(GATConv\) does not read the output of `first`"),
         (through_numpy, "computed outside torch"),
         (outside_torch, "depends on none of those it called"),

@@ -197,7 +197,7 @@ def test_a_model_that_takes_the_data_whole() -> None:
 
 
 def test_a_maximum_over_relations_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"author___writes___paper>` \(GATConv\) and .* is combined by `max`"):
+    with pytest.raises(TypeError, match=r"author___writes___paper>` \(GATConv\) and .* are combined by `max`"):
         _ = subject_of(ready(HeteroNet(GATConv, "max"))).attention
 
 

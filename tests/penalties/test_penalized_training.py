@@ -226,7 +226,7 @@ class WithoutAttention(Stranger):
             ByHand,
             "ByHand to use automatic optimisation, but it optimises manually: add `attree.penalties",
         ),
-        (TwoViews, "is combined by `product`"),
+        (TwoViews, "are combined by `product`"),
         (Detached, "the penalty `entropy` to depend on trained weights"),
         (WithoutAttention, "every message-passing layer to compute attention weights, but got GCNConv"),
     ],

@@ -52,7 +52,7 @@ def test_nan_outputs_are_called_so() -> None:
     nn.init.constant_(model.last.bias, torch.nan)
     subject = Subject.of(model, X, MESSY)
     said = what_attention_misses(subject, bypass_of(subject))
-    assert said == ["The model's outputs are NaN or infinite in 6 of 6 rows: what is measured of these is undefined."]
+    assert said == ["The model's outputs are NaN or infinite in 6 of 6 rows: measurements of these rows are undefined."]
 
 
 def test_what_training_opens_is_reported_from_then_on() -> None:

@@ -1,4 +1,4 @@
-"""What a network attended to: captured from any PyG attention convolution, aligned with one edge list."""
+"""The attention of a network, captured from any PyG attention convolution and aligned with one edge list."""
 
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass

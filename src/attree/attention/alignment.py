@@ -1,4 +1,4 @@
-"""Bring the weights of one recorded call onto the edges of a graph, or say why they do not belong there."""
+"""Align the weights of recorded calls with the edges of a graph; raise if they do not belong to these edges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import HANConv
 
-from attree.attention.edge_ids import edge_ids, find_type
+from attree.attention.conv_edges import edge_ids, find_type
 from attree.attention.find_calls import describe
 from attree.attention.graph import Graph, plain
 from attree.attention.layer_records import LayerRecord
-from attree.attention.message_weights import say_once
+from attree.attention.message_weights import warn_unread
 from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring
 from attree.errors import UnsupportedModelError
@@ -23,15 +23,15 @@ from attree.errors import UnsupportedModelError
 
 @dataclass(frozen=True)
 class Aligned:
-    """Weights of a call, or of several side by side, on the edges of a graph.
+    """Weights of one call, or of several calls side by side, on the edges of a graph.
 
     Attributes:
-        weights: [num_edges, heads]; 0 on edges that are not used.
-        present: Which edges are used, [num_edges]; None if all are.
-        even: What the weights would be if every softmax weighed its edges alike, [num_edges]; None where that is 1 by
-            the number of used edges that enter the same node.
-        softmax: The number of the softmax that weighs each edge, [num_edges]. None where one softmax weighs all edges
-            that enter a node, or where several weigh the same edge.
+        weights: The weights, [num_edges, heads]; 0 on edges that are not used.
+        present: A mask of the used edges, [num_edges]; None if all are used.
+        even: The weights if every softmax gave all its edges the same weight, [num_edges]; None if this is 1 / n for
+            the n used edges that enter a node.
+        softmax: The number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs all edges
+            that enter a node, or if several weigh the same edge.
     """
 
     weights: Tensor
@@ -41,13 +41,13 @@ class Aligned:
 
 
 def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False) -> Aligned:
-    """One call's weights on the graph's edges.
+    """Return the weights of one call on the edges of the graph.
 
     Args:
-        records: What one forward pass recorded.
-        call: The index of the call's record.
-        graph: The graph that the model ran on.
-        grad: Keep the gradients of the weights; they are detached otherwise.
+        records: The records of one forward pass.
+        call: Index of the call.
+        graph: The graph of the pass.
+        grad: Keep the gradients of the weights.
     """
     check_nodes(records, call, graph)
     layer, where = records[call], describe(records, call)
@@ -76,7 +76,7 @@ def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tenso
 
 
 def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
-    """Weights at the given edge ids; weights of the same edge are added."""
+    """Place weights at the given edge ids; weights of the same edge are added."""
     on_graph = weights.new_zeros(graph.num_edges, weights.shape[1]).index_add_(0, ids, weights)
     used = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     used[ids] = True
@@ -84,14 +84,14 @@ def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
 
 
 def _even_by_relation(relation: Tensor, ids: Tensor, graph: Graph) -> Tensor:
-    """Uniform weights of a convolution with one softmax per relation; weights of the same edge are added."""
+    """Return uniform weights for one softmax per relation; weights of the same edge are added."""
     row = graph.destination[ids] * (int(relation.max()) + 1 if relation.numel() else 1) + relation
     size = row.bincount()[row].to(torch.get_default_dtype())
     return torch.zeros(graph.num_edges, device=graph.device).index_add_(0, ids, 1 / size)
 
 
 def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -> Aligned:
-    """Weights of HAN: one softmax per relation, times the semantic attention of that relation."""
+    """Return the weights of HAN: one softmax per relation, times the semantic attention of the relation."""
     assert isinstance(layer.conv, HANConv)
     if not len(layer.edges) == len(layer.weights) == len(layer.sums):
         raise UnsupportedModelError(f"Expected {where} to call softmax once for each relation, but it did not.")
@@ -106,7 +106,7 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
         scale = float(returned.detach().abs().max()) if returned.numel() else 0.0
         if len(entered) != len(ids) or not torch.allclose(expected, returned, rtol=1e-3, atol=1e-5 * max(scale, 1e-30)):
             raise UnsupportedModelError(
-                f"Expected {where} to weigh its relations by semantic attention, but it returned something else."
+                f"Expected {where} to weight its relations by semantic attention, but it returned something else."
             )
         factors[own] = found.double().cpu()
     parts = []
@@ -117,14 +117,14 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
 
 
 def _semantic_weights(conv: HANConv, sums: list[Tensor]) -> Tensor:
-    """The attention that HAN pays to each of the relations that enter a type of nodes."""
+    """Return the semantic attention of HAN for each relation that enters one node type."""
     stacked = torch.stack([one.relu() for one in sums])
     scores = (conv.q * torch.tanh(conv.k_lin(stacked)).mean(1)).sum(-1)
     return F.softmax(scores, dim=0).detach()
 
 
 def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligned:
-    """Several calls as one layer: the sum of their weights, each times its factor."""
+    """Return several calls as one layer: the sum of their weights, each times its factor."""
     heads = {part.weights.shape[1] for part, _ in parts}
     weights: Tensor | None = None
     even = torch.zeros(graph.num_edges, dtype=parts[0][0].weights.dtype, device=graph.device)
@@ -145,7 +145,7 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
 
 
 def even_weights(part: Aligned, graph: Graph) -> Tensor:
-    """The weights if every softmax gave all its edges the same weight, [num_edges]."""
+    """Return the weights if every softmax gave all its edges the same weight, [num_edges]."""
     if part.even is not None:
         return part.even
     weight = part.weights[:, 0]
@@ -155,7 +155,7 @@ def even_weights(part: Aligned, graph: Graph) -> Tensor:
 
 
 def as_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> list[Aligned]:
-    """The layers of a wiring, from the aligned calls of one pass."""
+    """Return the layers of a wiring from the aligned calls of one pass."""
     of_call = dict(zip(wiring.calls, calls, strict=True))
     return [
         of_call[layer[0]]
@@ -166,7 +166,7 @@ def as_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> list[Al
 
 
 def ends_of(calls: Sequence[Aligned], graph: Graph) -> list[tuple[set[str], set[str]]] | None:
-    """For each call, the types of nodes that its edges leave and enter; None for a graph of one type."""
+    """Return the node types of sources and destinations of each call's edges; None for a graph of one type."""
     types = graph.types
     if types is None:
         return None
@@ -199,7 +199,7 @@ def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None
 
 
 def _check_typed_nodes(layer: LayerRecord, where: str, graph: Graph) -> None:
-    """Raise unless features and outputs have a row for each node of their types."""
+    """Raise unless features and outputs have one row per node of their types."""
     types = graph.types
     assert types is not None
     if isinstance(layer.given, dict):
@@ -221,7 +221,7 @@ def _check_typed_nodes(layer: LayerRecord, where: str, graph: Graph) -> None:
 
 
 def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tensor]:
-    """The edges that a layer passed messages along, and its weights for them [edges, heads]."""
+    """Return the edges along which a layer passed messages, and its weights, [edges, heads]."""
     edge_index: Any = plain(layer.edges[-1]) if layer.edges else None
     weights = layer.weights[-1] if layer.weights else None
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
@@ -233,11 +233,11 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
             f"Expected {where} to pass messages once a call, but it did so {len(layer.edges)} times."
         )
     if edge_index.numel() == 0 and weights is None:
-        # Without a single edge, GATConv does not even call softmax.
+        # Without edges, GATConv does not call softmax.
         weights = torch.zeros(0, getattr(layer.conv, "heads", 1), device=graph.device)
     if weights is None:
         raise UnsupportedModelError(
-            f"Expected {where} to weigh its messages by torch_geometric.utils.softmax, but it did not call it."
+            f"Expected {where} to weight its messages by torch_geometric.utils.softmax, but it did not call it."
         )
     if weights.shape[0] != edge_index.shape[1] or (layer.softmaxes > 1 and layer.factors is None):
         raise UnsupportedModelError(
@@ -245,7 +245,8 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
             f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."
         )
     if layer.unclear is not None:
-        say_once(layer.conv, where, layer.unclear)
+        warn_unread(layer.conv, where, layer.unclear)
+
     if layer.factors is not None:
         return edge_index, layer.factors
     return edge_index, weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)

@@ -1,4 +1,4 @@
-"""Capture what a network attended to: the weights of every layer, aligned with one edge list, and what feeds what."""
+"""Capture the attention of a network: the weights of every layer on one edge list, and which layer feeds which."""
 
 from __future__ import annotations
 
@@ -11,46 +11,35 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
-from attree.attention.eager import eval_mode
+from attree.attention.eval_mode import eval_mode, inplace_messages
 from attree.attention.find_calls import check_calls, find_calls, reaching
 from attree.attention.graph import Graph
-from attree.attention.inplace_messages import inplace_messages
-from attree.attention.layer_records import LayerRecord, LayerRecords, record_layers
+from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import message_passing
 from attree.attention.wiring import CallGraph, Wiring
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
-
-__all__ = [
-    "Attention",
-    "LayerRecord",
-    "capture_attention",
-    "capture_run",
-    "eval_mode",
-    "record_layers",
-]
 
 
 @dataclass(frozen=True)
 class Attention:
     """Attention weights of every layer on one graph, first layer first.
 
-    A layer is one call of a convolution, or several side by side on other types of edges. Its weights are the entries
-    of the matrix that flows pass: where calls are averaged or weighed, times what they are weighed by.
+    A layer is one convolution call, or several calls side by side on different edge types. If the calls are averaged or
+    weighted, the weights of the layer include these factors.
 
     Attributes:
-        graph: The edge list that the weights are aligned with.
-        weights: Per layer [num_edges, heads]; 0 on edges that the layer does not use.
-        present: Per layer, which edges the layer uses [num_edges]; None if it uses all, as GAT-like layers do.
-        output: The model's output in the captured pass.
-        embedding: What the last of the layers returned, [num_nodes, channels], if that is one tensor.
-        wiring: Which calls of convolutions, in their order in the pass, the layers are, and what feeds what; None if
-            the layers are all calls, and each feeds the next.
-        activation: The function that the output is the outcome of (`sigmoid`, `softmax`, `log_softmax`,
-            `log_sigmoid`), where this was seen.
-        even: Per layer, what the weights would be if every softmax weighed its edges alike, [num_edges]; None where
-            that is 1 by the number of used edges that enter the same node.
-        softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]. None where one softmax weighs
-            all edges that enter a node, or where several weigh the same edge.
+        graph: The graph whose edges the weights are aligned with.
+        weights: Per layer, the attention weights, [num_edges, heads]; 0 on edges that the layer does not use.
+        present: Per layer, a mask of the edges that the layer uses, [num_edges]; None if it uses all.
+        output: The output of the model in the captured pass.
+        embedding: The output of the last layer, [num_nodes, channels], if it is one tensor.
+        wiring: Which convolution calls are layers, and which layer feeds which; None if every call is a layer that
+            feeds the next one.
+        activation: The last function of the model, if it is `sigmoid`, `softmax`, `log_softmax` or `log_sigmoid`.
+        even: Per layer, the weights if every softmax gave all its edges the same weight, [num_edges]; None if this is
+            1 / n for the n used edges that enter a node.
+        softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs
+            all edges that enter a node, or if several weigh the same edge.
     """
 
     graph: Graph
@@ -64,29 +53,21 @@ class Attention:
     softmax: tuple[Tensor | None, ...] | None = None
 
     def __post_init__(self) -> None:
-        expect(len(self.weights) > 0, "weights", "one tensor a layer, at least one", "none")
-        expect(
-            len(self.present) == len(self.weights),
-            "present",
-            f"{len(self.weights)} entries",
-            len(self.present),
-        )
+        layers, edges = len(self.weights), self.graph.num_edges
+        expect(layers > 0, "weights", "one tensor per layer, at least one", "none")
+        expect(len(self.present) == layers, "present", f"{layers} entries", len(self.present))
         for layer, weight in enumerate(self.weights):
-            expect(
-                weight.dim() == 2 and weight.shape[0] == self.graph.num_edges and weight.shape[1] > 0,
-                f"weights[{layer}]",
-                f"of shape [{self.graph.num_edges}, heads], heads >= 1",
-                tuple(weight.shape),
-            )
+            fits = weight.dim() == 2 and weight.shape[0] == edges and weight.shape[1] > 0
+            expect(fits, f"weights[{layer}]", f"of shape [{edges}, heads], heads >= 1", tuple(weight.shape))
 
     @classmethod
     def from_weights(cls, graph: Graph, weights: Sequence[Tensor]) -> Attention:
-        """Wrap weights that are at hand: one tensor a layer, [num_edges] or [num_edges, heads], using all edges."""
+        """Return attention with given weights: one [num_edges] or [num_edges, heads] tensor per layer, on all edges."""
         columns = tuple(weight.unsqueeze(-1) if weight.dim() == 1 else weight for weight in weights)
         return cls(graph, columns, (None,) * len(columns))
 
     def wired(self, wiring: Wiring) -> Attention:
-        """Keep only the layers of a wiring; this attention must list all calls of a pass."""
+        """Return the attention of a wiring's layers; this attention must list all convolution calls of a pass."""
         calls = [Aligned(self.weights[call], self.present[call]) for call in wiring.calls]
         embedding = self.embedding if wiring.calls[-1] == len(self.weights) - 1 else None
         return replace(_of_layers(calls, wiring, self.graph), output=self.output, embedding=embedding)
@@ -98,7 +79,7 @@ class Attention:
 
     @cached_property
     def layout(self) -> Wiring:
-        """What feeds what: `wiring`, or a chain of all layers."""
+        """Which layer feeds which: `wiring`, or a chain of all layers."""
         return Wiring.chain(range(len(self.weights))) if self.wiring is None else self.wiring
 
     @property
@@ -115,7 +96,7 @@ class Attention:
             )
 
     def per_edge(self, heads: Sequence[int] | None = None) -> list[Tensor]:
-        """One weight per edge and layer: the mean over heads, or the chosen head of each layer.
+        """Return one weight per edge and layer: the mean over heads, or the chosen head of each layer.
 
         Args:
             heads: The head to read in each layer; None averages all heads.
@@ -123,7 +104,7 @@ class Attention:
         if heads is None:
             return [weight.mean(dim=1) for weight in self.weights]
         layers = len(self.weights)
-        expect(len(heads) == layers, "heads", f"{layers} integers, one a layer", list(heads))
+        expect(len(heads) == layers, "heads", f"{layers} integers, one per layer", list(heads))
         for head, weight in zip(heads, self.weights, strict=True):
             expect(0 <= head < weight.shape[1], "heads", f"head numbers in [0, {weight.shape[1]})", head)
         return [weight[:, head] for head, weight in zip(heads, self.weights, strict=True)]
@@ -142,30 +123,29 @@ def capture_attention(
     """Run `model(x, edge_index, *args, **kwargs)` in eval mode and return its attention, by default without gradients.
 
     Works on any model whose message passing is done by PyG convolutions that use PyG's softmax (GATConv, GATv2Conv,
-    SuperGATConv, TransformerConv, HGTConv, HANConv and others). Which call feeds which is followed through the pass:
-    calls that do not matter for the output are left out, and branches have the factors with which they are added,
-    averaged or weighted. Compiled models run eagerly. The model is left as it was found: modes of all submodules,
-    hooks, gradients, also after an exception.
+    SuperGATConv, TransformerConv, HGTConv, HANConv and others). The pass is traced to find which call feeds which.
+    Calls that do not affect the output are left out. Branches get the factors with which they are added, averaged or
+    weighted. Compiled models run eagerly. The modes of all submodules, hooks and gradients are restored, also after an
+    exception.
 
     Args:
         model: The model.
-        x: Node features, or ids of nodes; their number gives the number of nodes. Of a heterogeneous graph, a dict by
-            node type.
-        edge_index: The graph's edges [2, E]; of a heterogeneous graph, a dict by edge type.
+        x: Node features or node ids, one row per node; for a heterogeneous graph, a dict by node type.
+        edge_index: The edges, [2, E]; for a heterogeneous graph, a dict by edge type.
         *args: Further positional arguments of the model.
-        graph: The graph of `edge_index`, if at hand; saves building it again.
-        wiring: `Attention.wiring` of an earlier pass of the model, which saves finding it again.
+        graph: The graph of `edge_index`, if it was built already.
+        wiring: `Attention.wiring` of an earlier pass of the model; saves the search for it.
         grad: Keep the weights differentiable with respect to the model's parameters and inputs, so that they, or GAtt
             scores computed from them, can be part of a loss.
         **kwargs: Further keyword arguments of the model.
 
     Raises:
-        UnsupportedModelError: If the model's attention is not that of one computation tree on this graph.
+        UnsupportedModelError: If the attention of the model does not form one computation tree on this graph.
 
     >>> from torch_geometric.nn import GAT
     >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1, 2], [1, 2, 0]])
     >>> attention = capture_attention(GAT(8, 16, 2, out_channels=3, heads=2), x, edge_index)
-    >>> [tuple(weights.shape) for weights in attention.weights]  # a layer each: 3 edges and 3 self-loops, 2 heads
+    >>> [tuple(weights.shape) for weights in attention.weights]  # per layer: 3 edges and 3 self-loops, 2 heads
     [(6, 2), (6, 2)]
     """
     check_model(model)
@@ -178,23 +158,23 @@ def capture_attention(
         graph = made
     else:
         same = graph.matches(made.original_edge_index, made.num_nodes)
-        expect(same, "graph", "the looped graph of `edge_index`", "another graph")
+        expect(same, "graph", "the graph of `edge_index`", "another graph")
     return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, wiring, grad)
 
 
 def capture_run(
     model: nn.Module, run: Callable[[], Any], graph: Graph, wiring: Wiring | None = None, grad: bool = False
 ) -> Attention:
-    """Like `capture_attention`, for a call of any form.
+    """Like `capture_attention`, for a function that calls the model.
 
     Args:
         model: The model.
-        run: Calls it on `graph`.
+        run: Calls the model on `graph`.
         graph: The graph.
         wiring: `Attention.wiring` of an earlier pass of the model.
         grad: Keep the weights differentiable.
     """
-    message_passing(model)  # what has none may not even have an eval mode
+    message_passing(model)  # raises if there is none: such a model may not even have an eval mode
     known = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         with torch.set_grad_enabled(grad), record_layers(model, follow=not known) as records:
@@ -211,16 +191,16 @@ def capture_run(
 
 
 def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bool = False) -> Attention:
-    """The attention of a pass that cannot be repeated, such as a training step; it was recorded with `follow=True`.
+    """Return the attention of a pass that cannot be repeated, such as a training step; recorded with `follow=True`.
 
     Args:
-        records: What `record_layers` collected.
-        graph: The graph that the pass ran on.
-        output: What was computed: the layers are the calls that it depends on.
+        records: The records of `record_layers`.
+        graph: The graph of the pass.
+        output: The output of the pass; the layers are the calls that it depends on.
         grad: Keep the gradients of the weights, if the pass had them.
 
     Raises:
-        UnsupportedModelError: If the layers are not those of one computation tree on this graph.
+        UnsupportedModelError: If the layers do not form one computation tree on this graph.
     """
     for call in sorted(reaching(records, output)):
         check_nodes(records, call, graph)
@@ -230,7 +210,7 @@ def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bo
 def _aligned(
     records: LayerRecords, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
 ) -> Attention:
-    """The recorded calls as layers on the edges of a graph."""
+    """Return the recorded calls as layers, aligned with the edges of a graph."""
     used = wiring.calls if wiring is not None and found is None else tuple(found.calls if found is not None else ())
     expect(max(used) < len(records), "wiring", f"one of the {len(records)} calls made", f"one of call {max(used)}")
     calls = [align_call(records, call, graph, grad) for call in used]
@@ -259,7 +239,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
 
 
 def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Call the model. If its forward raises, for example on features of the wrong width, say so in a sentence."""
+    """Call the model. If its forward raises, for example because features have a wrong width, raise a clear error."""
     try:
         return run()
     except Exception as error:
@@ -278,18 +258,19 @@ def check_model(model: Any) -> None:
 
 
 def graph_of(x: Any, edge_index: Any) -> Graph:
-    """The graph of a call; if the arguments are dicts by type, the union of the types."""
+    """Return the graph of a call; if the arguments are dicts by type, the union of the types."""
     if isinstance(x, Mapping) or isinstance(edge_index, Mapping):
         expect(isinstance(edge_index, Mapping), "edge_index", "a dict by edge type, as `x` is one", _kind(edge_index))
         expect(isinstance(x, Mapping), "x", "a dict by node type, as `edge_index` is one", _kind(x))
         for node_type, rows in x.items():
-            expect(isinstance(rows, Tensor) and rows.dim() >= 1, f"x[{node_type!r}]", "one row a node", _kind(rows))
+            expect(isinstance(rows, Tensor) and rows.dim() >= 1, f"x[{node_type!r}]", "one row per node", _kind(rows))
         known = set(x)
         for kind in edge_index:
             fits = isinstance(kind, tuple) and len(kind) == 3 and kind[0] in known and kind[2] in known
             expect(fits, "edge_index", f"a dict by (source, relation, destination) among {sorted(known)}", kind)
         return Graph.of_types(edge_index, {node_type: rows.shape[0] for node_type, rows in x.items()})
-    expect(isinstance(x, Tensor) and x.dim() >= 1, "x", "a tensor with one row a node", _kind(x))
+    expect(isinstance(x, Tensor) and x.dim() >= 1, "x", "a tensor with one row per node", _kind(x))
+
     return Graph(edge_index, x.shape[0])
 
 

@@ -1,10 +1,10 @@
-"""Follow how tensors are combined: the factor of each branch in a sum, a mean or a concatenation.
+"""Trace how branches are combined: the factor of each branch in a sum, a mean or a concatenation.
 
-While a `Combination` is open, every torch operation says how the marked tensors that it reads are combined in what it
-writes. A sum and a part of a concatenation have factor 1, a mean of n has 1 / n, a weighted sum has its weights, if
-each is one number. What acts on one branch alone (activations, norms, linear maps) leaves its factor as it is: a
-factor says how branches stand to each other, and any linear map can take up a scale. Operations that are not linear in
-their branches (a maximum, an LSTM, a product of two branches) are noted by name.
+While a `Combination` is open, it traces the factors of marked tensors through every torch operation. A term of a sum
+and a part of a concatenation have factor 1. A term of a mean over n branches has factor 1 / n. A term of a weighted sum
+has its weight as the factor, if that is one number. Operations on a single branch (activations, norms, linear maps) do
+not change its factor: factors only compare branches, and any linear map can absorb a scale. Operations that are not
+linear in their branches (a maximum, an LSTM, a product of two branches) are recorded by name.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from attree.attention.mix import (
 from attree.attention.provenance import Provenance, storage_of, tensors_in
 
 View = tuple[StorageWeakRef, int, tuple[int, ...], tuple[int, ...]]
-"""A part of memory as a tensor sees it."""
+"""Key of a view: storage, offset, shape and strides."""
 
 ADDED = {"add", "add_", "sub", "sub_", "rsub"}
 SCALED = {"mul", "mul_", "div", "div_"}
 PLACED = {"cat", "copy_", "index_put", "index_put_", "index_copy", "index_copy_", "slice_scatter", "select_scatter"}
 PLACED |= {"index_add", "index_add_", "scatter_add", "scatter_add_", "index_select", "new_zeros", "masked_fill"}
 BY_ROW = {"native_layer_norm", "native_dropout", "clone", "detach", "contiguous", "_to_copy", "alias", "lift_fresh"}
-"""Operations on stacked branches that leave each where it is; so do all that torch calls pointwise."""
+"""Operations that keep stacked branches in place, besides all that torch tags as pointwise."""
 
 NAMES = {
     "mkldnn_rnn_layer": "LSTM",
@@ -54,14 +54,14 @@ NAMES = {
     "mul_": "product",
     "div": "quotient",
 }
-"""What people call operations that are not linear in their branches."""
+"""Common names of operations that are not linear in their branches."""
 
 
 class Combination(Provenance):
-    """While open, follows marked tensors through torch operations, with the factor that each has in a result.
+    """Dispatch mode that traces marked tensors through torch operations, with the factor of each in a result.
 
     Attributes:
-        nonlinear: For each two marks that met in an operation that is not linear in both, its name.
+        nonlinear: For each pair of marks that a nonlinear operation combined, the name of the operation.
 
     >>> x, y = torch.ones(2), torch.ones(2)
     >>> with Combination() as combination:
@@ -80,7 +80,7 @@ class Combination(Provenance):
         super().__init__()
         self.nonlinear: dict[frozenset[int], str] = {}
         self._mixes: dict[StorageWeakRef, Mix] = {}
-        # Views of stacked branches share memory, but have them along another dimension.
+        # Views of stacked branches share memory, but may have the branches along another dimension.
         self._views: dict[View, Mix] = {}
 
     def mark(self, value: Any, mark: int) -> None:
@@ -92,9 +92,9 @@ class Combination(Provenance):
         return self._views.get(_view(tensor)) or self._mixes.get(storage_of(tensor))
 
     def mix(self, value: Any) -> Mix:
-        """What the tensors in `value` are made of. If there are several, each mark keeps its largest absolute factor.
+        """Return the mix of the tensors in `value`; for several tensors, each mark has its largest absolute factor.
 
-        The linear maps of a branch can take up its sign: a difference of branches weighs both alike.
+        The sign is dropped because a linear map of the branch can absorb it: a difference weighs both branches alike.
         """
         mixes = [mix for tensor in tensors_in(value) if (mix := self._mix_of(tensor)) is not None]
         factors: dict[int, float] = {}
@@ -130,7 +130,7 @@ class Combination(Provenance):
         return result
 
     def _combined(self, operation: Operation) -> Mix:
-        """What the result of an operation is made of."""
+        """Return the mix of the result of an operation."""
         name, read = operation.name, operation.read
         if name in ADDED:
             return mix_of_sum(operation)
@@ -148,12 +148,12 @@ class Combination(Provenance):
             assert start is not None
             assert end is not None
             return Mix(total_of([times_of(start.factors, 1 - weight), times_of(end.factors, weight)]))
-        self._note(name, [mix.factors for _, mix in read])
-        # What several read of one mark is that mark: x * sigmoid(x).
+        self._record(name, [mix.factors for _, mix in read])
+        # Several arguments can have the same mark, as in x * sigmoid(x).
         return Mix({mark: max(mix.factors.get(mark, 0.0) for _, mix in read) for mark in marks_of(read)})
 
     def _of_one(self, operation: Operation) -> Mix:
-        """What an operation with one marked argument returns: stacked branches stay apart, or are merged."""
+        """Return the mix of an operation with one marked argument: stacked branches stay separate, or are merged."""
         (tensor, mix), name = operation.read[0], operation.name
         if not mix.slices or tensor.dim() <= mix.dim or tensor.shape[mix.dim] != len(mix.slices):
             return Mix(mix.factors, is_fixed=mix.is_fixed)
@@ -174,14 +174,15 @@ class Combination(Provenance):
         if dims is not None and name in ("sum", "mean"):
             share = 1.0 if name == "sum" else 1 / len(mix.slices)
             return Mix(times_of(total_of(mix.slices), share), is_fixed=mix.is_fixed)
-        self._note(name, mix.slices)
+        self._record(name, mix.slices)
         return Mix(mix.factors, is_fixed=mix.is_fixed)
 
-    def _note(self, name: str, parts: Iterable[Factors]) -> None:
-        """Note the name of a nonlinear operation that combines these branches.
+    def _record(self, name: str, parts: Iterable[Factors]) -> None:
+        """Record the name of a nonlinear operation that combines these branches.
 
-        Marks that both have were combined before: x * sigmoid(x) is a function of x, whatever x is a sum of.
+        Marks that occur in both parts were combined before: x * sigmoid(x) is a function of x, even if x is a sum.
         """
+
         for one, other in combinations(parts, 2):
             for first in one:
                 for second in other:

@@ -1,7 +1,7 @@
-"""What attention weights do not see of a model: paths around layers, and randomness.
+"""Find what attention weights cannot explain in a model: paths around layers, and random outputs.
 
-Each measure runs the model again: `run(features)` returns its outputs, one row per node or per graph, for these
-features of nodes and all its other arguments as they are.
+Each measure runs the model again: `run(features)` returns the outputs for other node features, one row per node or per
+graph. All other arguments stay the same.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eager import eval_mode, score_tensor
-from attree.attention.inplace_messages import inplace_messages
+from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
 from attree.attention.locality import RunOnFeatures, with_noise
 from attree.attention.softmax_hook import hook_softmax
 
 NEGLIGIBLE = 1e-3
-"""Changes up to this share of how far outputs are apart count as none: norms magnify rounding errors to it."""
+"""Smaller changes, relative to the spread of the outputs, are ignored: norms can magnify rounding errors this far."""
 
 
 @dataclass(frozen=True)
 class Bypass:
-    """How much of a model's predictions goes around the attention of its layers.
+    """How many predictions depend on paths around the attention layers.
 
     Attributes:
-        share: The largest share of targets that keep their predicted class with the attention weights of one layer, or
-            of all layers, set to 0; only layers that something goes around are counted. 0 where nothing does, NaN where
-            outputs are NaN or have no class.
-        layer: The layer that this is the share of, first layer 0; None if it is that of all layers at once.
-        spread: How far outputs of different nodes or graphs are apart with all attention weights 0, as a share of how
-            far they are apart otherwise.
-        around: The layers that something goes around: without the weights of such a layer, outputs still depend on
-            what comes before it.
+        share: The largest share of targets that keep their predicted class if the attention weights of one bypassed
+            layer, or of all layers, are 0. It is 0 if no layer is bypassed, and NaN if outputs are NaN or have no
+            class.
+        layer: The layer of this share, counted from 0; None if all layers were set to 0 at once.
+        spread: The spread of the outputs over nodes or graphs with all attention weights 0, relative to the usual
+            spread.
+        around: The bypassed layers: without the weights of such a layer, the outputs still depend on the layers before.
     """
 
     share: float
@@ -47,7 +45,7 @@ class Bypass:
 
     @property
     def exists(self) -> bool:
-        """Whether anything goes around attention."""
+        """Whether any path goes around attention."""
         return self.spread > NEGLIGIBLE or bool(self.around)
 
     def __str__(self) -> str:
@@ -64,7 +62,7 @@ class Bypass:
 
 
 def predicted_class(output: Tensor) -> Tensor:
-    """The class of each row: the column of the largest score, or the sign of a single one.
+    """Return the class of each row: the column of the largest score, or the sign of a single score.
 
     >>> predicted_class(torch.tensor([[0.1, 0.7], [0.4, 0.2]])).tolist()
     [1, 0]
@@ -90,21 +88,20 @@ def measure_bypass(
 ) -> Bypass:
     """Run a model with the attention weights of all layers 0, then of each layer alone, and compare its outputs.
 
-    With the weights of layer l zero, a plain stack returns the same whatever comes before layer l. So something goes
-    around layer l if the outputs then change with what layers 1 to l - 1 return (layer 1: with the features). This
-    takes one run per layer. Where something goes around the last layer it takes one for all layers too, and up to as
-    many again until it is known which layers are passed by.
+    If the weights of layer l are 0, the output of a plain stack does not depend on the layers before l. So a path goes
+    around layer l if the output then changes with the outputs of layers 1 to l - 1 (for layer 1: with the features).
+    This takes one run per layer. If a path goes around the last layer, it takes one more run for all layers, and up to
+    one more per layer to find the bypassed layers.
 
     Args:
         model: The model.
-        run: Calls it with other features.
-        x: Its features of nodes, by type of node if there are several.
-        layers: For each layer, which calls of convolutions it is, see `Wiring.layers`; all calls as one layer where
-            layers are no chain.
-        usual: Its output for `x`, if at hand.
-        targets: Rows of the output to count, as ids; None for all.
-        predict: Gives the predicted class of each row; None if outputs have no classes.
-        known: `Bypass.around` of an earlier measurement, which need not be found again.
+        run: Calls the model with other features.
+        x: The node features; for a heterogeneous graph, a dict by node type.
+        layers: The convolution calls of each layer, see `Wiring.layers`; one layer of all calls if there is no chain.
+        usual: The output for `x`, if it was computed already.
+        targets: Rows of the output to count; None for all.
+        predict: Returns the predicted class of each row; None if outputs have no classes.
+        known: `Bypass.around` of an earlier measurement of the same model.
     """
 
     def cut(chosen: Sequence[int], features: Any = x) -> Tensor:
@@ -116,11 +113,11 @@ def measure_bypass(
         usual = score_tensor(run(x)) if usual is None else usual
         size, has_rows = _spread(usual), usual.shape[0] > 1
         last = cut(every[-1:]) if has_rows and len(layers) > 1 else None
-        # Where nothing goes around the last layer, what comes before it changes nothing.
+        # If nothing goes around the last layer, the layers before it do not matter.
         bare = last if last is not None and _spread(last) <= NEGLIGIBLE * size else cut(every)
         size_bare = _spread(bare)
         if not has_rows:
-            # There is no other row to compare with, so the graph without features is taken.
+            # With a single row, compare with the same graph with all features 0.
             nothing = _of_all_types(torch.zeros_like, x)
             size = _spread(torch.cat([usual, score_tensor(run(nothing))]))
             size_bare = _spread(torch.cat([bare, cut(every, nothing)]))
@@ -150,25 +147,25 @@ def measure_bypass(
 
 
 def odd_outputs(usual: Tensor) -> str | None:
-    """A sentence that says how many rows of an output are NaN or infinite; None if all are finite."""
+    """Return a warning with the number of output rows that are NaN or infinite; None if all are finite."""
     bad = int((~usual.isfinite()).reshape(usual.shape[0], -1).any(dim=1).sum())
     if not bad:
         return None
     return (
-        f"The model's outputs are NaN or infinite in {bad} of {usual.shape[0]} rows: what is measured of these is "
+        f"The model's outputs are NaN or infinite in {bad} of {usual.shape[0]} rows: measurements of these rows are "
         "undefined."
     )
 
 
 @torch.no_grad()
 def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) -> str | None:
-    """Run a model again on the same inputs; a sentence that says how far the outputs differ, None if they do not.
+    """Run a model again on the same inputs; return a warning if the outputs differ, or None.
 
     Args:
         model: The model.
-        run: Calls it with other features.
-        x: Its features of nodes.
-        usual: Its earlier output for `x`.
+        run: Calls the model with other features.
+        x: The node features.
+        usual: The output of an earlier run for `x`.
     """
     with eval_mode(model), inplace_messages(model):
         again = score_tensor(run(x))
@@ -178,13 +175,13 @@ def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) 
         return None
     return (
         f"The model is random: two runs on the same inputs return outputs that differ by {change:.2g} of their size "
-        "(dropout called without `training=self.training`, or noise). What is measured of it is partly chance."
+        "(dropout called without `training=self.training`, or noise). Measurements of it are partly random."
     )
 
 
 @contextmanager
 def _without_weights(model: nn.Module, cut: Collection[int]) -> Iterator[None]:
-    """While open, the attention weights of these convolution calls are 0; calls are numbered in the order of a run."""
+    """While open, the attention weights of these convolution calls are 0; calls are numbered in the order of a pass."""
     begun: list[int] = []
     count = 0
 
@@ -213,7 +210,8 @@ def _kept_share(usual: Tensor, without: Tensor, targets: Tensor | None) -> float
 
 
 def _spread(output: Tensor) -> float:
-    """How far rows are apart: the root mean square of their distance from the mean row."""
+    """Return the spread of rows: the root mean square of their distance from the mean row."""
+
     return float((output - output.mean(dim=0)).pow(2).mean().sqrt())
 
 

@@ -1,4 +1,4 @@
-"""Finds which calls of convolutions an output was computed from, in one forward pass, and checks it by altered ones."""
+"""Find which convolution calls an output was computed from in one forward pass, and check it by altered passes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.edge_ids import find_type
+from attree.attention.conv_edges import find_type
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecord, LayerRecords, features_of
 from attree.attention.provenance import Marks, tensors_in
@@ -19,16 +19,16 @@ from attree.errors import UnsupportedModelError
 
 
 def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -> CallGraph:
-    """The calls that the output was computed from, and which call feeds which.
+    """Return the calls that the output was computed from, and which call feeds which.
 
     Args:
         records: The records of one forward pass, made with `follow=True`.
-        output: What it returned; of several tensors, all count.
-        graph: The graph that it ran on. Calls whose messages go to different types of nodes are no branches of one
-            node: a decoder of pairs may combine them as it likes.
+        output: The output of the pass; it may contain several tensors.
+        graph: The graph of the pass. Calls that send messages to different node types are not branches of one node, so
+            a decoder of pairs may combine them in any way.
 
     Raises:
-        UnsupportedModelError: If the output depends on a call in a way that no computation tree shows.
+        UnsupportedModelError: If the output depends on a call in a way that a computation tree cannot show.
     """
     provenance = records.provenance
     assert provenance is not None
@@ -37,7 +37,7 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
     ends = provenance.marks(output)
     if not ends:
         empty = next(tensors_in(output), None) is None
-        got = "it returned no tensor" if empty else "what it returned depends on none of those it called"
+        got = "it returned no tensor" if empty else "its output depends on none of the convolutions that it called"
         raise UnsupportedModelError(f"Expected the model's output to come from attention convolutions, but {got}.")
     full, is_fixed = {OUTPUT: dict(provenance.mix(output).factors)}, provenance.mix(output).is_fixed
     waiting = sorted(ends)
@@ -56,7 +56,7 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
 
 
 def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
-    """Feeds without skips: leave out a call that also feeds the same call through others."""
+    """Return the feeds without skips: leave out a call that also feeds the same call through others."""
     before: dict[int, set[int]] = {}
     for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
         before[call] = set(full[call]).union(*(before[own] for own in full[call]))
@@ -67,20 +67,20 @@ def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) 
         if found is not None:
             one, other, name = found
             raise UnsupportedModelError(
-                "Expected branches that are added, averaged, weighted by one number each or concatenated, but what "
-                f"{describe(records, one)} and {describe(records, other)} return is combined by `{name}`."
+                "Expected branches that are added, averaged, weighted by one number each or concatenated, but the "
+                f"outputs of {describe(records, one)} and {describe(records, other)} are combined by `{name}`."
             )
         reduced[call] = dict.fromkeys(kept, 1.0) if len(kept) == 1 else kept
     return reduced
 
 
 def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | None]) -> tuple[int, int, str] | None:
-    """Two of these calls that a nonlinear operation combines, and its name; None if there are none.
+    """Return two of these calls that a nonlinear operation combines, and its name; None if there are none.
 
     Args:
-        records: What was recorded.
+        records: The records of the pass.
         calls: The calls.
-        ends_in: The type of nodes that the messages of each recorded call go to, where it is known.
+        ends_in: For each recorded call, the node type that receives its messages, if known.
     """
     assert records.provenance is not None
     for position, one in enumerate(calls):
@@ -95,7 +95,7 @@ def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | 
 def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> None:
     """Raise if a call affects the output through other arguments than features, or from inside another call.
 
-    What comes in as features of destinations alone changes attention, but sends no message.
+    Features of destinations alone are allowed: they change attention, but send no message.
     """
     for call in sorted(reaching(records, output) - set(calls)):
         users = [number for number, record in enumerate(records) if call in record.uses]
@@ -108,7 +108,7 @@ def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> N
 
 
 def describe(records: Sequence[LayerRecord], call: int) -> str:
-    """A call's convolution by name and class, and which call it is if the convolution is called more than once."""
+    """Return the name and class of a call's convolution, and the number of the call if there are several."""
     record = records[call]
     name = f"`{record.name}` ({type(record.conv).__name__})" if record.name else type(record.conv).__name__
     same = [number for number, other in enumerate(records) if other.conv is record.conv]
@@ -118,17 +118,17 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
 def check_calls(
     model: nn.Module, run: Callable[[], Any], records: LayerRecords, found: CallGraph, output: Any
 ) -> CallGraph:
-    """Check which call feeds which by altering the results of calls; raise if the output contradicts it.
+    """Check which call feeds which by altering the outputs of calls; raise if the model's output contradicts it.
 
-    Two things hide from torch operations: values that leave torch on their way, and the parts of a buffer that hold
-    different things. The model runs again only where one of these may matter.
+    Tracing torch operations misses two things: values that are computed outside torch, and different values in parts of
+    one buffer. The model runs again only if one of these may matter.
 
     Args:
         model: The model.
-        run: Runs it on the inputs of the recorded pass.
-        records: What was recorded.
-        found: Which call feeds which, by torch operations.
-        output: What the model returned.
+        run: Calls the model with the inputs of the recorded pass.
+        records: The records of the pass.
+        found: Which call feeds which, as found by tracing torch operations.
+        output: The output of the pass.
     """
     provenance = records.provenance
     assert provenance is not None
@@ -162,12 +162,12 @@ def check_calls(
 
 
 def reaching(records: LayerRecords, output: Any) -> set[int]:
-    """All calls that the output depends on, through any argument."""
+    """Return all calls that the output depends on, through any argument."""
     return set() if records.provenance is None else _reaching(records, records.provenance.marks(output))
 
 
 def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
-    """All calls that these calls depend on, themselves included."""
+    """Return these calls and all calls that they depend on."""
     reached: set[int] = set()
     waiting = list(ends)
     while waiting:
@@ -179,7 +179,7 @@ def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
 
 
 def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[int]) -> tuple[Any, list[Any]]:
-    """Run a model with altered results of some calls; return its output and the features that each call was given."""
+    """Run a model with altered outputs of some calls; return its output and the input features of each call."""
     features: list[list[Tensor]] = []
     opened: list[int] = []
 
@@ -188,7 +188,7 @@ def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[in
         features.append([tensor.clone() for tensor in tensors_in(features_of(conv, args, kwargs))])
 
     def end(conv: nn.Module, inputs: Any, returned: Any) -> Any:
-        return _other(returned) if opened.pop() in altered else returned
+        return _altered(returned) if opened.pop() in altered else returned
 
     with ExitStack() as stack:
         for conv in attention_convs(model):
@@ -197,12 +197,13 @@ def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[in
         return run(), features
 
 
-def _other(returned: Any) -> Any:
-    """Other numbers of the same shape."""
+def _altered(returned: Any) -> Any:
+    """Return different numbers of the same shape."""
     if isinstance(returned, tuple):
-        return tuple(_other(item) for item in returned)
+        return tuple(_altered(item) for item in returned)
     if isinstance(returned, dict):
-        return {key: _other(item) for key, item in returned.items()}
+        return {key: _altered(item) for key, item in returned.items()}
+
     return returned.flip(0) * 2 + 1 if isinstance(returned, Tensor) and returned.is_floating_point() else returned
 
 

@@ -1,10 +1,10 @@
-"""The edge set that attention lives on: the graph's edges without self-loops, plus one self-loop per node.
+"""The edge list of all attention weights: the edges of a graph without self-loops, then one self-loop per node.
 
-Every per-edge array in attree is aligned with `Graph.edge_index`. PyG's attention convolutions use the same
-order (they drop self-loops, then append one per node), so their weights need no re-ordering.
+Every per-edge array in attree is aligned with `Graph.edge_index`. PyG's attention convolutions use the same order (they
+drop self-loops, then append one per node), so their weights need no reordering.
 
-A heterogeneous graph is one such graph too, the *union* of its types: nodes of all types are numbered one type after
-the other, and so are the edges. `Graph.types` knows which is which.
+A heterogeneous graph becomes one such graph, too: the *union* of its types. Nodes are numbered type by type, and so are
+edges. `Graph.types` has the types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Types:
-    """The types of the nodes and edges of a union graph. Nodes of a type have consecutive ids, and so have edges.
+    """Node and edge types of a union graph. Nodes of a type have consecutive ids, and so have edges.
 
     Attributes:
         node_types: Names of node types, in the order of their nodes.
@@ -49,49 +49,49 @@ class Types:
 
     @classmethod
     def of(cls, num_nodes: Mapping[str, int], num_edges: Mapping[EdgeType, int]) -> Types:
-        """Number the nodes and edges of several types, given how many there are of each."""
+        """Number the nodes and edges of all types, given how many there are of each."""
         node_ptr, edge_ptr = (tuple(accumulate(sizes.values(), initial=0)) for sizes in (num_nodes, num_edges))
         return cls(tuple(num_nodes), node_ptr, tuple(num_edges), edge_ptr)
 
     def nodes(self, node_type: str) -> range:
-        """The union's ids of the nodes of one type."""
+        """Return the ids of the nodes of one type."""
         expect(node_type in self.node_types, "node_type", f"one of {', '.join(self.node_types)}", node_type)
         place = self.node_types.index(node_type)
         return range(self.node_ptr[place], self.node_ptr[place + 1])
 
     def edges(self, edge_type: EdgeType) -> range:
-        """Where the given edges of one type stand among all given edges."""
+        """Return the positions of the edges of one type among all given edges."""
         expect(edge_type in self.edge_types, "edge_type", f"one of {list(self.edge_types)}", edge_type)
         place = self.edge_types.index(edge_type)
         return range(self.edge_ptr[place], self.edge_ptr[place + 1])
 
     def node_type(self, node: int) -> str:
-        """The type of one of the union's nodes."""
+        """Return the type of a node."""
         return next(kind for kind in self.node_types if node in self.nodes(kind))
 
     def type_of_nodes(self, nodes: Tensor) -> Tensor:
-        """For each of the union's nodes, the place of its type in `node_types`."""
+        """Return, for each node, the position of its type in `node_types`."""
         return _interval(self.node_ptr, nodes)
 
     def type_of_edges(self, edges: Tensor) -> Tensor:
-        """For each given edge of the union, the place of its type in `edge_types`."""
+        """Return, for each given edge, the position of its type in `edge_types`."""
         return _interval(self.edge_ptr, edges)
 
     def local(self, nodes: Tensor) -> Tensor:
-        """The numbers that the union's nodes have within their types."""
+        """Return the numbers of nodes within their types."""
         return nodes - torch.tensor(self.node_ptr, device=nodes.device)[self.type_of_nodes(nodes)]
 
     def names(self, nodes: Tensor) -> list[str]:
-        """What the union's nodes are called: type and number, as in `paper 3`."""
+        """Return the names of nodes: type and number within the type, as in `paper 3`."""
         kinds, numbers = self.type_of_nodes(nodes).tolist(), self.local(nodes).tolist()
         return [f"{self.node_types[kind]} {number}" for kind, number in zip(kinds, numbers, strict=True)]
 
     def union(self, node_type: str, nodes: Tensor) -> Tensor:
-        """The union's ids of nodes that are numbered within one type."""
+        """Return the ids of nodes that are numbered within one type."""
         return nodes + self.nodes(node_type).start
 
     def split_edges(self, values: Tensor) -> dict[EdgeType, Tensor]:
-        """Values of all given edges, [..., E], type by type."""
+        """Split values of all given edges, [..., E], by type."""
         bounds = pairwise(self.edge_ptr)
         return {kind: values[..., begin:end] for kind, (begin, end) in zip(self.edge_types, bounds, strict=True)}
 
@@ -101,7 +101,7 @@ def _interval(ptr: tuple[int, ...], items: Tensor) -> Tensor:
 
 
 def union_edges(edge_index: Mapping[EdgeType, Tensor], types: Types) -> Tensor:
-    """The edges of all types as one list between the union's nodes, [2, E]."""
+    """Return the edges of all types as one list with ids of the union, [2, E]."""
     parts = []
     for kind in types.edge_types:
         source, _, destination = kind
@@ -116,21 +116,21 @@ def union_edges(edge_index: Mapping[EdgeType, Tensor], types: Types) -> Tensor:
 
 
 class Graph:
-    """A graph with exactly one self-loop per node, and the maps between its edges and those it was made from.
+    """A graph with exactly one self-loop per node, and the positions of the given edges in it.
 
-    In a union of types, self-loops that were given stay edges of their type, apart from those at the end: these stand
-    for the loops that a convolution may add. Those that no layer uses are listed in no result.
+    In a union of types, given self-loops stay edges of their type. The self-loops at the end stand for those that a
+    convolution may add. Results do not list self-loops that no layer uses.
 
     Args:
-        edge_index: The graph's edges [2, E]; self-loops in it are merged into the one its node has anyway, duplicate
+        edge_index: The given edges, [2, E]. Given self-loops are merged with the self-loop of their node; duplicate
             edges are kept.
         num_nodes: Number of nodes.
-        types: Which nodes and edges are of which type; None if all are of one.
+        types: Node and edge types of a heterogeneous graph; None if all are of one type.
 
     >>> graph = Graph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
     >>> graph.edge_index.tolist()
     [[0, 1, 0, 1, 2], [1, 2, 0, 1, 2]]
-    >>> graph.position.tolist()  # where the three given edges are now
+    >>> graph.position.tolist()  # positions of the three given edges
     [0, 3, 1]
     """
 
@@ -144,16 +144,16 @@ class Graph:
         self.num_proper_edges = int(proper.sum())
         nodes = torch.arange(num_nodes, device=edge_index.device)
         self.edge_index = torch.cat([edge_index[:, proper], nodes.expand(2, -1)], dim=1)
-        # Proper edges keep their order; a self-loop of node i stands at num_proper_edges + i.
+        # Proper edges keep their order; the self-loop of node i is at position num_proper_edges + i.
         self.position = torch.where(proper, proper.cumsum(0) - 1, self.num_proper_edges + edge_index[0])
 
     @classmethod
     def of_types(cls, edge_index: Mapping[EdgeType, Tensor], num_nodes: Mapping[str, int]) -> Graph:
-        """The union of a heterogeneous graph.
+        """Return the union of a heterogeneous graph.
 
         Args:
-            edge_index: The edges of each type, between nodes numbered within their types.
-            num_nodes: How many nodes there are of each type.
+            edge_index: The edges of each type; nodes are numbered within their types.
+            num_nodes: The number of nodes of each type.
 
         >>> buys = {("user", "buys", "item"): torch.tensor([[0, 2], [1, 1]])}
         >>> Graph.of_types(buys, {"user": 3, "item": 2}).original_edge_index.tolist()
@@ -161,13 +161,13 @@ class Graph:
         """
         types = Types.of(num_nodes, {kind: edges.shape[1] for kind, edges in edge_index.items()})
         graph = cls(union_edges(edge_index, types), types.node_ptr[-1], types)
-        # The tensors themselves: a convolution that is called with one of them is known by it.
+        # Keep the tensors themselves: the type of a convolution's edges is recognised by the same tensor.
         graph.__dict__["typed_edges"] = {kind: plain(edges) for kind, edges in edge_index.items()}
         return graph
 
     @cached_property
     def typed_edges(self) -> dict[EdgeType, Tensor]:
-        """The given edges of each type between nodes numbered within their types; empty for a graph of one type."""
+        """The given edges of each type, with nodes numbered within their types; empty for a graph of one type."""
         if self.types is None:
             return {}
         types, found = self.types, {}
@@ -183,12 +183,12 @@ class Graph:
 
     @property
     def source(self) -> Tensor:
-        """Where each edge starts, [num_edges]."""
+        """Source of each edge, [num_edges]."""
         return self.edge_index[0]
 
     @property
     def destination(self) -> Tensor:
-        """Where each edge ends, [num_edges]."""
+        """Destination of each edge, [num_edges]."""
         return self.edge_index[1]
 
     @property
@@ -198,12 +198,12 @@ class Graph:
 
     @cached_property
     def entering(self) -> Rows:
-        """Edges grouped by the node they enter: the rows that attention is normalised over."""
+        """Edges grouped by destination; attention is normalised over each group."""
         return group(self.destination, self.num_nodes)
 
     @cached_property
     def given_entering(self) -> Rows:
-        """The given edges, positions in `original_edge_index`, grouped by the node they enter."""
+        """Given edges (positions in `original_edge_index`) grouped by destination."""
         return group(self.original_edge_index[1], self.num_nodes)
 
     @cached_property
@@ -213,23 +213,23 @@ class Graph:
 
     @cached_property
     def entering_destination(self) -> Tensor:
-        """`destination` in the order of `entering.items`: ascending."""
+        """`destination` in the order of `entering.items`, ascending."""
         return self.destination[self.entering.items]
 
     @cached_property
     def entering_rank(self) -> Tensor:
-        """For each edge, how many edges precede it in its row of `entering`."""
+        """For each edge, its position in its row of `entering`."""
         ptr, edges = self.entering
         rank = torch.empty_like(edges)
         rank[edges] = torch.arange(self.num_edges, device=self.device) - ptr[self.destination[edges]]
         return rank
 
     def to_original(self, values: Tensor) -> Tensor:
-        """Per-edge values of this graph, read at the edges it was made from: [..., num_edges] to [..., E]."""
+        """Return the values of the given edges: [..., num_edges] to [..., E]."""
         return values[..., self.position]
 
     def matches(self, edge_index: Tensor, num_nodes: int) -> bool:
-        """Whether this is the looped graph of `edge_index`; compares contents, which is cheaper than to rebuild it."""
+        """Whether this is the graph of `edge_index`; compares values, which is cheaper than building a graph."""
         return (
             self.num_nodes == num_nodes
             and self.device == edge_index.device
@@ -238,5 +238,6 @@ class Graph:
 
 
 def plain(edge_index: Any) -> Any:
-    """The plain tensor of PyG's `EdgeIndex`, which carries its order and caches along; all else as it is."""
+    """Return the plain tensor of PyG's `EdgeIndex`, without its metadata; any other value is returned unchanged."""
+
     return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index

@@ -1,4 +1,4 @@
-"""Record every call of an attention convolution in one forward pass: inputs, weights, output, and what fed it."""
+"""Record every call of an attention convolution in one forward pass: inputs, weights, output and earlier calls."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class LayerRecord:
 
     Attributes:
         conv: The convolution.
-        name: Its name in the model, such as `convs.0`.
-        features: The features of nodes it was called with: a tensor, one for sources and one for destinations, or a
-            dict by node type.
-        given: The edges it was called with: a tensor, or a dict by edge type.
-        bipartite: Whether it was given features of two node sets.
-        scores: What the last softmax was applied to.
-        weights: What the softmax returned, call by call.
-        factors: The weights that reached the messages, [edges, heads]; None if they are `weights`, or `unclear`.
-        unclear: Why the weights that reached the messages could not be read, if so.
+        name: Name of the convolution in the model, such as `convs.0`.
+        features: The input features: a tensor, a pair for sources and destinations, or a dict by node type.
+        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        bipartite: Whether sources and destinations have different features.
+        scores: The scores before the last softmax.
+        weights: The weights returned by each softmax call.
+        factors: The weights with which messages are multiplied, [edges, heads]; None if they are `weights`, or if they
+            could not be read.
+        unclear: Why the weights of the messages could not be read; None if they could.
         edges: The edges of each propagation.
         sums: The aggregated messages of each propagation.
-        relation: The relation of each edge, where a softmax is one over the edges of one relation alone.
-        output: The node embeddings that it returned.
-        mix: The calls that directly produced the features of its sources, and how these were combined.
-        beside: Indices of the calls that directly produced the features of its destinations.
-        uses: Indices of the calls that directly produced any of its arguments, and of the calls inside it.
+        relation: The relation of each edge, if there is one softmax per relation.
+        output: The node embeddings that the convolution returned.
+        mix: The calls that directly produced the features of the sources, with their factors.
+        beside: Indices of the calls that directly produced the features of the destinations.
+        uses: Indices of the calls that directly produced any argument, and of the calls inside this one.
     """
 
     conv: MessagePassing
@@ -65,7 +65,7 @@ class LayerRecord:
 
     @property
     def softmaxes(self) -> int:
-        """How often it called softmax."""
+        """Number of softmax calls."""
         return len(self.weights)
 
 
@@ -83,9 +83,9 @@ def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | No
 
     Args:
         model: The model.
-        follow: Also follow which call feeds which; costs some microseconds for each torch operation.
-        alter: Called as `alter(conv, scores, softmax)`; the convolutions use the weights that it returns in place of
-            the softmax's, which are recorded all the same. Only for convolutions that `is_known` knows.
+        follow: Also trace which call feeds which; costs some microseconds per torch operation.
+        alter: Called as `alter(conv, scores, softmax)`. The convolutions use the weights that it returns, but the
+            records have the weights of the softmax. Only for convolutions for which `is_known` is true.
     """
     recorder = _Recorder(Combination() if follow else None, alter)
     names = {conv: _path(name) for name, conv in model.named_modules()}
@@ -111,7 +111,7 @@ def record_layers(model: nn.Module, follow: bool = True, alter: SoftmaxHook | No
 
 
 class _Recorder:
-    """The hooks that fill records."""
+    """Hooks that fill the records."""
 
     def __init__(self, provenance: Combination | None, alter: SoftmaxHook | None = None) -> None:
         self.provenance = provenance
@@ -141,7 +141,7 @@ class _Recorder:
         return begin
 
     def _now(self, conv: MessagePassing) -> LayerRecord:
-        """The record of the innermost running call, which must be a call of this convolution."""
+        """Return the record of the innermost running call, which must be a call of this convolution."""
         if not self._open or self.records[self._open[-1]].conv is not conv:
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to be called as a module, `conv(...)`, but a method of it was called, "
@@ -156,7 +156,7 @@ class _Recorder:
         record = self._now(conv)
         record.sums.append(output)
         if isinstance(conv, RGATConv) and within_relations(conv) and is_known(conv):
-            # One softmax for each relation: the convolution has put them together.
+            # There was one softmax per relation; the convolution has merged their weights.
             record.weights, record.relation = [conv._alpha], inputs[-1]["edge_type"]
 
     def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
@@ -170,7 +170,7 @@ class _Recorder:
         return weights if self.alter is None else self.alter(conv, scores, softmax)
 
     def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
-        # Asked for its attention, a PyG convolution returns a tuple that starts with the node embeddings.
+        # With `return_attention_weights`, a PyG convolution returns a tuple that starts with the node embeddings.
         record = self._now(conv)
         record.output = output[0] if isinstance(output, tuple) else output
         if conv in self.readers:
@@ -183,17 +183,17 @@ class _Recorder:
 
 
 def within_relations(conv: MessagePassing) -> bool:
-    """Whether a convolution has one softmax for each relation, over the edges of that relation alone."""
+    """Whether a convolution has one softmax per relation, over the edges of that relation alone."""
     return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
 
 
 def features_of(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The node features among a convolution's arguments: the first."""
+    """Return the node features among the arguments of a convolution: the first argument."""
     return args[0] if args else kwargs.get(next(iter(signature(conv.forward).parameters), "x"))
 
 
 def edges_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The edges among a convolution's arguments: the first tensor of node ids [2, E], or dict of such; None if none."""
+    """Return the edges among the arguments of a convolution: the first [2, E] id tensor, or dict of such; or None."""
     for value in (*args, *kwargs.values()):
         if _are_edges(value) or (isinstance(value, dict) and any(_are_edges(one) for one in value.values())):
             return value
@@ -206,19 +206,19 @@ def _are_edges(value: Any) -> bool:
 
 
 def sides_of(features: Any) -> tuple[Any, Any]:
-    """The features of sources and the features of destinations."""
+    """Return the features of sources and the features of destinations."""
     if isinstance(features, tuple | list):
         return features[:1], features[1:]
     return features, ()
 
 
 def _path(name: str) -> str:
-    """The name of a submodule as it was before anything was compiled."""
+    """Return the name of a submodule without the parts that `torch.compile` adds."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _two_node_sets(features: Any) -> bool:
-    """Whether a convolution is given features of sources and of other destinations."""
+    """Whether sources and destinations have different features."""
     if not isinstance(features, tuple | list):
         return isinstance(features, dict)
     sides = [side for side in features if isinstance(side, Tensor)]
@@ -226,7 +226,8 @@ def _two_node_sets(features: Any) -> bool:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same values in the same memory."""
+    """Whether two tensors are the same view of the same memory."""
+
     return one is other or (
         one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
     )

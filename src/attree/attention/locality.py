@@ -1,7 +1,8 @@
-"""Whether outputs depend only on what attention layers reach: noise elsewhere must not change them.
+"""Measure whether outputs depend only on nodes within reach of the attention layers: noise elsewhere must not matter.
 
-`measure_locality` puts noise into the whole graph, out of reach of some targets. `attree.subject.part_check` runs the
-model on a part of the graph instead, with noise around it. Both use the numbers and comparisons of this file.
+`measure_locality` puts noise on nodes of the whole graph that are out of reach of some targets.
+`attree.subject.part_check` runs the model on a part of the graph instead, between decoys with noise. Both use the noise
+and the comparisons of this module.
 """
 
 from __future__ import annotations
@@ -13,19 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
 from attree.attention.graph import Graph
-from attree.attention.inplace_messages import inplace_messages
 from attree.errors import expect
 
 RunOnFeatures = Callable[[Any], Any]
-"""Calls the model with these features of nodes: a tensor, or a dict by type of node."""
+"""Calls the model with other node features: a tensor, or a dict by node type."""
 
 LOUDNESS = 8.0
-"""How many times the largest number of all rows the noise is, so that a maximum over rows shows it."""
+"""Scale of the noise relative to the largest feature, so that a maximum over rows changes, too."""
 
 CANDIDATES = 16
-"""How many nodes are tried for a neighbourhood that leaves much of the graph out."""
+"""Number of random nodes from which those with small neighbourhoods are chosen."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Locality:
     """How much outputs change when features out of reach of the attention layers change.
 
     Attributes:
-        change: The largest change of an output, as a share of the largest output; 0 if nothing lies out of reach.
-        tolerance: Up to this, the change is that of rounding.
-        compared: How many outputs were compared; 0 if nothing lies out of reach of any.
+        change: The largest change of an output, relative to the largest output; 0 if no node is out of reach.
+        tolerance: Smaller changes are rounding errors.
+        compared: Number of compared outputs; 0 if no node is out of reach.
     """
 
     change: float
@@ -44,7 +44,7 @@ class Locality:
 
     @property
     def local(self) -> bool:
-        """Whether the model sees only what its attention layers reach."""
+        """Whether the model reads only nodes within reach of its attention layers."""
         return self.change <= self.tolerance
 
     def __str__(self) -> str:
@@ -70,17 +70,18 @@ def measure_locality(
 ) -> Locality:
     """Replace the features out of reach of the attention layers by noise, and compare the outputs.
 
-    Nodes are compared if other features lie more than `num_layers` hops away; graphs, if they lie in other graphs.
+    For node-level models, nodes more than `num_layers` hops away are out of reach. For graph-level models, nodes of
+    other graphs are.
 
     Args:
         model: The model.
-        run: Calls it with other features.
-        x: Its features or ids of nodes; learned features that the model takes from elsewhere are not changed.
-        num_layers: Number of attention layers, as `Attention.num_layers` has it.
-        graph: The looped graph of the model's edges.
+        run: Calls the model with other features.
+        x: The node features or node ids. Embeddings inside the model are not changed.
+        num_layers: Number of attention layers, see `Attention.num_layers`.
+        graph: The graph of the call.
         graph_of: The graph of each node, if the model returns one row per graph.
-        usual: Its output for `x`, if at hand.
-        seed: Seed of the nodes that are compared and of the features that are put elsewhere.
+        usual: The output for `x`, if it was computed already.
+        seed: Seed of the compared nodes and of the noise.
     """
     expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)
     if graph_of is None:
@@ -98,7 +99,7 @@ def measure_locality(
     expect(
         before.shape[0] > int(compared.max()),
         "graph_of",
-        "the graph of each node where the model returns one row per graph",
+        "the graph of each node if the model returns one row per graph",
         graph_of,
     )
     size = float(before[compared].abs().max())
@@ -107,12 +108,12 @@ def measure_locality(
 
 
 def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
-    """Noise that is louder than all given rows.
+    """Return noise that is larger than the given rows.
 
     Args:
-        like: Rows of the shape that is asked for.
-        rows: All rows; the noise is louder than they are.
-        seed: The seed of the noise.
+        like: A tensor with the shape of the result.
+        rows: The rows that set the scale of the noise.
+        seed: Seed of the noise.
     """
     noise = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed)).to(like)
     largest = rows.nan_to_num(0.0, 0.0, 0.0).abs().max() if rows.numel() else rows.new_ones(())
@@ -120,9 +121,9 @@ def loud_noise(like: Tensor, rows: Tensor, seed: int) -> Tensor:
 
 
 def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:
-    """The largest difference between outputs; None if it is within rounding of a type.
+    """Return the largest difference between outputs; None if it is a rounding error of this type.
 
-    Rows where the expected outputs are not finite, as in a model that has diverged, are not compared.
+    Expected outputs that are not finite, as in a model that has diverged, are ignored.
     """
     if expected.numel() == 0:
         return None
@@ -133,18 +134,18 @@ def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | Non
 
 
 def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers are equal within rounding of a type."""
+    """Whether numbers are equal up to rounding errors of a type."""
     scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)
     tolerance = torch.finfo(dtype).eps ** 0.5 * scale
     return got.shape == expected.shape and torch.allclose(got, expected, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
 def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
-    """Replace the features of some nodes: by loud noise, or by the features of random nodes if they are integers.
+    """Replace the features of some nodes by loud noise; integer features by the features of random nodes.
 
     Args:
-        x: The features, a row per node.
-        nodes: The nodes, as ids.
+        x: The features, one row per node.
+        nodes: Ids of the nodes.
         seed: Seed of the noise.
     """
     if x.is_floating_point():
@@ -156,7 +157,8 @@ def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
 
 
 def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Choose some nodes, and mark the nodes within `hops` of them: at most half of all nodes if possible."""
+    """Choose some nodes, and return them with a mask of nodes within `hops`: at most half of all nodes if possible."""
+
     some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
     reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
     reached[torch.arange(some.numel(), device=graph.device), some] = True

@@ -1,11 +1,11 @@
-"""Read the weights of a convolution's messages, where they may differ from what its softmax returned.
+"""Read the weights of a convolution's messages if they may differ from the weights of its softmax.
 
-A flow passes an edge with the factor that the layer gives to the source's features: c in `message = c * x_j + ...`,
-times k where the aggregation of messages is k times their sum (1 for a sum, 1 / n for a mean of n). In GATConv and its
-like c is the softmax's weight and k is 1. A subclass or a convolution of one's own may multiply by edge weights, mix
-two softmaxes or take the mean. So c and k are read from the convolution's own methods: `message` is called with other
-features x_j and `aggregate` with other messages, while all weights stay as they are. What was read is checked against
-the real call.
+The weight of an edge is the factor of the source's features in the output: c in `message = c * x_j + ...`, times k if
+the aggregation is k times the sum of messages (k is 1 for a sum, 1 / n for a mean of n). In GATConv and similar
+convolutions, c is the weight of the softmax and k is 1. A user's convolution may multiply by edge weights, mix two
+softmaxes or take the mean. So c and k are read from the convolution's own methods: `message` is called with other
+features x_j, and `aggregate` with other messages, while all weights stay the same. The result is checked against the
+real call.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from torch_geometric.nn import (
 from torch_geometric.nn.aggr import SumAggregation
 
 KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
-"""Convolutions whose messages are known to be weighed by what their softmax returned; subclasses are not."""
+"""Convolutions that are known to weight messages by their softmax; their subclasses may not."""
 
-_SAID: WeakSet[MessagePassing] = WeakSet()
+_WARNED: WeakSet[MessagePassing] = WeakSet()
 
 
 def is_known(conv: MessagePassing) -> bool:
-    """Whether a convolution is known to add up messages that are weighed by what its softmax returned."""
-    if isinstance(conv, RGATConv) and conv.mod is not None:  # then it changes its weights after the softmax
+    """Whether a convolution is known to sum messages that are weighted by its softmax."""
+    if isinstance(conv, RGATConv) and conv.mod is not None:  # changes the weights after the softmax
         return False
     return type(conv) in KNOWN and type(conv.aggr_module) is SumAggregation
 
 
 class WeightReader:
-    """Reads the weights that reach the messages of one convolution, call by call.
+    """Reads the weights of the messages of one convolution, call by call.
 
     Args:
         conv: The convolution.
@@ -65,12 +65,12 @@ class WeightReader:
         self._unclear: str | None = "it calls no `message`"
 
     def result(self) -> tuple[Tensor | None, str | None]:
-        """The weights that reached the messages of this call, [edges, heads]; or why they could not be read."""
+        """Return the weights of the messages of this call, [edges, heads], or the reason why they could not be read."""
         return (None, self._unclear) if self._unclear else (self._factors, None)
 
     @property
     def is_probing(self) -> bool:
-        """Whether the softmax runs only to read weights, not in the model's own pass."""
+        """Whether the softmax runs only to read weights, not in the pass of the model."""
         return self._replayed is not None
 
     def softmax(self, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
@@ -82,7 +82,7 @@ class WeightReader:
         return weights
 
     def see_message(self, **arguments: Any) -> Tensor:
-        """Runs in place of `conv.message`, and reads the factor of each source."""
+        """Run in place of `conv.message`, and read the factor of each source."""
         before = len(self._softmaxes)
         kept = {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
         returned: Tensor = self._message(**arguments)
@@ -106,7 +106,7 @@ class WeightReader:
         return returned
 
     def see_aggregate(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Runs in place of `conv.aggregate`, and reads the factor of each sum."""
+        """Run in place of `conv.aggregate`, and read the factor of each sum."""
         returned: Tensor = self._aggregate(inputs, *args, **kwargs)
         plain = type(self._conv).aggregate is MessagePassing.aggregate and "aggregate" not in vars(type(self._conv))
         if self._unclear or (plain and type(self._conv.aggr_module) is SumAggregation):
@@ -144,13 +144,13 @@ def factors_of_messages(
     softmax: Tensor | None,
     heads: int,
 ) -> Tensor | None:
-    """The factor of each edge's source features in its message, [edges, heads]; None if there is no such factor.
+    """Return the factor of the source features in each message, [edges, heads]; None if there is no such factor.
 
     Args:
-        message: Calls the convolution's `message` with some arguments replaced, and the softmax's weights as they were.
-        arguments: The arguments it was called with.
-        returned: What it returned, [edges, ...].
-        softmax: What the softmax returned, [edges, heads]; None if it was not one weight per edge and head.
+        message: Calls the convolution's `message` with some arguments replaced, and the same softmax weights.
+        arguments: The arguments of the real call.
+        returned: The messages of the real call, [edges, ...].
+        softmax: The weights of the softmax, [edges, heads]; None if it did not return one weight per edge and head.
         heads: Number of heads.
     """
     edges = returned.shape[0]
@@ -176,7 +176,7 @@ def factors_of_messages(
         factor = (slope * signs_by_head).mean(dim=-1)
         expected = base + factor.unsqueeze(-1) * values
         if bool(factor.any()) and _close(expected, messages):
-            # The softmax's own numbers carry no rounding errors.
+            # Prefer the weights of the softmax: they have no rounding errors.
             return softmax if softmax is not None and _close(factor, softmax) else factor
     if softmax is not None and sources and _is_common_function(message, sources, softmax, messages.shape):
         return softmax
@@ -186,13 +186,13 @@ def factors_of_messages(
 def factors_of_sums(
     aggregate: Callable[[Tensor], Tensor], messages: Tensor, returned: Tensor, index: Tensor, heads: int
 ) -> Tensor | None:
-    """What each node's aggregation multiplies the sum of its messages by, [nodes, heads]; None if it is no multiple.
+    """Return the factor between each node's aggregation and the sum of its messages, [nodes, heads]; None if none.
 
     Args:
         aggregate: Aggregates other messages of the same edges.
         messages: The messages, [edges, ...].
-        returned: What they were aggregated to, [nodes, ...].
-        index: The node that each edge enters.
+        returned: The aggregated messages, [nodes, ...].
+        index: The destination of each edge.
         heads: Number of heads.
     """
     if returned.shape[1:] != messages.shape[1:] or returned[:1].numel() % heads:
@@ -206,10 +206,10 @@ def factors_of_sums(
     return factor if _close(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape)) else None
 
 
-def say_once(conv: MessagePassing, where: str, what: str) -> None:
-    """Warn that the softmax's weights are read where others may be used; once for each convolution."""
-    if conv not in _SAID:
-        _SAID.add(conv)
+def warn_unread(conv: MessagePassing, where: str, what: str) -> None:
+    """Warn once per convolution that the weights of its softmax are used, because those of its messages are unknown."""
+    if conv not in _WARNED:
+        _WARNED.add(conv)
         warnings.warn(
             f"The weights of the messages of {where} could not be read: {what}. The weights of its softmax are used "
             "instead.",
@@ -218,7 +218,7 @@ def say_once(conv: MessagePassing, where: str, what: str) -> None:
 
 
 def _by_head(value: Tensor, messages: Tensor) -> Tensor | None:
-    """Features of each edge as [edges, heads or 1, channels]; None if they do not fit the messages."""
+    """Reshape the features of each edge to [edges, heads or 1, channels]; None if they do not fit the messages."""
     edges, _, channels = messages.shape
     if value.numel() == messages.numel():
         return value.reshape(messages.shape)
@@ -226,7 +226,7 @@ def _by_head(value: Tensor, messages: Tensor) -> Tensor | None:
 
 
 def _signs(value: Tensor) -> Tensor:
-    """Features of 1 and -1, of the same shape: multiplying by them rounds nothing."""
+    """Return random features 1 and -1 of the same shape; multiplication by them is exact."""
     generator = torch.Generator().manual_seed(0)
     return (torch.randint(0, 2, value.shape, generator=generator) * 2 - 1).to(value)
 
@@ -234,7 +234,7 @@ def _signs(value: Tensor) -> Tensor:
 def _is_common_function(
     message: Callable[[dict[str, Any]], Tensor], sources: dict[str, Tensor], softmax: Tensor, shape: torch.Size
 ) -> bool:
-    """Whether messages are the softmax's weights times one function of the source, the same for all edges."""
+    """Whether messages are the softmax weights times one function of the source, the same for all edges."""
     same = {name: _signs(value[:1]).expand_as(value).clone() for name, value in sources.items()}
     messages = message(same).reshape(shape)
     weights = softmax.unsqueeze(-1)
@@ -243,6 +243,7 @@ def _is_common_function(
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """Whether numbers are equal within rounding, relative to the largest."""
+    """Whether numbers are equal up to rounding, relative to the largest."""
+
     tolerance = torch.finfo(other.dtype).eps ** 0.5 if other.is_floating_point() else 0.0
     return bool((one - other).abs().max() <= tolerance * other.abs().max())

@@ -1,6 +1,6 @@
-"""Which convolution calls a tensor was computed from and with which factors, and how torch operations change that.
+"""The mix of a tensor (the convolution calls that it was computed from, with factors), and rules for torch operations.
 
-A *mark* is the number of a call.
+A *mark* is the index of a call.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Factors = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Mix:
-    """What a tensor is made of.
+    """The calls that a tensor was computed from.
 
     Attributes:
         factors: The factor of each mark.
-        slices: Of stacked branches, the factors in each; empty otherwise.
-        dim: The dimension that they are stacked along.
-        is_fixed: Whether no factor was read from a tensor, whose values may change as a model learns.
+        slices: For stacked branches, the factors of each; otherwise empty.
+        dim: The dimension along which branches are stacked.
+        is_fixed: Whether no factor was read from a tensor, whose values may change in training.
     """
 
     factors: Factors
@@ -38,7 +38,7 @@ class Mix:
 
 @dataclass
 class Operation:
-    """One torch operation: its name, arguments and result, and what its marked arguments are made of."""
+    """One torch operation: its name, arguments and result, and the mixes of its marked arguments."""
 
     name: str
     args: tuple[Any, ...]
@@ -52,12 +52,12 @@ class Operation:
         return all(mix.is_fixed for _, mix in self.read)
 
     def mix_of(self, value: Any) -> Mix | None:
-        """What an argument is made of; None if nothing marked."""
+        """Return the mix of an argument; None if it is not marked."""
         return next((mix for tensor, mix in self.read if tensor is value), None)
 
 
 def total_of(parts: Iterable[Factors]) -> dict[int, float]:
-    """Factors of a sum."""
+    """Return the factors of a sum."""
     total: dict[int, float] = {}
     for part in parts:
         for mark, factor in part.items():
@@ -66,17 +66,17 @@ def total_of(parts: Iterable[Factors]) -> dict[int, float]:
 
 
 def times_of(factors: Factors, scale: float) -> dict[int, float]:
-    """Factors, each multiplied by the same number."""
+    """Return the factors, each multiplied by the same number."""
     return {mark: factor * scale for mark, factor in factors.items()}
 
 
 def marks_of(read: list[tuple[Tensor, Mix]]) -> list[int]:
-    """The calls that some tensors were computed from, ascending."""
+    """Return the marks of some tensors, ascending."""
     return sorted({mark for _, mix in read for mark in mix.factors})
 
 
 def mix_of_sum(operation: Operation) -> Mix:
-    """A sum or difference; stacked branches of one shape stay apart."""
+    """Return the mix of a sum or difference; stacked branches stay separate if one argument is marked."""
     scale = float(operation.kwargs.get("alpha", 1)) * (-1 if "sub" in operation.name else 1)
     scales = (scale, 1.0) if operation.name == "rsub" else (1.0, scale)
     parts = [
@@ -91,12 +91,12 @@ def mix_of_sum(operation: Operation) -> Mix:
 
 
 def mix_of_product(operation: Operation) -> Mix:
-    """A product with an unmarked factor: a single number, or one number per stacked branch."""
+    """Return the mix of a product with an unmarked factor: a single number, or one number per stacked branch."""
     tensor, mix = operation.read[0]
     other = next((value for value in operation.args[:2] if value is not tensor), 1.0)
     is_division = operation.name.startswith("div")
     if is_division and operation.args[0] is not tensor:
-        return Mix(mix.factors, is_fixed=mix.is_fixed)  # something over a branch
+        return Mix(mix.factors, is_fixed=mix.is_fixed)  # an unmarked value divided by a branch
     if not isinstance(other, Tensor):
         scale = 1 / float(other) if is_division else float(other)
         slices = tuple(times_of(one, scale) for one in mix.slices)
@@ -115,13 +115,13 @@ def mix_of_product(operation: Operation) -> Mix:
 
 
 def _is_one_each(other: Tensor, tensor: Tensor, mix: Mix) -> bool:
-    """Whether a tensor holds one number for each stacked branch, along their dimension."""
+    """Whether a tensor holds one number per stacked branch, along the dimension of the stack."""
     place = mix.dim - (tensor.dim() - other.dim())
     return other.numel() == len(mix.slices) and 0 <= place < other.dim() and other.shape[place] == len(mix.slices)
 
 
 def mix_of_stack(operation: Operation) -> Mix | None:
-    """Branches stacked along a new dimension, or concatenated along one that has size 1 in each; None otherwise."""
+    """Return the mix of branches stacked along a new dimension, or concatenated along one of size 1; otherwise None."""
     tensors = list(operation.args[0])
     if any(not isinstance(one, Tensor) for one in tensors):
         return None
@@ -134,7 +134,7 @@ def mix_of_stack(operation: Operation) -> Mix | None:
 
 
 def order_of(operation: Operation, dims: int) -> list[int]:
-    """Which dimension of the argument each dimension of the result is."""
+    """Return, for each dimension of the result, the dimension of the argument."""
     if operation.name == "permute":
         return [int(one) % dims for one in operation.args[1]]
     order = list(range(dims))
@@ -144,7 +144,8 @@ def order_of(operation: Operation, dims: int) -> list[int]:
 
 
 def dims_reduced_by(operation: Operation, dims: int) -> list[int] | None:
-    """The dimensions that an operation reduces; None if it is no reduction."""
+    """Return the dimensions that an operation reduces; None if it is not a reduction."""
+
     if operation.name not in ("sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp", "norm"):
         return None
     given = operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim")

@@ -1,8 +1,8 @@
-"""Follow what is computed from what: which marked tensors a tensor depends on, through any torch code in between.
+"""Trace which marked tensors a tensor was computed from, through any torch code.
 
-While a `Provenance` is open, every torch operation hands the marks of the tensors it reads on to those it writes. That
-sees through `detach`, `no_grad`, in-place changes and views, needs no gradients, and is exact by structure: a value
-that happens not to change is followed like any other.
+While a `Provenance` is open, every torch operation passes the marks of its inputs on to its outputs. This works through
+`detach`, `no_grad`, in-place changes and views, and needs no gradients. It depends on the operations only, not on the
+values.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ ACTIVATIONS = {
     "_log_softmax": "log_softmax",
     "log_sigmoid_forward": "log_sigmoid",
 }
-"""Functions that say what their outcome means, by torch's names of the operations."""
+"""Activations that tell the meaning of the outputs, by the names of torch operations."""
 
 
 class Provenance(TorchDispatchMode):
-    """While open, follows marks from tensor to tensor.
+    """Dispatch mode that traces marks from tensor to tensor.
 
     Attributes:
-        blurred: Whether marks were handed to a part of a tensor. Marks are kept for all that shares memory, so from
-            then on the other parts seem to depend on them too.
+        blurred: Whether an operation wrote marks to a part of a tensor. Marks belong to a whole storage, so the other
+            parts then seem to depend on them, too.
 
     >>> x, y = torch.ones(2), torch.ones(2)
     >>> with Provenance() as provenance:
@@ -56,27 +56,27 @@ class Provenance(TorchDispatchMode):
         self._is_paused = False
         self._depth = 0
         self._made_by: dict[StorageWeakRef, str] = {}
-        # A weak reference keeps the address of its storage from being used again, so no mark outlives its tensor.
+        # A weak reference prevents reuse of the storage's address, so a mark cannot pass to another tensor.
         self._marks: dict[StorageWeakRef, Marks] = {}
 
     def __exit__(self, *exception: Any) -> None:
-        self._put_back()  # an exception may have come while it was paused
+        self._put_back()  # an exception may have occurred while it was paused
         super().__exit__(*exception)
 
     def pause(self) -> None:
-        """Do not follow operations until `resume`; the caller marks their result itself."""
+        """Do not trace operations until `resume`; the caller marks their result itself."""
         self._is_paused = True
-        if _get_current_dispatch_mode() is self:  # or a mode of the model's own is above this one
+        if _get_current_dispatch_mode() is self:  # false if the model has opened a mode of its own
             _pop_mode()
             self._depth = len(_get_current_dispatch_mode_stack())
 
     def resume(self) -> None:
-        """Follow operations again."""
+        """Trace operations again."""
         self._is_paused = False
         self._put_back()
 
     def _put_back(self) -> None:
-        """Put this mode back into torch's stack of modes, unless a backward pass has restored it already."""
+        """Put this mode back on torch's stack of modes, unless a backward pass has restored it already."""
         stack = _get_current_dispatch_mode_stack()
         if not any(mode is self for mode in stack):
             above = [_pop_mode() for _ in stack[self._depth :]]
@@ -84,12 +84,12 @@ class Provenance(TorchDispatchMode):
                 _push_mode(mode)
 
     def mark(self, value: Any, mark: int) -> None:
-        """Give all tensors in `value` this mark alone."""
+        """Set the marks of all tensors in `value` to this mark alone."""
         for tensor in tensors_in(value):
             self._marks[storage_of(tensor)] = frozenset([mark])
 
     def marks(self, value: Any) -> Marks:
-        """The marks of all tensors in `value`."""
+        """Return the marks of all tensors in `value`."""
         return NONE.union(*(self._marks.get(storage_of(tensor), NONE) for tensor in tensors_in(value)))
 
     def __torch_dispatch__(
@@ -115,12 +115,12 @@ class Provenance(TorchDispatchMode):
         return result
 
     def activation(self, value: Any) -> str | None:
-        """The function that a tensor is the outcome of, if it is one of `ACTIVATIONS`."""
+        """Return the function that computed a tensor, if it is one of `ACTIVATIONS`."""
         return self._made_by.get(storage_of(value)) if isinstance(value, Tensor) else None
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in a tensor, or in sequences, mappings and PyG's data objects, however nested."""
+    """Yield all tensors in a value: a tensor, or nested sequences, mappings and PyG data objects."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
@@ -134,7 +134,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def storage_of(tensor: Tensor) -> StorageWeakRef:
-    """What holds a tensor's values; views of one tensor share it."""
+    """Return the storage of a tensor's values; views of a tensor share it."""
     if tensor.layout == torch.sparse_coo:
         tensor = tensor._values()
     elif tensor.layout != torch.strided:
@@ -148,7 +148,7 @@ def _is_part(tensor: Tensor) -> bool:
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that an operation writes to."""
+    """Return the arguments that an operation writes to."""
     if not func._schema.is_mutable:
         return []
     arguments = func._schema.arguments
@@ -158,7 +158,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 
 def _activation(func: Any, args: tuple[Any, ...]) -> str | None:
-    """Which of `ACTIVATIONS` an operation is; a softmax counts if it is one over the last dimension."""
+    """Return which of `ACTIVATIONS` an operation is; a softmax counts only over the last dimension."""
     name = ACTIVATIONS.get(func.overloadpacket.__name__)
     if name in ("softmax", "log_softmax") and args[1] not in (-1, args[0].dim() - 1):
         return None
@@ -166,6 +166,7 @@ def _activation(func: Any, args: tuple[Any, ...]) -> str | None:
 
 
 def _reads_shapes_only(func: Any) -> bool:
-    """Whether an operation makes a new tensor without reading the values of those it is given."""
+    """Whether an operation makes a new tensor without reading the values of its arguments."""
+
     name = func.overloadpacket.__name__
     return name.startswith("new_") or name.endswith("_like")

@@ -1,14 +1,13 @@
-"""Reach the attention scores of any PyG attention convolution without copying its code.
+"""Hook the softmax of any PyG attention convolution without copying its code.
 
-Every attention convolution of PyG turns scores into weights by calling `torch_geometric.utils.softmax`. Inside
-`hook_softmax` the methods of each such convolution are re-bound, on that one instance, to the same code with that
-softmax replaced; no class, module or other model is touched, and all is undone on exit, also after an exception.
-Hooks may be nested: the innermost one is in force.
+Every attention convolution of PyG calls `torch_geometric.utils.softmax` to turn scores into weights. While
+`hook_softmax` is open, each convolution instance has patched methods: the same code, with another softmax. Classes,
+modules and other models are not changed. On exit all is restored, also after an exception. Hooks can be nested: the
+innermost one is active.
 
-A convolution may find `torch_geometric.utils.softmax` in many ways: as a global of any name, as an attribute of a
-module (`utils.softmax`), in a helper function, in a method of a base class (by `super()` or by the base's name), in a
-closure, or imported where it is used. A *patched* function is the same code, which finds another softmax in all these
-places. Functions, modules and classes themselves are never touched.
+Code can reach `torch_geometric.utils.softmax` in many ways: as a global of any name, as an attribute of a module
+(`utils.softmax`), in a helper function, in a method of a base class (by `super()` or by the name of the base), in a
+closure, or by an import inside a function. A patched function finds the other softmax in all these places.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from torch_geometric.utils import softmax as pyg_softmax
 from attree.errors import UnsupportedModelError
 
 SoftmaxHook = Callable[[MessagePassing, Tensor, Callable[[Tensor], Tensor]], Tensor]
-"""Called as `hook(conv, scores, softmax)` in place of the softmax; returns the weights that the conv will use."""
+"""Called as `hook(conv, scores, softmax)` in place of the softmax; returns the weights that the convolution uses."""
 
 
 def attention_convs(model: nn.Module) -> list[MessagePassing]:
-    """The attention convolutions of a model, in registration order.
+    """Return the attention convolutions of a model, in registration order.
 
     Raises:
-        UnsupportedModelError: If there are none, or if some convolution passes messages without attention: its share
-            of the computation tree would have no weights.
+        UnsupportedModelError: If there are none, or if a convolution passes messages without attention, so that its
+            layer of the computation tree has no weights.
     """
     return list(_hooked_attributes(model, _unchanged))
 
 
 @contextmanager
 def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePassing]]:
-    """While open, every attention softmax of `model` goes through `hook`; gives its attention convolutions.
+    """While open, every attention softmax of `model` goes through `hook`; returns the attention convolutions.
 
     Args:
-        model: Any model whose message passing is done by PyG attention convolutions.
-        hook: Receives the convolution, its scores before softmax [E'] or [E', heads], and the softmax to apply.
+        model: A model whose message passing is done by PyG attention convolutions.
+        hook: Gets the convolution, its scores before softmax, [E'] or [E', heads], and the softmax.
     """
     hooked = _hooked_attributes(model, hook)
     with ExitStack() as stack:
@@ -63,7 +62,7 @@ def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePa
 
 
 def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassing, dict[str, Any]]:
-    """The attributes to set on each convolution of a model so that its softmax goes through `hook`."""
+    """Return the attributes to set on each convolution so that its softmax goes through `hook`."""
     convs = message_passing(model)
     found = {conv: SoftmaxPatch(conv, _hooked(conv, hook)).attributes() for conv in convs}
     blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
@@ -76,14 +75,14 @@ def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassi
 
 
 def message_passing(model: nn.Module) -> list[MessagePassing]:
-    """All message-passing layers of a model, in registration order; raises if there are none."""
+    """Return all message-passing layers of a model, in registration order; raise if there are none."""
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
     if convs:
         return convs
     if any(isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule) for module in model.modules()):
         raise UnsupportedModelError(
             f"Expected a model in Python, but {type(model).__name__} is traced, scripted or exported: such code has no "
-            "convolutions to look into. Explain the model that it was made from."
+            "convolutions to hook. Explain the model that it was made from."
         )
     raise UnsupportedModelError(
         f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
@@ -91,7 +90,7 @@ def message_passing(model: nn.Module) -> list[MessagePassing]:
 
 
 def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
-    """Restore an attribute of an instance: remove it, or set the value that it had before the hook."""
+    """Restore an attribute of an instance: remove it, or set its value from before the hook."""
     if had:
         vars(conv)[name] = value
     else:
@@ -110,7 +109,7 @@ def _unchanged(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor],
 
 
 _ORIGINAL = "__attree_original__"
-"""The attribute in which a replacement keeps the function that it replaces."""
+"""Attribute of a patched function that holds the original function."""
 
 Names = frozenset[str]
 
@@ -120,7 +119,7 @@ class SoftmaxPatch:
 
     Args:
         conv: The convolution.
-        softmax: The function to show in the place of PyG's softmax.
+        softmax: The function to use instead of PyG's softmax.
     """
 
     def __init__(self, conv: MessagePassing, softmax: Callable[..., Tensor]) -> None:
@@ -132,74 +131,74 @@ class SoftmaxPatch:
         self._classes = ancestors[: ancestors.index(MessagePassing)]
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the convolution that call PyG's softmax, changed to call the other one."""
+        """Return the attributes of the convolution that call PyG's softmax, patched to call the other softmax."""
         defined = dict(vars(self._conv))
         for base in self._classes:
             for name, value in vars(base).items():
-                # What stands in a class is bound to the instance when it is asked for.
+                # Functions of a class become methods of the instance.
                 defined.setdefault(name, MethodType(value, self._conv) if isinstance(value, FunctionType) else value)
         changed = {}
         for name, value in defined.items():
             if callable(value) and not name.startswith("__"):
-                shown = self.show(_original(value))
-                if shown is not None:
-                    changed[name] = shown
+                replacement = self.replacement(_original(value))
+                if replacement is not None:
+                    changed[name] = replacement
         return changed
 
-    def show(self, value: Any, names: Names = frozenset()) -> Any:
-        """What to show instead of `value` to code that uses these names; None if it may see `value` itself."""
+    def replacement(self, value: Any, names: Names = frozenset()) -> Any:
+        """Return the replacement of `value` for code that uses these names; None if it needs no replacement."""
         if value is pyg_softmax:
             return self._softmax
         if isinstance(value, FunctionType):
             return self._patched(value)
         if isinstance(value, staticmethod):
-            return self.show(value.__func__, names)
+            return self.replacement(value.__func__, names)
         if isinstance(value, MethodType) and value.__self__ is self._conv:
             patched = self._patched(value.__func__) if isinstance(value.__func__, FunctionType) else None
             return None if patched is None else MethodType(patched, self._conv)
         if isinstance(value, partial):
-            function = self.show(value.func, names)
+            function = self.replacement(value.func, names)
             return None if function is None else partial(function, *value.args, **value.keywords)
         if isinstance(value, ModuleType) or (isinstance(value, type) and value in self._classes):
             return self._view(value, names)
         return None
 
     def _view(self, owner: Any, names: Names) -> _View | None:
-        """A view of a module, class or `super()`, if one of the names leads from there to PyG's softmax."""
+        """Return a view of a module, class or `super()`, if one of the names leads from it to PyG's softmax."""
         if isinstance(owner, ModuleType) and owner.__name__.partition(".")[0] == "torch":
             return None
-        leads = any(self.show(getattr(owner, name, None), names - {name}) is not None for name in names)
+        leads = any(self.replacement(getattr(owner, name, None), names - {name}) is not None for name in names)
         return _View(owner, self, names) if leads else None
 
     def _patched(self, function: FunctionType) -> FunctionType | None:
-        """The same code with the other softmax; None if it does not reach PyG's."""
+        """Return the same code with the other softmax; None if it does not reach PyG's softmax."""
         if function not in self._patched_functions:
-            self._patched_functions[function] = None  # for functions that call each other
+            self._patched_functions[function] = None  # ends the recursion if functions call each other
             if not _is_library(function):
                 self._patched_functions[function] = self._make_patched(function)
         return self._patched_functions[function]
 
     def _make_patched(self, function: FunctionType) -> FunctionType | None:
         reads, imports, names = _names(function.__code__)
-        shown = {}
+        replacements = {}
         for name, attributes in reads.items():
             value = function.__globals__.get(name)
-            # A class is asked for many things; a module may be read by way of a local name.
-            shown[name] = self.show(value, attributes if isinstance(value, type) else names)
-        if any(self.show(sys.modules.get(name), names) is not None for name in imports):
-            shown["__builtins__"] = {**vars(builtins), "__import__": self._importer(names)}
+            # A module may be stored in a local name first, so all names count. For a class they would be too many.
+            replacements[name] = self.replacement(value, attributes if isinstance(value, type) else names)
+        if any(self.replacement(sys.modules.get(name), names) is not None for name in imports):
+            replacements["__builtins__"] = {**vars(builtins), "__import__": self._importer(names)}
 
         closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         owner = closure["__class__"].cell_contents if "super" in reads and "__class__" in closure else None
         cells = {name: self._cell(cell, names) for name, cell in closure.items() if name != "__class__"}
-        leads = any(value is not None for value in (*shown.values(), *cells.values()))
+        leads = any(value is not None for value in (*replacements.values(), *cells.values()))
         if owner in self._classes and (leads or self._view(super(owner, self._conv), names) is not None):
-            shown["super"] = self._super(owner, names)
+            replacements["super"] = self._super(owner, names)
         elif not leads:
             return None
         patched = FunctionType(
             function.__code__,
-            function.__globals__ | {name: value for name, value in shown.items() if value is not None},
+            function.__globals__ | {name: value for name, value in replacements.items() if value is not None},
             function.__name__,
             function.__defaults__,
             tuple(cells.get(name) or cell for name, cell in closure.items()),
@@ -209,15 +208,15 @@ class SoftmaxPatch:
         return patched
 
     def _cell(self, cell: CellType, names: Names) -> CellType | None:
-        """A closure's cell that holds what to show instead of its content, if anything."""
+        """Return a closure cell with the replacement of its content; None if it needs no replacement."""
         try:
-            shown = self.show(cell.cell_contents, names)
+            replacement = self.replacement(cell.cell_contents, names)
         except ValueError:  # not filled yet
             return None
-        return None if shown is None else CellType(shown)
+        return None if replacement is None else CellType(replacement)
 
     def _super(self, owner: type, names: Names) -> Callable[..., Any]:
-        """What a method that class `owner` defines may call as `super`."""
+        """Return the replacement of `super` for methods that class `owner` defines."""
 
         def super_(cls: Any = owner, instance: Any = self._conv) -> Any:
             return _View(super(getattr(cls, "_owner", cls), instance), self, names)
@@ -227,21 +226,21 @@ class SoftmaxPatch:
     def _importer(self, names: Names) -> Callable[..., Any]:
         def import_(*args: Any, **kwargs: Any) -> Any:
             module = builtins.__import__(*args, **kwargs)
-            return self.show(module, names) or module
+            return self.replacement(module, names) or module
 
         return import_
 
 
 class _View:
-    """A module, class or `super()` that shows its attributes as `SoftmaxPatch.show` has them."""
+    """A module, class or `super()` whose attributes are replaced by `SoftmaxPatch.replacement`."""
 
     def __init__(self, owner: Any, patch: SoftmaxPatch, names: Names) -> None:
         self._owner, self._patch, self._names = owner, patch, names
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._owner, name)
-        shown = self._patch.show(value, self._names - {name})
-        return value if shown is None else shown
+        replacement = self._patch.replacement(value, self._names - {name})
+        return value if replacement is None else replacement
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._owner(*args, **kwargs)
@@ -251,7 +250,7 @@ class _View:
 
 
 def _original(value: Any) -> Any:
-    """The original of a patched function; anything else is returned unchanged."""
+    """Return the original of a patched function; any other value is returned unchanged."""
     if isinstance(value, MethodType):
         return MethodType(_original(value.__func__), value.__self__)
     return getattr(value, _ORIGINAL, value) if isinstance(value, FunctionType) else value
@@ -259,10 +258,11 @@ def _original(value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
-    """What code reads: globals and what is asked of each by name, the modules it imports, and all names it uses.
+    """Return the globals that code reads with their attributes, the modules it imports, and all names it uses.
 
-    Functions inside it are included.
+    Nested functions are included.
     """
+
     steps = list(get_instructions(code))
     reads: dict[str, Names] = {}
     imports = frozenset(str(step.argval) for step in steps if step.opname == "IMPORT_NAME")

@@ -1,12 +1,12 @@
-"""What feeds what: which calls of attention convolutions are the layers of a network.
+"""The wiring of a network: which calls of attention convolutions are layers, and which layer feeds which.
 
-A computation tree leads from the output to the calls that produced it, from these to the calls that produced their
-features, and so on. In most networks that is a chain, one call a layer. Calls side by side (two
-stacks, several heads, one call for each relation) are branches: each has the factor with which it was combined with the
-others. Calls that the output does not depend on (an auxiliary head, a second pass for another loss) are no layers.
+A computation tree leads from the output to the calls that produced it, then to the calls that produced their input, and
+so on. In most networks this is a chain with one call per layer. Calls side by side (two stacks, several heads, one call
+per relation) are branches. Each branch has the factor with which it is combined with the others. Calls that the output
+does not depend on (an auxiliary head, a second pass for another loss) are not layers.
 
-Where something goes around a layer (a residual, jumping knowledge), the way through the layers is a feed and the way
-around them is a *skip*. `Wiring` leaves skips out; `Wiring.followed` has them as feeds of their own.
+If the output of a call also goes around later layers (a residual, jumping knowledge), the path around them is a *skip*.
+`Wiring` ignores skips; `Wiring.followed` includes them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torch_geometric.nn import GAT, BatchNorm, GATConv, GATv2Conv
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 OUTPUT = -1
-"""The number of the model's output among the numbers of calls."""
+"""The key of the model's output among the indices of calls."""
 
 Feeds = dict[int, dict[int, float]]
-"""For each call, or the output, the calls that feed it and their factors."""
+"""For each call and the output: the calls that feed it, with their factors."""
 
 
 ROWWISE = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.PReLU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid)
-"""Activations that treat each number alone."""
+"""Elementwise activations."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """The layers of a network and what feeds what.
+    """The layers of a network, and which layer feeds which.
 
     Attributes:
-        layers: For each layer its calls side by side, numbered in the order of the pass; first layer first.
-        factors: For each layer, what the weights of each of its calls are multiplied by.
-        feeds: For each layer, the later layers that read its output, and the factor with which each reads it.
+        layers: For each layer, the indices of its calls in the order of the pass; first layer first.
+        factors: For each layer, the factor of each of its calls.
+        feeds: For each layer, the later layers that read its output, each with its factor.
         shares: For each layer, the factor with which the output reads it; 0 if it does not.
-        is_fixed: Whether the factors are the same whatever the weights of the model.
-        followed: The same with skips followed; None if there are none, or if they could not be read.
+        is_fixed: Whether the factors do not depend on the weights of the model.
+        followed: The wiring that includes skips; None if there are none, or if they could not be read.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -52,7 +52,7 @@ class Wiring:
 
     @classmethod
     def chain(cls, calls: Sequence[int]) -> Wiring:
-        """A chain of layers with one call each; each reads the output of the one before it."""
+        """Return a chain of layers with one call each; each layer reads the output of the layer before it."""
         last = len(calls) - 1
         feeds = tuple(((layer + 1, 1.0),) if layer < last else () for layer in range(last + 1))
         shares = tuple(float(layer == last) for layer in range(last + 1))
@@ -60,7 +60,7 @@ class Wiring:
 
     @property
     def calls(self) -> tuple[int, ...]:
-        """All calls that are part of a layer, in the order of the pass."""
+        """Indices of the calls of all layers, in the order of the pass."""
         return tuple(sorted(call for layer in self.layers for call in layer))
 
     @property
@@ -83,7 +83,7 @@ class Wiring:
         return 1 + max(self.heights)
 
     def without_factors(self) -> Wiring:
-        """The same wiring with all factors 1, to count flows."""
+        """Return the same wiring with all factors 1, to count flows."""
         feeds = tuple(tuple((later, 1.0) for later, _ in own) for own in self.feeds)
         return Wiring(self.layers, self.factors, feeds, tuple(float(share != 0) for share in self.shares))
 
@@ -93,10 +93,11 @@ class CallGraph:
     """Which call feeds which in one forward pass.
 
     Attributes:
-        calls: The calls that feed the output, directly or through others, in their order.
-        feeds: For each of them, and for the output, the calls that feed it without a detour around others.
-        full: The same with all skips; None if some cannot be read.
+        calls: Indices of the calls that feed the output, directly or through others, ascending.
+        feeds: For each of them, and for the output, the calls that feed it; without skips.
+        full: The same with skips; None if some cannot be read.
         is_fixed: Whether no factor was read from a tensor.
+        height: For each call, the number of calls after it on the longest path to the output.
     """
 
     calls: list[int]
@@ -112,14 +113,15 @@ class CallGraph:
 
     @staticmethod
     def consumers(feeds: Feeds, call: int) -> dict[int, float]:
-        """The calls that read a call's output, each with its factor."""
+        """Return the calls that read the output of a call, each with its factor."""
         return {later: own[call] for later, own in feeds.items() if call in own}
 
     def wiring(self, ends: Sequence[tuple[set[str], set[str]]] | None = None) -> Wiring:
-        """The layers: one for each call, or for all calls side by side where they run on other types of edges.
+        """Return the layers: one per call, or one for all calls side by side that run on different edge types.
 
         Args:
-            ends: For each call, the types of nodes that its edges leave and enter; None if there is one type alone.
+            ends: For each call, the node types of the sources and of the destinations of its edges; None for a graph of
+                one type.
         """
         groups = [[call] for call in self.calls]
         if ends is not None:
@@ -138,7 +140,7 @@ class CallGraph:
 
 
 def _layers(groups: list[list[int]], feeds: Feeds, is_fixed: bool) -> Wiring:
-    """Merge calls into layers. Each call of a layer has one factor, the same for all that the layer feeds."""
+    """Return the wiring of groups of calls. Each call has one factor, which is the same for all later layers."""
     place = {call: layer for layer, group in enumerate(groups) for call in group}
     factors: list[tuple[float, ...]] = []
     later_layers, shares = [], []
@@ -160,11 +162,11 @@ def _layers(groups: list[list[int]], feeds: Feeds, is_fixed: bool) -> Wiring:
 
 
 def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[set[str], set[str]]]) -> bool:
-    """Whether each group of calls can be one layer: a walk through it must give what a walk through its calls gives.
+    """Whether each group of calls can be one layer, so that flows through the layer are flows through its calls.
 
-    Each call must have the same factor for all that it feeds. And if a later group reads this group's outputs for a
-    type of nodes, then every call of the later group whose edges leave that type must read every call of this group
-    whose edges enter it.
+    Each call must have the same factor for all calls that it feeds. If a later group reads outputs of this group for a
+    node type, every call of the later group with sources of that type must read every call of this group with
+    destinations of that type.
     """
     for group in groups:
         out = {call: CallGraph.consumers(feeds, call) for call in group}
@@ -181,10 +183,11 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
 
 
 def is_plain_stack(model: Any) -> bool:
-    """Whether each layer works on the output of the one before it and on nothing else, whatever the weights.
+    """Whether a model is known to be a chain of attention layers in which nothing goes around a layer.
 
-    A model of attree, or of a user, says so by its attribute `is_plain_stack`. PyG's `GAT` is one without jumping
-    knowledge, residuals and norms over all nodes.
+    The outputs of such a model belong to nodes, and no experiment is needed to find this out. A model states this by
+    its attribute `is_plain_stack`. PyG's `GAT` is a plain stack without jumping knowledge, residuals and norms over all
+    nodes.
 
     >>> is_plain_stack(GAT(4, 8, 2, 3)), is_plain_stack(GAT(4, 8, 2, 3, jk="cat")), is_plain_stack(nn.Linear(4, 3))
     (True, False, False)
@@ -200,5 +203,6 @@ def is_plain_stack(model: Any) -> bool:
 
 
 def _is_rowwise_norm(norm: Any) -> bool:
-    """Whether a norm in eval mode treats each node alone."""
+    """Whether a norm in eval mode works on each node separately."""
+
     return type(norm) is nn.Identity or (type(norm) is BatchNorm and norm.module.running_mean is not None)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run, check_model, graph_of
-from attree.attention.eager import eval_mode, score_tensor
+from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flow_method import FlowMethod

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.edge_hook import hook_edges
-from attree.attention.edge_ids import edge_ids
+from attree.attention.conv_edges import edge_ids, hook_edges
 from attree.attention.softmax_hook import hook_softmax
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eager import eval_mode, score_tensor
-from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.conv_edges import EdgeHook, hook_edges
+from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.softmax_hook import hook_softmax
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject

@@ -17,7 +17,8 @@ from torch_geometric.nn import SuperGATConv
 from torch_geometric.utils import softmax
 
 from attree.attention import Graph
-from attree.attention.capture import Attention, eval_mode
+from attree.attention.capture import Attention
+from attree.attention.eval_mode import eval_mode
 from attree.data.datasets.array_files import load_arrays
 from attree.errors import MissingDataError, expect
 from attree.faithfulness.exact.algebra.known import SuperGATAlgebra, register_algebra

@@ -13,8 +13,8 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention, Graph
 from attree.attention.capture import attention_of_pass
-from attree.attention.eager import run_eagerly
-from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.conv_edges import EdgeHook, hook_edges
+from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Types, plain
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import SoftmaxHook, message_passing

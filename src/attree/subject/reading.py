@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eager import eval_mode
-from attree.attention.edge_ids import find_type
+from attree.attention.conv_edges import find_type
+from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Types
 from attree.attention.layer_records import edges_of
 from attree.subject.arguments import Kind, parameters

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.eager import eval_mode
+from attree.attention.eval_mode import eval_mode
 from attree.attention.provenance import Provenance, storage_of, tensors_in
 from attree.attention.softmax_hook import attention_convs
 from attree.errors import expect

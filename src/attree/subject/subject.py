@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import Attention, capture_run
-from attree.attention.eager import eval_mode
+from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph, Types
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
@@ -63,7 +63,7 @@ class Subject:
             graph = call.graph
         else:
             matches = graph.matches(call.edge_index, call.num_nodes)
-            expect(matches, "graph", "the looped graph of `edge_index`", "another graph")
+            expect(matches, "graph", "the graph of `edge_index`", "another graph")
         assert graph is not None
         self._call = call
         self.graph = graph

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attree.attention.capture import eval_mode
+from attree.attention.eval_mode import eval_mode
 
 
 class _State(NamedTuple):

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.edge_hook import EdgeHook, hook_edges, hook_messages
-from attree.attention.edge_ids import edge_ids
+from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges, hook_messages
 from attree.attention.locality import difference
 from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.edge_hook import hook_messages
+from attree.attention.conv_edges import hook_messages
 from attree.errors import UnsupportedModelError
 from attree.subject import ModelCall
 

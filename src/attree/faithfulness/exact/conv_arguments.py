@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from attree.attention.edge_ids import edge_ids, find_type
+from attree.attention.conv_edges import edge_ids, find_type
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import LayerAlgebra
 from attree.faithfulness.exact.layer_graph import LayerGraph, all_relations, one_relation

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
-from attree.attention.eager import eval_mode
+from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
