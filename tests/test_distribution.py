@@ -29,7 +29,7 @@ def _setuptools() -> int:
         return 0
 
 
-pytestmark = pytest.mark.skipif(_setuptools() < 77, reason="building needs setuptools>=77: pip install 'attree[dev]'")
+pytestmark = pytest.mark.skipif(_setuptools() < 77, reason="building needs setuptools>=77: pip install '.[dev]'")
 
 
 def run(*command: str | Path, cwd: Path) -> str:

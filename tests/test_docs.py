@@ -125,7 +125,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with every link and anchor checked."""
     if find_spec("mkdocs") is None:
-        pytest.skip("mkdocs is not installed: pip install 'attree[docs]'")
+        pytest.skip("mkdocs is not installed: pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     path = f"{REPO / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(

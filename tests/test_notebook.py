@@ -58,7 +58,7 @@ def wording(text: str) -> list[str]:
 
 def test_the_first_cell_installs_only_what_is_missing() -> None:
     first = "".join(cells()[0]["source"])
-    assert '%pip install --quiet "attree[notebook]"' in first
+    assert '%pip install --quiet "..[notebook]"' in first
     assert first.index("if importlib.util.find_spec") < first.index("%pip")
     assert cells()[0]["outputs"] == []
 

@@ -25,7 +25,7 @@ def postgres_server() -> Iterator[str]:
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL server (Debian: apt-get install postgresql)")
-    pytest.importorskip("psycopg", reason="no driver for PostgreSQL (pip install 'attree[postgres]')")
+    pytest.importorskip("psycopg", reason="no driver for PostgreSQL (pip install '.[postgres]')")
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="attree_pg_"))
     if as_user:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install 'attree[dev]'")
+pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install '.[dev]'")
 
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install 'attree[dev]'")
+pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install '.[dev]'")
 
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
