@@ -20,7 +20,7 @@ from attree.data import HIN, MUTAG, GraphDataModule, Infection
 from attree.data.counts import Counts
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier, SuperGAT
-from attree.paper.recipes import recipe
+from attree.paper.printed_numbers import recipe
 from helpers.small_fits import curves
 
 

@@ -78,7 +78,7 @@ def test_killed_and_started_again_gives_the_same_tables(
     assert not (tmp_path / "broken" / "faithfulness").exists()
 
     assert command("paper", *arguments("broken")) == 0
-    assert f"{finished} of 4 cells finished before, not done again" in capsys.readouterr().out
+    assert f"{finished} of 4 cells already finished, not repeated" in capsys.readouterr().out
     assert command("paper", *arguments("whole")) == 0
     same_files(tmp_path / "broken" / "faithfulness", tmp_path / "whole" / "faithfulness")
     rows = pd.read_csv(tmp_path / "whole" / "faithfulness" / "faithfulness_networks.csv")
@@ -114,5 +114,5 @@ def test_a_polite_end_says_how_to_go_on(
     monkeypatch.setattr(run, "measure_cells", measure)
     before = signal.getsignal(signal.SIGTERM)
     assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 130
-    assert "The same command goes on with the cells that are not finished." in " ".join(capsys.readouterr().out.split())
+    assert "Run the same command again to continue." in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before

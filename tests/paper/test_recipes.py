@@ -10,7 +10,7 @@ import yaml
 import attree.data
 from attree import cli
 from attree.errors import ArgumentError
-from attree.paper.recipes import RECIPES, recipe
+from attree.paper.printed_numbers import RECIPES, recipe
 
 ALL_CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 CONFIGS = [path for path in ALL_CONFIGS if path.stem not in ("acm", "cora_links", "dblp", "hetero_infection")]

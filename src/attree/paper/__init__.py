@@ -1,1 +1,1 @@
-"""Reproduction of the paper: recipes, the authors' weights, printed numbers, tables and figures."""
+"""The command `attree paper`: make the paper's tables and figures, with the printed numbers beside them."""

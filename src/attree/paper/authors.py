@@ -1,7 +1,7 @@
-"""What the paper's authors published: their trained weights, and the SuperGAT-MX of their code.
+"""The published work of the paper's authors: their trained weights, and the SuperGAT-MX of their code.
 
-Their SuperGAT-MX weighs messages by softmax(LeakyReLU(x_i . x_j)). It computes the MX weights only when a caller asks
-for attention. So it reports other attention than it uses, and the parameters of MX are never trained. PyG's
+Their SuperGAT-MX weights messages by softmax(LeakyReLU(x_i . x_j)). It computes the MX weights only to return them as
+attention. So the returned attention is not the one that it uses, and the parameters of MX are never trained. PyG's
 convolution, which `attree.models.SuperGAT` uses, follows the SuperGAT paper.
 """
 
@@ -61,7 +61,7 @@ def _build(arrays: dict[str, Tensor], num_layers: int) -> GAT:
 
 
 class DotProductConv(SuperGATConv):
-    """A SuperGAT convolution that weighs messages by dot products."""
+    """A SuperGAT convolution that weights messages by dot products."""
 
     def get_attention(
         self, edge_index_i: Tensor, x_i: Tensor, x_j: Tensor, num_nodes: int | None, return_logits: bool = False
@@ -73,7 +73,7 @@ class DotProductConv(SuperGATConv):
         return softmax(F.leaky_relu(logits, self.negative_slope), edge_index_i, num_nodes=num_nodes)
 
     def reported(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return the MX weights [edges, heads], which the authors' code reports."""
+        """Return the MX weights [edges, heads] that the authors' code returns as attention."""
         x = self.lin(x).view(-1, self.heads, self.out_channels)
         # PyG's own method, which `get_attention` above overrides.
         return super().get_attention(edge_index[1], x[edge_index[1]], x[edge_index[0]], num_nodes=x.shape[0])
@@ -96,7 +96,7 @@ register_algebra(DotProductConv, DotProductAlgebra)
 
 
 class AuthorsSuperGAT(SuperGAT):
-    """SuperGAT-MX of the paper's authors' code, over `DotProductConv`."""
+    """The SuperGAT-MX of the authors' code, with `DotProductConv`."""
 
     conv_class = DotProductConv
 
@@ -106,7 +106,7 @@ class AuthorsSuperGAT(SuperGAT):
 
 
 def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: Graph) -> Attention:
-    """Return the attention that the authors' code reports: MX weights of a forward pass that does not use them."""
+    """Return the attention that the authors' code returns: MX weights, which its forward pass does not use."""
     inputs: list[Tensor] = []
 
     def see(conv: nn.Module, args: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A cache of results on disk. The key of a result is all that determines it: settings, code, data and libraries."""
+"""Cache of results on disk. The key of a result consists of its settings, code, data and library versions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Cache:
             stored = json.loads(self.path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(stored, dict) or stored.get("key") != _plain(key):
+        if not isinstance(stored, dict) or stored.get("key") != _as_json(key):
             return None
         result = stored.get("result")
         return result if isinstance(result, dict) and stored.get("check") == _check(result) else None
 
     def put(self, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Store a result of plain values."""
-        content = {"key": _plain(key), "result": dict(result), "check": _check(result)}
+        content = {"key": _as_json(key), "result": dict(result), "check": _check(result)}
         write_text(self.path(key), json.dumps(content, indent=1) + "\n")
 
     def get_arrays(self, key: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
@@ -62,16 +62,16 @@ class Cache:
 
     def path(self, key: Mapping[str, Any]) -> Path:
         """Return the file of a key's result, whether or not it exists."""
-        text = json.dumps(_plain(key), sort_keys=True)
+        text = json.dumps(_as_json(key), sort_keys=True)
         return self.folder / f"{key.get('kind', 'result')}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
 
 def _check(result: Mapping[str, Any]) -> str:
-    """Return a hash of a result, which finds damage that still reads as a number."""
+    """Return a hash of a result. It detects damage that leaves valid JSON."""
     return hashlib.sha256(json.dumps(result).encode()).hexdigest()[:16]
 
 
-def _plain(key: Mapping[str, Any]) -> Any:
+def _as_json(key: Mapping[str, Any]) -> Any:
     """Return a key as JSON restores it: tuples become lists."""
     return json.loads(json.dumps(dict(key), sort_keys=True))
 
@@ -80,7 +80,7 @@ PACKAGE = Path(attree.__file__).parent
 PACKAGE_NAME = attree.__name__
 
 NUMBERLESS = ("report",)
-"""Folders of the package that display numbers and compute none, so that results do not depend on them."""
+"""Folders of the package that only display numbers, so that results do not depend on them."""
 
 LIBRARIES = ("torch", "torch-geometric", "numpy", "scipy")
 
@@ -168,7 +168,7 @@ def _is_text(part: ast.stmt) -> bool:
 
 @cache
 def libraries() -> dict[str, str]:
-    """Return the versions of the libraries that compute the numbers."""
+    """Return the versions of the libraries that compute results."""
     return {name: version(name) for name in LIBRARIES}
 
 

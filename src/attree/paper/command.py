@@ -1,4 +1,4 @@
-"""The command `attree paper`: lists the paper's tables and figures, or makes them."""
+"""The command `attree paper`: list the paper's tables and figures, or make them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def paper(
         profile: `quick` or `full`.
         datasets: Names of datasets; None for all.
         models: Names of networks; None for all.
-        seeds: Number of networks that numbers are averaged over; None for the profile's.
+        seeds: Number of networks to average over; None for the number of the profile.
         protocols: Names of reduction protocols.
-        jobs: Number of cells that are measured in parallel.
+        jobs: Number of cells to measure in parallel.
         out: Folder of the tables and figures.
-        root: Data folder; None for the default one.
-        targets: Number of nodes that are explained for faithfulness.
-        epochs: Epochs of training; None for those of the recipes.
+        root: Data folder; None for the default folder.
+        targets: Number of nodes to explain for faithfulness.
+        epochs: Number of training epochs; None for the recipe's.
     """
     if name == "list":
         _list()
@@ -43,7 +43,7 @@ def paper(
     if name != "all" and name not in CONTENTS:
         known = ", ".join(CONTENTS)
         raise ArgumentError(f"Expected argument `NAME` to be list, all or one of {known}, but got {name!r}.")
-    # Imported here: PyTorch takes seconds, which is too long to wait for a list or a refusal.
+    # Imported here, so that the list and errors do not wait for PyTorch.
     from attree.data.base import data_folder
     from attree.paper.item import Options, resolve_name
     from attree.paper.net import DATASETS, MODELS

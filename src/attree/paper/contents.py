@@ -1,4 +1,4 @@
-"""The paper's tables and figures in order: what `attree paper` makes, where it is printed and how long it takes.
+"""List of the paper's tables and figures: title, place in the paper, data and duration of each.
 
 This module imports no other package, so that `attree paper list` and shell completion answer at once.
 """
@@ -14,7 +14,7 @@ class Entry:
 
     Attributes:
         title: What it shows, in a line.
-        place: Where the paper prints it.
+        place: Its place in the paper.
         data: The datasets that it needs.
         minutes: Approximate minutes that the quick and the full version take on two cores.
     """
@@ -97,7 +97,7 @@ CONTENTS = {
         (1, 45),
     ),
     "head_selection": Entry(
-        "One head a layer instead of their mean: standard deviation over all choices",
+        "One head per layer instead of their mean: standard deviation over all choices",
         "appendix, table of single heads",
         _SOME_HEADS,
         (0.5, 8),

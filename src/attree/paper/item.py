@@ -1,4 +1,4 @@
-"""The types of `attree paper`: its options, the items it makes, and the reports that come out."""
+"""The types of `attree paper`: options, items (tables and figures to make), and reports."""
 
 from __future__ import annotations
 
@@ -68,20 +68,22 @@ class Options:
 
 
 def resolve_name(given: str, known: tuple[str, ...]) -> str:
-    """Return the known name that the user typed. Case, hyphens and underscores do not matter; unknown names stay.
+    """Return the known name that the user means, without regard to case, hyphens and underscores.
+
+    An unknown name is returned unchanged.
 
     >>> resolve_name("citeseer", ("Cora", "CiteSeer")), resolve_name("ba_shapes", ("BA-Shapes",))
     ('CiteSeer', 'BA-Shapes')
     """
 
-    def plain(name: str) -> str:
+    def letters(name: str) -> str:
         return name.lower().replace("-", "").replace("_", "")
 
-    return next((name for name in known if plain(name) == plain(given)), given)
+    return next((name for name in known if letters(name) == letters(given)), given)
 
 
 CLOSE, NEAR, FAR = 0.02, 0.05, 0.1
-"""Bounds on the difference from the paper. Reports colour cells by them, and give a reason beyond FAR."""
+"""Bounds on the difference from the paper. They set the colours of cells; beyond FAR, a reason is given."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from attree.data.datasets.mutag import MUTAG
 from attree.errors import expect
 from attree.models import GAT, AttentionNet, GATv2, GraphClassifier, SuperGAT
 from attree.paper.authors import AuthorsSuperGAT
-from attree.paper.recipes import Recipe, recipe
+from attree.paper.printed_numbers import Recipe, recipe
 
 WeightSource = Literal["trained", "untrained", "authors"]
 MODELS = ("GAT", "GATv2", "SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
@@ -39,9 +39,9 @@ class Net:
         model: Name of the network.
         layers: Number of layers.
         seed: Seed of the split, the initial weights and training.
-        heads: Number of heads of all layers but the last, which has one head as in the authors' code.
+        heads: Number of heads of all layers except the last, which has one head, as in the authors' code.
         weight_decay: Adam's L2 penalty.
-        attention_dropout: Dropout of the first layer's attention; the authors' code has it only there.
+        attention_dropout: Attention dropout of the first layer. The authors' code has it only there.
         weights: `trained` by the recipe, `untrained`, or the `authors`' published weights.
         epochs: Number of epochs; None for the recipe's.
     """
@@ -105,7 +105,7 @@ def build(net: Net, in_channels: int, out_channels: int) -> AttentionNet:
             attention_dropout=[net.attention_dropout] + [0.0] * (net.layers - 1),
             last_heads=1 if net.heads > 1 else None,
         )
-    # Dropout and the share of sampled edges as in the authors' code.
+    # Dropout and the share of sampled edges are those of the authors' code.
     return (AuthorsSuperGAT if net.model == "SuperGAT-MX-authors" else SuperGAT)(
         in_channels,
         out_channels,
@@ -132,7 +132,7 @@ def reproducible(seed: int) -> Iterator[None]:
 
 
 def make_model(net: Net, data: NodeDataModule | GraphDataModule) -> nn.Module:
-    """Build an untrained model; a graph-level one sums over nodes and has no bias."""
+    """Build an untrained model. A graph-level model sums over nodes and has no bias."""
     inner = build(net, data.num_features, data.num_classes)
     return inner if isinstance(data, NodeDataModule) else GraphClassifier(inner, bias=False)
 
@@ -171,7 +171,7 @@ def _loss(model: nn.Module, batch: Data) -> torch.Tensor:
 
 
 def accuracy(model: nn.Module, data: NodeDataModule | GraphDataModule) -> float:
-    """Share of the test nodes or graphs that are classified correctly."""
+    """Return the share of test nodes or graphs that are classified correctly."""
     with torch.no_grad():
         if isinstance(data, NodeDataModule):
             graph = data.graph
@@ -183,5 +183,5 @@ def accuracy(model: nn.Module, data: NodeDataModule | GraphDataModule) -> float:
 
 
 def held_out(data: GraphDataModule) -> Batch:
-    """The test graphs as one batch."""
+    """Return the test graphs as one batch."""
     return Batch.from_data_list([data.graphs[position] for position in data.split["test"]])

@@ -1,4 +1,4 @@
-"""Write reports: Markdown, CSV, pictures, and an HTML page coloured by the difference from the paper."""
+"""Write reports as Markdown, CSV, pictures, and an HTML page with cells coloured by the difference from the paper."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STATISTICS = {
     "truth_auroc": "AUROC",
 }
 LEGEND = (
-    "Each cell: ours (mean over seeds, ± standard deviation), then in brackets the paper's number and the difference. "
-    f"{SLIP}: a known slip in print, the difference is from what was meant. n: changed predictions where fewer than "
-    f"{FEW_CHANGED} a network."
+    "Each cell: our number (mean over seeds, ± standard deviation), then in brackets the paper's number and the "
+    f"difference. {SLIP}: a known misprint; the difference is from the number that was meant. n: number of changed "
+    f"predictions per network, if fewer than {FEW_CHANGED}."
 )
 BOUNDS = ((CLOSE, "close"), (NEAR, "near"), (FAR, "far"), (math.inf, "beyond"))
-"""Differences up to which a cell has each of the page's colours."""
+"""Largest difference for each of the page's colours."""
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -150,7 +150,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _html_table(table: Table) -> list[str]:
-    """The table, its file, and what is to be known of single cells."""
+    """Return the HTML of a table: the table, remarks on single cells, and a link to its CSV file."""
     parts, remarks = [], []
     if not table.csv_only:
         sides, heads, cells = _grid(table)
@@ -185,7 +185,7 @@ def _html_cell(row: pd.Series, digits: int) -> str:
 
 
 def _remark(row: pd.Series) -> str:
-    """What is to be known of a cell: a slip in print, or why it is far from the paper."""
+    """Return the remark on a cell: a misprint, or why our number differs from the paper's."""
     return "; ".join(str(row[name]) for name in ("slip", "reason") if isinstance(row.get(name), str) and row[name])
 
 

@@ -1,4 +1,4 @@
-"""Make tables and figures: measure their cells, in parallel if asked, and write the reports."""
+"""Make tables and figures: measure their cells, in parallel if requested, and write the reports."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attree.errors import AttreeError, MissingDataError
 from attree.io.console import plain_console
 from attree.io.processes import end_worker_with_parent, terminate_as_interrupt
+from attree.io.progress import item_bar
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.item import ItemInputs, Options, Report
 from attree.paper.render import write_report, write_summary
 from attree.paper.tables import ITEMS
 
 STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
-"""If this file exists, Arxiv's features in the data folder are not the real ones."""
+"""If this file exists, the data folder has made-up features for Arxiv instead of the real ones."""
 
 
 def make_items(names: Sequence[str], options: Options) -> int:
-    """Make tables and figures, print where they are, and return the exit status: 1 if a cell failed.
+    """Make tables and figures, print their paths, and return the exit status: 1 if a cell failed.
 
     Args:
         names: Names of the items.
@@ -35,7 +35,7 @@ def make_items(names: Sequence[str], options: Options) -> int:
         with terminate_as_interrupt():
             return _make(names, options, console)
     except KeyboardInterrupt:
-        console.print("Stopped. The same command goes on with the cells that are not finished.")
+        console.print("Stopped. Run the same command again to continue.")
         return 130
 
 
@@ -52,7 +52,7 @@ def _make(names: Sequence[str], options: Options, console: Console) -> int:
         report = Report(item.name, item.entry.title, notes=[f"In the paper: {item.entry.place}.", *notes])
         report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in own if cell in failures]
         if options.epochs is not None and own:
-            report.notes.append(f"Epochs of training: {options.epochs} instead of the recipe's.")
+            report.notes.append(f"Epochs of training: {options.epochs}, not the recipe's.")
         report.sections += item.sections(ItemInputs(options, results, context))
         page = write_report(report, options.out)
         reports.append(report)
@@ -70,21 +70,13 @@ def _make(names: Sequence[str], options: Options, console: Console) -> int:
 def _measure(
     cells: Sequence[Cell], options: Options, context: CellContext, console: Console
 ) -> tuple[dict[Cell, Result], dict[Cell, str]]:
-    """Measure cells under a progress bar. Return the results, and the reasons of the cells that failed."""
+    """Measure cells with a progress bar. Return the results, and the reasons of failed cells."""
     results: dict[Cell, Result] = {}
     failures: dict[Cell, str] = {}
-    progress = Progress(
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        console=console,
-    )
     known = sum(cell.known(context) is not None for cell in cells)
     if known:
-        console.print(f"{known} of {len(cells)} cells finished before, not done again")
-    with progress:
+        console.print(f"{known} of {len(cells)} cells already finished, not repeated")
+    with item_bar(console, elapsed_when_finished=True) as progress:
         task = progress.add_task("cells", total=len(cells) - known)
         for cell, result in measure_cells(cells, options, context):
             is_new = len(results) + len(failures) >= known
@@ -100,30 +92,30 @@ def _measure(
 
 
 def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tuple[list[Cell], list[str]]:
-    """Return the cells whose data exists, without repetitions, and notes on datasets that are missing or replaced."""
+    """Return the cells whose data exists, without repetitions, and notes on missing or made-up data."""
     kept: list[Cell] = []
     notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):
         need = cell.dataset, cell.reads_features
         if need not in notes:
-            notes[need] = _why_not(*need, options, context)
+            notes[need] = _obstacle(*need, options, context)
         if notes[need] is None:
             kept.append(cell)
     said = [note for note in notes.values() if note is not None]
-    if any(cell.dataset == "Arxiv" and cell.reads_features for cell in kept) and _stands_in(options):
-        said.append("Arxiv: its features at hand are a stand-in, so its numbers are not comparable with the paper's.")
+    if any(cell.dataset == "Arxiv" and cell.reads_features for cell in kept) and _has_stand_in(options):
+        said.append("Arxiv: its features here are a stand-in, so its numbers are not comparable with the paper's.")
     return kept, said
 
 
-def _stands_in(options: Options) -> bool:
+def _has_stand_in(options: Options) -> bool:
     return Path(options.root, STAND_IN).exists()
 
 
-def _why_not(dataset: str, reads_features: bool, options: Options, context: CellContext) -> str | None:
-    """Why a dataset cannot be used, in a sentence; None if it can."""
+def _obstacle(dataset: str, reads_features: bool, options: Options, context: CellContext) -> str | None:
+    """Return why a dataset cannot be used, in a sentence; None if it can."""
     asked = options.datasets is not None and dataset in options.datasets
-    if dataset == "Arxiv" and reads_features and not asked and _stands_in(options):
-        return "Arxiv is left out: its features at hand are a stand-in (ask for it with --datasets arxiv)."
+    if dataset == "Arxiv" and reads_features and not asked and _has_stand_in(options):
+        return "Arxiv is left out: its features here are a stand-in (include it with --datasets arxiv)."
     try:
         context.data(dataset, 3, 0).prepare_data()
     except MissingDataError as error:
@@ -134,7 +126,7 @@ def _why_not(dataset: str, reads_features: bool, options: Options, context: Cell
 def measure_cells(
     cells: Sequence[Cell], options: Options, context: CellContext
 ) -> Iterator[tuple[Cell, Result | AttreeError]]:
-    """Yield each cell with its result, or with the error that it failed with. Stored results come first.
+    """Yield each cell with its result, or with its error. Cached results come first.
 
     A cell that fails does not stop the others.
     """
@@ -149,7 +141,7 @@ def measure_cells(
         for cell in waiting:
             yield cell, _measure_one(cell, context)
         return
-    # Spawned processes: a forked one may inherit a lock that one of our threads holds.
+    # Processes are spawned, because a forked one may inherit a lock that a thread of this process holds.
     spawning = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
@@ -163,7 +155,7 @@ def measure_cells(
             yield futures[future], future.result()
     finally:
         for process in set(multiprocessing.active_children()) - before:
-            process.terminate()  # after an interrupt their results are not needed
+            process.terminate()  # after an interrupt, their results are not needed
         executor.shutdown(wait=True, cancel_futures=True)
 
 

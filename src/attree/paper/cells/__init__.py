@@ -1,4 +1,4 @@
-"""The measurements that the paper's tables are made of. Each is a cell: measured on its own, and cached."""
+"""Cells: the cached measurements that the paper's tables are made from."""
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
 from attree.paper.cells.explanation import Calculation, Explanation

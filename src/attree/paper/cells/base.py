@@ -1,4 +1,4 @@
-"""The base class of cells, cached measurements, and the data and networks that they share."""
+"""The base class of cells (cached measurements), and the data and networks that cells share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attree.paper.net import Net, accuracy, make_data, make_model, reproducible,
 
 
 class CellContext:
-    """Datasets and trained networks for cells. The last few are kept in memory; networks are also cached on disk.
+    """Datasets and trained networks for cells. The latest few stay in memory, and networks are also cached on disk.
 
     Args:
         root: Data folder.
@@ -73,7 +73,7 @@ class CellContext:
         return model, reached
 
     def net_key(self, net: Net) -> dict[str, Any]:
-        """Return all that determines a network's weights."""
+        """Return everything that determines a network's weights."""
         return {
             "kind": "net",
             "net": asdict(net),
@@ -84,7 +84,7 @@ class CellContext:
 
 
 Result = dict[str, Any]
-"""The result of a cell, in plain values."""
+"""The result of a cell, which JSON can store."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Cell(ABC):
         """Measure, and return the result."""
 
     def key(self, context: CellContext) -> dict[str, Any]:
-        """Return all that determines the result."""
+        """Return everything that determines the result."""
         return {
             "kind": self.kind,
             "cell": asdict(self),

@@ -24,12 +24,12 @@ from attree.subject import Subject
 
 @dataclass(frozen=True)
 class Explanation(Cell):
-    """AUROC of a method against ground truth, over all targets that have some, and its seconds.
+    """AUROC of a method against ground truth, over all targets with ground truth, and its runtime.
 
     Attributes:
         net: The network.
         method: Name of the method.
-        self_loops: Also mask self-loops, as on graphs that contain them as edges, for methods that can.
+        self_loops: Also mask self-loops, if the method can, as on graphs that contain self-loops as edges.
     """
 
     net: Net
@@ -118,7 +118,7 @@ def by_batch(attention: Attention) -> Explain:
 
 
 def _matrices(attention: Attention) -> tuple[list[Tensor], list[Tensor]]:
-    """Return A(m) of every layer m, and C_L(L - m): how much of each node after layer m reaches each target."""
+    """Return A(m) of every layer m, and C_L(L - m), the weight of each node after layer m in each target."""
     size = attention.graph.num_nodes
     source, destination = attention.graph.edge_index.numpy()
     sparse = [csr_matrix((weights.numpy(), (destination, source)), (size, size)) for weights in attention.per_edge()]
@@ -136,12 +136,12 @@ CALCULATIONS: dict[str, tuple[str, Prepare | None]] = {
     "batch": ("batch calculation", by_batch),
     "attree": ("attree", None),
 }
-"""Label and function of each calculation by name. attree has none, because it explains all targets together."""
+"""Label and function of each calculation by name. attree needs no function, as it explains all targets together."""
 
 
 @dataclass(frozen=True)
 class Calculation(Cell):
-    """Seconds that a calculation of GAtt takes for some targets, from captured attention.
+    """Runtime of a calculation of GAtt for some targets, from captured attention.
 
     Attributes:
         net: The network.

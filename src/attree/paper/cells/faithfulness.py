@@ -1,4 +1,4 @@
-"""Cells for faithfulness: all statistics of a network under several protocols, and those of single heads."""
+"""Cells for faithfulness: the statistics of a network under several protocols, and of single heads."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 """The methods that read attention, and the baselines."""
 
 MOST_PROBABLE = "most_probable"
-"""What the authors' code measures instead of dPC: max p - max p', the maxima over classes."""
+"""Name of the quantity that the authors' code measures instead of dPC: max p - max p', with maxima over classes."""
 
 NOISE, LAST_DIGIT = "noise", 2.0**-24
-"""Rank correlations are also measured with noise in the last digit of single precision. Most pairs have no effect, so
-they are tied; on a device that adds in any order, two passes differ in the last digit, which breaks the ties."""
+"""Rank correlations are also measured with noise in the last digit of single precision. Most pairs have no effect and
+are tied. On a device that adds in any order, two passes differ in the last digit, which breaks the ties."""
 
 REPORTED = "gatt (reported)"
-"""GAtt of the attention that the authors' SuperGAT-MX reports, which is not the attention that it uses."""
+"""GAtt of the attention that the authors' SuperGAT-MX returns, which is not the attention that it uses."""
 
 
 def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
@@ -44,7 +44,7 @@ def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
     >>> authors_targets(2708)[:4].tolist()
     [10, 70, 92, 104]
     """
-    # The legacy generator on purpose: the authors' notebooks use it, so it draws their nodes.
+    # The authors' notebooks use this legacy generator, so it draws the same nodes.
     drawn = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)
     return torch.from_numpy(drawn).sort().values
 
@@ -103,7 +103,7 @@ class FaithfulnessCell(Cell):
 def _most_probable(
     model: nn.Module, graph: Data, evaluation: Evaluation, scores: dict[str, Tensor]
 ) -> dict[str, float]:
-    """Return correlations with what the authors' code measures instead of dPC, under their protocol."""
+    """Return correlations with the quantity that the authors' code measures instead of dPC, under their protocol."""
     protocol = resolve_protocol(AUTHORS, model).name
     if protocol not in evaluation.reductions:
         return {}

@@ -1,4 +1,4 @@
-"""Cells for the proximity effect: edges near the target occur more often in its computation tree."""
+"""Cells for the proximity effect: edges near the target occur more often in the target's computation tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attree.data import GraphDataModule
 from attree.paper.cells.base import Cell, CellContext, Result
 
 CHUNK, CHUNK_EDGES = 200, 20_000_000
-"""Most targets in a chunk, and about the most edges of all their subgraphs."""
+"""Maximum number of targets in a chunk, and approximate maximum number of edges in their subgraphs."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Proximity(Cell):
     """Spearman's rho between an edge's distance from the target and its occurrences in the computation tree.
 
     The paper does not define the distance of an edge. Here it is the mean number of hops from the edge's two ends to
-    the target. rho is taken over all edges of the target's subgraph, self-loops included, and averaged over targets
-    twice: over the targets where it is defined, and with 0 where it is not.
+    the target. rho is computed over all edges of the target's subgraph, including self-loops. Its mean over targets is
+    returned twice: over the targets with a defined rho, and with 0 for the other targets.
 
     Attributes:
         name: Name of the dataset.
@@ -75,7 +75,8 @@ def _correlations(graph: Graph, targets: Tensor, layers: int) -> np.ndarray:
     ones = [torch.ones(graph.num_edges, dtype=torch.float64)] * layers
     distance = torch.zeros(len(pairs), dtype=torch.float64)
     for height in range(1, layers + 1):
-        # With all weights 1, GAtt-sim counts occurrences. A node's self-loop occurs in trees higher than its distance.
+        # With all weights 1, GAtt-sim counts occurrences. A node's self-loop occurs if the tree is higher than the
+        # node's distance.
         tree = GAttSim().attribute(Attention.from_weights(graph, ones[:height]), targets)
         for end in (source, destination):
             distance += (tree.at(owner, loop + end) == 0).double() / 2

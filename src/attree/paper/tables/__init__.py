@@ -1,10 +1,10 @@
-"""How each table and figure of the paper is made."""
+"""The tables and figures of the paper: the cells that each needs, and how it is made from their results."""
 
 from attree.paper.contents import CONTENTS
 from attree.paper.item import Item
-from attree.paper.tables import explanation, faithfulness, figures, other_networks, proximity, runtime, settings
+from attree.paper.tables import datasets, explanation, faithfulness, figures, other_networks
 
-_MODULES = (explanation, faithfulness, figures, other_networks, proximity, runtime, settings)
+_MODULES = (datasets, explanation, faithfulness, figures, other_networks)
 _BY_NAME = {item.name: item for module in _MODULES for item in module.ITEMS}
 
 ITEMS: dict[str, Item] = {name: _BY_NAME[name] for name in CONTENTS}

@@ -1,4 +1,4 @@
-"""The table of explanation accuracy: how well ten methods find the edges of the ground truth."""
+"""The tables and figures of explanation accuracy and runtime, of ten methods and of four ways to compute GAtt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import math
 import pandas as pd
 
 from attree.attribution import METHODS, method_label
-from attree.paper.cells import Cell, Explanation
-from attree.paper.item import NEAR, Item, ItemInputs, Options, Section, Table
+from attree.paper.cells import Calculation, Cell, Explanation
+from attree.paper.cells.explanation import CALCULATIONS
+from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section, Table
 from attree.paper.net import SYNTHETIC, Net
-from attree.paper.printed_numbers import add_printed
+from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.tables.rows import over_seeds
+from attree.report.looks import LOOKS
+from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
+from attree.report.style import INK, SMALL_SIZE, new_figure, plain_axes
 
 PAPER_METHODS = (
     *("gatt", "avgatt", "saliency", "guided_backprop", "integrated_gradients"),
@@ -23,21 +27,25 @@ ORDER = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", *PAPER_METHODS[2:]
 ATTENTION = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 GRADIENTS = ("saliency", "guided_backprop", "integrated_gradients")
 KNOWN = {
-    "graph_mask": "PyG's own GraphMask leaves its gates as they were drawn: its scores are those of an untrained one",
-    "pg_explainer": "it depends on the seed and the rate more than the difference, and may collapse to one score, 0.5",
-    "fastdnx": "it depends on how long its surrogate is distilled, which the paper does not say",
-    "gnn_explainer": "it moves as far with its epochs, rate and penalties, which the paper does not give",
+    "graph_mask": "PyG's own GraphMask does not train its gates, so its scores are those of an untrained one",
+    "pg_explainer": "seed and learning rate change it by more than this, and it may collapse to one score, 0.5",
+    "fastdnx": "it depends on the number of distillation steps, which the paper does not give",
+    "gnn_explainer": "its epochs, rate and penalties, which the paper does not give, change it by as much",
 }
-"""Why methods that learn differ from the paper, as benchmarks/sensitivity.py shows."""
+"""Reasons why methods that learn differ from the paper; see benchmarks/sensitivity.py."""
+
 ONCE = ("pg_explainer",)
-"""Methods that take a minute per network: measured on the authors' networks and on one GATv2."""
+"""Methods that take a minute per network. They are measured only on the authors' networks and on one GATv2."""
 KEYS = ("dataset", "model", "weights", "self_loops", "layers", "method", "statistic")
 MASKED, ZERO = "masked", "0"
 """How methods that mask edges treat self-loops: masked like other edges, or left with a score of 0 as in PyG."""
 
+FEW_TARGETS = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}
+"""Number of targets that the quick version explains by each calculation; None for all."""
+
 
 def _nets(options: Options) -> list[Net]:
-    """GATs with the authors' weights, networks trained by the recipe, and the same networks untrained."""
+    """Return GATs with the authors' weights, networks trained by the recipe, and the same networks untrained."""
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for model in options.of_models(("GAT", "GATv2")):
@@ -64,12 +72,12 @@ def explanation_cells(options: Options) -> list[Cell]:
     return cells
 
 
-def explanation_rows(made: ItemInputs) -> pd.DataFrame:
+def explanation_rows(inputs: ItemInputs) -> pd.DataFrame:
     """Return one row per method and network, with its AUROC and seconds."""
     rows = []
-    for cell in explanation_cells(made.options):
-        if isinstance(cell, Explanation) and cell in made.results:
-            result = made.results[cell]
+    for cell in explanation_cells(inputs.options):
+        if isinstance(cell, Explanation) and cell in inputs.results:
+            result = inputs.results[cell]
             rows.append(
                 {
                     "dataset": cell.net.dataset,
@@ -90,15 +98,15 @@ def explanation_rows(made: ItemInputs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _accuracy(made: ItemInputs) -> list[Section]:
-    rows = explanation_rows(made)
+def _accuracy(inputs: ItemInputs) -> list[Section]:
+    rows = explanation_rows(inputs)
     if len(rows) == 0:
         return []
     paper = add_printed(over_seeds(rows, KEYS), "explanation")
     paper = paper.assign(reason=[_why(row, rows) for _, row in paper.iterrows()])
     notes = (
-        "Self-loops: `0` as PyG's explainers leave them, `masked` where a method masks them like other edges, as on "
-        "graphs that hold them, which the paper's numbers come from. Methods that mask nothing have one row.",
+        "Self-loops: `0` if they are not masked and score 0, as in PyG; `masked` if a method masks them like other "
+        "edges, as on the graphs of the paper, which contain them. Methods that mask nothing have one row.",
         *(_sentence(row) for _, row in _far(paper).iterrows()),
     )
     title = "AUROC against ground truth, networks of 3 layers"
@@ -119,7 +127,7 @@ def _sentence(row: pd.Series) -> str:
 
 
 def _why(row: pd.Series, rows: pd.DataFrame) -> str:
-    """Return why a number differs from the paper's by more than 0.05, as far as the numbers tell."""
+    """Return why a number differs from the paper's by more than 0.05, if the measured numbers explain it."""
     if not abs(row["difference"]) > NEAR:
         return ""
     method, meant = row["method"], row["paper"]
@@ -146,4 +154,101 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
     return f"{found}: unexplained"
 
 
-ITEMS = (Item("explanation", explanation_cells, _accuracy),)
+def _calculation_cells(options: Options) -> list[Cell]:
+    net = Net("Infection", "GAT", 3, weights="authors")
+    return [
+        Calculation(net, name, FEW_TARGETS[name] if options.quick else None)
+        for name in CALCULATIONS
+        if options.of_datasets(("Infection",))
+    ]
+
+
+def _calculations(inputs: ItemInputs) -> list[Section]:
+    rows = []
+    for cell in _calculation_cells(inputs.options):
+        if isinstance(cell, Calculation) and cell in inputs.results:
+            result = inputs.results[cell]
+            total = result["preparing"] + result["runtime"] * result["of"] / result["targets"]
+            rows.append(
+                {"calculation": CALCULATIONS[cell.calculation][0], "quantity": "seconds", "ours": total, **result}
+            )
+    if not rows:
+        return []
+    table = pd.DataFrame(rows)
+    slowest = table["ours"].iloc[0]
+    speedups = table.assign(quantity="times as fast", ours=slowest / table["ours"])
+    scaled = table[table["targets"] < table["of"]]
+    notes: tuple[str, ...] = (
+        f"All {int(table['of'].iloc[0])} targets of Infection, GAT of 3 layers, the authors' weights, one thread; "
+        f"largest difference of a score from attree's: {table['largest_gap'].max():.1e}.",
+    )
+    if len(scaled):
+        some = [f"{name} ({number})" for name, number in zip(scaled["calculation"], scaled["targets"], strict=True)]
+        notes += ("Extrapolated from some targets, with the preparation counted once: " + ", ".join(some) + ".",)
+    both = pd.concat([table, speedups])
+    figure = new_figure(6.4, 3.4, "Seconds for all targets of Infection")
+    axes = figure.add_subplot()
+    plain_axes(axes, "", "seconds")
+    bars = axes.bar(table["calculation"], table["ours"], color=LOOKS["gatt"].color)
+    words = [f"{one:.3g} s, x{slowest / one:,.0f}" for one in table["ours"]]
+    axes.bar_label(bars, words, fontsize=SMALL_SIZE, color=INK)
+    axes.set_yscale("log")
+    return [
+        Table("runtime_gatt", "GAtt by four calculations", both, ("calculation",), ("quantity",), 3, notes),
+        Picture("runtime_gatt", "GAtt by four calculations", figure),
+    ]
+
+
+def _runtime(inputs: ItemInputs) -> list[Section]:
+    rows = explanation_rows(inputs)
+    if len(rows) == 0:
+        return []
+    rows = _of_authors(rows)
+    paper = add_printed(rows.assign(ours=rows["runtime"], unit="seconds"), "runtime").assign(difference=math.nan)
+    arxiv = printed("runtime")
+    notes = (
+        "Ours on one CPU thread, the paper's on a GPU. Each is the time from a trained network to the scores of all "
+        "pairs, measured once. docs/runtime.md has medians of several rounds; `runtime_gatt` has the paper's GAtt.",
+        f"Arxiv (the paper prints {', '.join(arxiv[arxiv.dataset == 'Arxiv'].paper.iloc[:2])} s for GAtt mat and "
+        "batch) needs a trained network: see benchmarks/arxiv.py.",
+    )
+    return [
+        Table(
+            "runtime",
+            "Seconds to explain all targets (400 and 974), GAT of 3 layers",
+            paper,
+            ("dataset",),
+            ("method",),
+            2,
+            notes,
+        )
+    ]
+
+
+def _of_authors(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the authors' networks; for methods that mask edges, those with masked self-loops."""
+    own = rows[(rows["model"] == "GAT") & (rows["weights"] == "authors")]
+    return own.sort_values("self_loops", kind="stable").drop_duplicates(["dataset", "method"], keep="last")
+
+
+def _plot(inputs: ItemInputs) -> list[Section]:
+    rows = explanation_rows(inputs)
+    if len(rows) == 0:
+        return []
+    rows = _of_authors(rows)
+    panels = {
+        str(dataset): [
+            MethodPoint(method, seconds, auroc)
+            for method, seconds, auroc in zip(own["method"], own["runtime"], own["ours"], strict=True)
+        ]
+        for dataset, own in rows.groupby("dataset", sort=False)
+    }
+    return [Picture("accuracy_runtime", "Explanation accuracy against runtime", accuracy_runtime_figure(panels))]
+
+
+ITEMS = (
+    Item("explanation", explanation_cells, _accuracy),
+    Item("runtime_gatt", _calculation_cells, _calculations),
+    Item("runtime", explanation_cells, _runtime),
+    Item("accuracy_runtime", explanation_cells, _plot),
+)

@@ -28,7 +28,7 @@ SHOWN = ("gatt", "avgatt", "uniform", "random")
 
 
 def faithfulness_cell(net: Net, options: Options) -> FaithfulnessCell:
-    """Return the cell of a network under all protocols of the options; `authors` becomes the protocol it stands for."""
+    """Return the cell of a network under the protocols of the options. `authors` is replaced by the protocol's name."""
     asked = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
     return FaithfulnessCell(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
 
@@ -50,17 +50,17 @@ def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(
-    made: ItemInputs, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]
+    inputs: ItemInputs, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]
 ) -> pd.DataFrame:
     """Return the rows of some networks, statistics and methods, in the order of the paper."""
-    rows = faithfulness_rows(made.of(cells(made.options, models)))
+    rows = faithfulness_rows(inputs.of(cells(inputs.options, models)))
     if len(rows) == 0:
         return rows
     return rows[rows["statistic"].isin(statistics) & rows["method"].isin(methods)]
 
 
-def _otherwise(made: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
-    """Return means of the other measurements that may explain a difference, under the names of the statistics."""
+def _otherwise(inputs: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.DataFrame]:
+    """Return means of other measurements that may explain a difference, under the names of the statistics."""
     ranks = ("kendall", "spearman")
     names = {
         "authors_dpc": {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", *ranks)},
@@ -68,18 +68,18 @@ def _otherwise(made: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.DataFr
     }
     found = {}
     for name, meant in names.items():
-        rows = chosen(made, models, tuple(meant), SHOWN)
+        rows = chosen(inputs, models, tuple(meant), SHOWN)
         found[name] = over_seeds(rows.assign(statistic=rows["statistic"].map(meant)), KEYS)
     return found
 
 
-def _sections(made: ItemInputs, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
-    rows = chosen(made, models, statistics, SHOWN)
+def _sections(inputs: ItemInputs, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
+    rows = chosen(inputs, models, statistics, SHOWN)
     if len(rows) == 0:
         return []
     sections: list[Section] = []
-    if AUTHORS in made.options.protocols:
-        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _otherwise(made, models))
+    if AUTHORS in inputs.options.protocols:
+        paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "faithfulness", _otherwise(inputs, models))
         title = "Under the authors' protocols: `weight` for GAT, `coefficient` for GATv2"
         sections.append(
             Table(
@@ -90,7 +90,7 @@ def _sections(made: ItemInputs, name: str, models: tuple[str, ...], statistics: 
     sections.append(
         Table(
             f"{name}_protocols",
-            "GAtt under every protocol: what the paper's two columns would be, measured alike",
+            "GAtt under every protocol, so that GAT and GATv2 can be compared under the same one",
             by_protocol,
             ("dataset", "statistic"),
             ("model", "layers", "protocol"),
@@ -101,16 +101,16 @@ def _sections(made: ItemInputs, name: str, models: tuple[str, ...], statistics: 
     return sections
 
 
-def _main(made: ItemInputs) -> list[Section]:
-    return _sections(made, "faithfulness", MODELS, MAIN)
+def _main(inputs: ItemInputs) -> list[Section]:
+    return _sections(inputs, "faithfulness", MODELS, MAIN)
 
 
-def _full_gat(made: ItemInputs) -> list[Section]:
-    return _sections(made, "faithfulness_gat", ("GAT",), tuple(STATISTICS))
+def _full_gat(inputs: ItemInputs) -> list[Section]:
+    return _sections(inputs, "faithfulness_gat", ("GAT",), tuple(STATISTICS))
 
 
-def _full_gatv2(made: ItemInputs) -> list[Section]:
-    return _sections(made, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS))
+def _full_gatv2(inputs: ItemInputs) -> list[Section]:
+    return _sections(inputs, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS))
 
 
 _FAITHFULNESS = (
@@ -133,8 +133,8 @@ def _ablation_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _ablation(made: ItemInputs, name: str, statistic: str, title: str) -> list[Section]:
-    rows = faithfulness_rows(made.of(_ablation_cells(made.options)))
+def _ablation(inputs: ItemInputs, name: str, statistic: str, title: str) -> list[Section]:
+    rows = faithfulness_rows(inputs.of(_ablation_cells(inputs.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -143,12 +143,12 @@ def _ablation(made: ItemInputs, name: str, statistic: str, title: str) -> list[S
     return [Table(name, title, paper, ("dataset", "layers"), ("method",), notes=(agreement(paper),))]
 
 
-def _ablation_pearson(made: ItemInputs) -> list[Section]:
-    return _ablation(made, "ablation", "pc_pearson", "Pearson with dPC, protocol `weight`")
+def _ablation_pearson(inputs: ItemInputs) -> list[Section]:
+    return _ablation(inputs, "ablation", "pc_pearson", "Pearson with dPC, protocol `weight`")
 
 
-def _ablation_mean(made: ItemInputs) -> list[Section]:
-    return _ablation(made, "ablation_full", "faithfulness", "Mean of the seven statistics, protocol `weight`")
+def _ablation_mean(inputs: ItemInputs) -> list[Section]:
+    return _ablation(inputs, "ablation_full", "faithfulness", "Mean of the seven statistics, protocol `weight`")
 
 
 _ABLATION = (
@@ -165,16 +165,16 @@ def _graph_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _graph_level(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(made.of(_graph_cells(made.options)))
+def _graph_level(inputs: ItemInputs) -> list[Section]:
+    rows = faithfulness_rows(inputs.of(_graph_cells(inputs.options)))
     if len(rows) == 0:
         return []
     rows = rows[(rows["statistic"] == "p_auroc") & rows["method"].isin(SHOWN)]
     paper = beside_paper(over_seeds(under_authors_protocol(rows), KEYS), "graph_level")
     notes = (
         agreement(paper),
-        "The paper gives neither split nor recipe: all test graphs of a stratified fifth are explained, sum readout "
-        "without bias; epochs, width and rate are ours.",
+        "The paper gives neither split nor recipe. Here the test set is a stratified fifth of the graphs, and all of "
+        "it is explained; the networks have a sum readout without bias; epochs, width and rate are our choice.",
     )
     return [
         Table(

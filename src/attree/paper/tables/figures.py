@@ -41,7 +41,7 @@ def _histogram_nets(options: Options) -> list[Net]:
 
 
 def _case_nets(options: Options) -> list[Net]:
-    """GATs with the authors' weights; GATv2 and SuperGATs trained by the recipe."""
+    """Return GATs with the authors' weights, and GATv2 and SuperGATs trained by the recipe."""
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for layers in (2, 3):
@@ -54,18 +54,19 @@ def _case_nets(options: Options) -> list[Net]:
 
 
 def _of_gats(nets: list[Net], supergat: bool) -> list[Net]:
+    """Return the SuperGATs, or all other networks."""
     return [net for net in nets if net.model.startswith("SuperGAT") == supergat]
 
 
-def _histograms(made: ItemInputs) -> list[Section]:
+def _histograms(inputs: ItemInputs) -> list[Section]:
     sections: list[Section] = []
-    for net in _histogram_nets(made.options):
-        if Trained(net) not in made.results:
+    for net in _histogram_nets(inputs.options):
+        if Trained(net) not in inputs.results:
             continue
-        model, _ = made.context.model(net)
-        graph = made.context.node_data(net.dataset, net.layers, net.seed).graph
+        model, _ = inputs.context.model(net)
+        graph = inputs.context.node_data(net.dataset, net.layers, net.seed).graph
         protocol = authors_protocol(net.model)
-        targets = authors_targets(graph.num_nodes, made.options.targets)
+        targets = authors_targets(graph.num_nodes, inputs.options.targets)
         found = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
         figure = score_histogram(found.pair_scores, found.reductions[protocol].changed)
         name = f"{net.dataset}_{net.model}_{net.layers}".lower()
@@ -73,15 +74,15 @@ def _histograms(made: ItemInputs) -> list[Section]:
     return sections
 
 
-def _studies(made: ItemInputs, supergat: bool) -> list[Section]:
+def _studies(inputs: ItemInputs, supergat: bool) -> list[Section]:
     sections: list[Section] = []
-    for net in _of_gats(_case_nets(made.options), supergat):
-        if Trained(net) not in made.results:
+    for net in _of_gats(_case_nets(inputs.options), supergat):
+        if Trained(net) not in inputs.results:
             continue
-        model, _ = made.context.model(net)
-        data = made.context.node_data(net.dataset, net.layers, net.seed)
+        model, _ = inputs.context.model(net)
+        data = inputs.context.node_data(net.dataset, net.layers, net.seed)
         subject = Subject.of_data(model, data.graph)
-        facts = TargetLabels.of(data.graph, subject, data.class_names)
+        labels = TargetLabels.of(data.graph, subject, data.class_names)
         for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
             scores = {
                 name: method.attribute(subject, [target]).dense(target)
@@ -89,7 +90,7 @@ def _studies(made: ItemInputs, supergat: bool) -> list[Section]:
             }
             known = data.truth is not None and bool((data.truth.targets == target).any())
             truth = data.truth.edges_of(target) if known and data.truth is not None else None
-            caption = facts.prediction(subject, target)
+            caption = labels.prediction(subject, target)
             figure = case_study(subject.graph, target, net.layers, scores, truth, caption=caption)
             name = f"{net.dataset}_{net.model}_{net.layers}_node_{target}".lower()
             note = () if known else (f"Node {target} has no single true path in this graph.",)
@@ -97,12 +98,12 @@ def _studies(made: ItemInputs, supergat: bool) -> list[Section]:
     return sections
 
 
-def _trees(made: ItemInputs) -> list[Section]:
+def _trees(inputs: ItemInputs) -> list[Section]:
     net = Net("Infection", "GAT", 2, weights="authors")
-    if Trained(net) not in made.results:
+    if Trained(net) not in inputs.results:
         return []
-    model, _ = made.context.model(net)
-    graph = made.context.node_data("Infection", 2, 0).graph
+    model, _ = inputs.context.model(net)
+    graph = inputs.context.node_data("Infection", 2, 0).graph
     subject = Subject.of_data(model, graph)
     source, destination = subject.graph.edge_index
     marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)
@@ -115,8 +116,8 @@ def _trees(made: ItemInputs) -> list[Section]:
         ()
         if marked.numel()
         else (
-            f"The paper marks the edge {TREE_SOURCE} -> {TREE_TARGET}, which the authors' graph at hand does not have; "
-            "the edge with the highest GAtt score is marked instead.",
+            f"The paper marks the edge {TREE_SOURCE} -> {TREE_TARGET}, but the authors' published graph does not have "
+            "it. The edge with the highest GAtt score is marked instead.",
         )
     )
     return [
@@ -145,12 +146,12 @@ ITEMS = (
     Item(
         "case_studies",
         lambda options: _trained(_of_gats(_case_nets(options), supergat=False)),
-        lambda made: _studies(made, supergat=False),
+        lambda inputs: _studies(inputs, supergat=False),
     ),
     Item(
         "supergat_cases",
         lambda options: _trained(_of_gats(_case_nets(options), supergat=True)),
-        lambda made: _studies(made, supergat=True),
+        lambda inputs: _studies(inputs, supergat=True),
     ),
     Item(
         "trees",

@@ -33,8 +33,8 @@ def _multihead_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _multihead(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(made.of(_multihead_cells(made.options)))
+def _multihead(inputs: ItemInputs) -> list[Section]:
+    rows = faithfulness_rows(inputs.of(_multihead_cells(inputs.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -42,8 +42,9 @@ def _multihead(made: ItemInputs) -> list[Section]:
     paper = beside_paper(over_seeds(rows, KEYS), "multihead")
     notes = (
         agreement(paper),
-        "All layers but the last have that many heads of 64 channels each; the last has one, as in the authors' code. "
-        "The caption in print says Spearman, but the numbers are Pearson's: those of one head are the main table's.",
+        "All layers except the last have this number of heads, with 64 channels each; the last has one head, as in the "
+        "authors' code. The printed caption says Spearman, but the numbers are Pearson's: for one head they equal "
+        "those of the main table.",
     )
     return [
         Table(
@@ -66,11 +67,11 @@ def _selection_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _selection(made: ItemInputs) -> list[Section]:
+def _selection(inputs: ItemInputs) -> list[Section]:
     rows = []
-    for cell in _selection_cells(made.options):
-        if cell in made.results and isinstance(cell, HeadSelection):
-            found = np.array(list(made.results[cell]["pearson"].values()))
+    for cell in _selection_cells(inputs.options):
+        if cell in inputs.results and isinstance(cell, HeadSelection):
+            found = np.array(list(inputs.results[cell]["pearson"].values()))
             rows.append(
                 {
                     "dataset": cell.net.dataset,
@@ -86,9 +87,9 @@ def _selection(made: ItemInputs) -> list[Section]:
     means = over_seeds(pd.DataFrame(rows), ("dataset", "statistic", "choices"))
     paper = add_printed(means, "head_selection")
     note = (
-        "The standard deviation is over all choices of one head in each of the first two layers, the last having one."
+        "The standard deviation is over all choices of one head in each of the first two layers; the last has one head."
     )
-    title = "Standard deviation of Pearson with dPC over choices of one head a layer (3 layers, 4 heads)"
+    title = "Standard deviation of Pearson with dPC over choices of one head per layer (3 layers, 4 heads)"
     return [Table("head_selection", title, paper, ("dataset", "choices"), ("statistic",), 4, (note,))]
 
 
@@ -100,11 +101,11 @@ _HEADS = (
 
 SUPERGATS = ("SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
 SUPERGAT_NOTES = (
-    "SuperGAT-MX-authors is what the authors' code computes under the name of MX: plain dot products weigh the "
-    "messages, and `gatt (reported)` is GAtt of the MX weights that it reports without using them; "
-    "its numbers stand beside those printed for MX.",
+    "SuperGAT-MX-authors is the network that the authors' code calls MX: it weights messages by plain dot products. "
+    "`gatt (reported)` is GAtt of the MX weights that the code returns as attention without using them; its numbers "
+    "are compared with those printed for MX.",
     "The paper gives no recipe for SuperGAT. Dropout 0.6 on features and attention and 80 % of the edges in the "
-    "edge-prediction loss are the authors' code's; 200 epochs at a rate of 0.005 and the loss's weight 4 are ours.",
+    "edge-prediction loss are from the authors' code; 200 epochs, rate 0.005 and loss weight 4 are our choice.",
 )
 
 
@@ -118,8 +119,8 @@ def _supergat_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _supergat(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(made.of(_supergat_cells(made.options)))
+def _supergat(inputs: ItemInputs) -> list[Section]:
+    rows = faithfulness_rows(inputs.of(_supergat_cells(inputs.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)
@@ -167,8 +168,8 @@ def _regularization_cells(options: Options) -> list[Cell]:
     ]
 
 
-def _regularization(made: ItemInputs) -> list[Section]:
-    rows = faithfulness_rows(made.of(_regularization_cells(made.options)))
+def _regularization(inputs: ItemInputs) -> list[Section]:
+    rows = faithfulness_rows(inputs.of(_regularization_cells(inputs.options)))
     if len(rows) == 0:
         return []
     rows = under_authors_protocol(rows)

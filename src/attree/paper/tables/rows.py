@@ -1,4 +1,4 @@
-"""From results of cells to rows of tables: one row per network, means over seeds, the paper's numbers beside them."""
+"""Turn results of cells into rows of tables: per network, as means over seeds, and beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attree.paper.printed_numbers import add_printed
 
 KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
 FEW = 30
-"""With fewer changed predictions than this, an AUROC is mostly chance."""
+"""With fewer changed predictions than this, an AUROC depends mostly on chance."""
 
 
 def authors_protocol(model: str) -> str:
@@ -23,7 +23,7 @@ def authors_protocol(model: str) -> str:
 
 
 def faithfulness_rows(results: Mapping[Cell, Result]) -> pd.DataFrame:
-    """Return one row for every statistic of every network."""
+    """Return one row per statistic and network."""
     rows = []
     for cell, result in results.items():
         if not isinstance(cell, FaithfulnessCell):
@@ -72,7 +72,7 @@ def over_seeds(rows: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
 
 
 def with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the column `reason`: why a number is far from the paper's, as far as the numbers tell."""
+    """Add the column `reason`: why a number is far from the paper's, if the measured numbers explain it."""
     return rows.assign(reason=[_reason(row) for _, row in rows.iterrows()])
 
 
@@ -101,13 +101,13 @@ def _reason(row: pd.Series) -> str:
 
 
 def beside_paper(rows: pd.DataFrame, table: str, otherwise: Mapping[str, pd.DataFrame] | None = None) -> pd.DataFrame:
-    """Put means beside the paper's numbers, with reasons where they are far apart.
+    """Add the paper's numbers to means, with reasons for large differences.
 
     Args:
         rows: Means over seeds.
         table: The printed table.
-        otherwise: Other measurements of the same rows that may explain a difference: `authors_dpc`, what the authors'
-            code measures instead of dPC; `noise`, with noise in the last digit.
+        otherwise: Other measurements of the same rows that may explain a difference: `authors_dpc`, with the quantity
+            that the authors' code measures instead of dPC; `noise`, with noise in the last digit.
     """
     if len(rows) == 0:
         return rows
