@@ -176,6 +176,10 @@ class Graph:
             found[kind] = edges - first
         return found
 
+    def nodes(self, node_type: str | None) -> range:
+        """Return the ids of the nodes of one type, or of all nodes in a graph of one type."""
+        return range(self.num_nodes) if self.types is None or node_type is None else self.types.nodes(node_type)
+
     @property
     def num_edges(self) -> int:
         """Number of edges, self-loops included."""

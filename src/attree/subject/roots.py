@@ -73,16 +73,23 @@ class Roots:
     node_type: str | None = None
 
     @classmethod
-    def at_nodes(cls, targets: Tensor, dtype: torch.dtype | None = None, nodes: Tensor | None = None) -> Roots:
+    def at_nodes(
+        cls,
+        targets: Tensor,
+        dtype: torch.dtype | None = None,
+        nodes: Tensor | None = None,
+        node_type: str | None = None,
+    ) -> Roots:
         """Return the roots of targets that are nodes.
 
         Args:
             targets: Ids of the targets.
             dtype: The type of the weights; by default the widest of the device.
             nodes: The node of each target in the graph; None if it is the target's id.
+            node_type: The node type of the targets in a heterogeneous graph.
         """
         positions = torch.arange(targets.numel(), device=targets.device)
-        return cls(targets, positions, targets if nodes is None else nodes, _ones(targets, dtype))
+        return cls(targets, positions, targets if nodes is None else nodes, _ones(targets, dtype), node_type)
 
     @classmethod
     def at_pairs(cls, targets: Tensor, ends: Tensor, dtype: torch.dtype | None = None) -> Roots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
-from attree.attention.graph import Graph, Types
+from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
@@ -181,19 +181,13 @@ class Subject:
         return self._again(None)
 
     def _again(self, attention: Attention | None) -> Subject:
-        subject = Subject(
-            self._call,
-            attention=attention,
-            graph=self.graph,
-            level=self._asked_level,
-            readout=self.readout,
-            head=self._head,
-        )
-        for known in ("outputs", "head"):
-            if known in self.__dict__:
-                subject.__dict__[known] = self.__dict__[known]
-        seen = None if attention is None else attention.wiring
-        subject._wiring = self._wiring if seen is None else seen
+        """Return a copy of this subject with other attention; level and meaning of the outputs stay the same."""
+        subject = copy.copy(self)
+        for depends_on_weights in ("_returned", "node_weights"):
+            subject.__dict__.pop(depends_on_weights, None)
+        subject._attention = attention
+        if attention is not None and attention.wiring is not None:
+            subject._wiring = attention.wiring
         return subject
 
     @property
@@ -260,18 +254,12 @@ class Subject:
             return int(outputs.batch.max()) + 1 if outputs.batch.numel() else 0
         if outputs.ends is not None:
             return outputs.ends.shape[1]
-        return self.graph.num_nodes if self.node_type is None else len(self._types.nodes(self.node_type))
+        return len(self.graph.nodes(outputs.node_type))
 
     @property
     def node_type(self) -> str | None:
         """The explained node type; None for a graph of one type, or if the targets are not nodes."""
         return self.outputs.node_type
-
-    @property
-    def _types(self) -> Types:
-        types = self.graph.types
-        assert types is not None
-        return types
 
     def targets(self, targets: Targets = "all") -> Tensor:
         """Check the ids of targets and return them as a tensor on the graph's device."""
@@ -297,7 +285,7 @@ class Subject:
 
     def nodes_of(self, targets: Tensor) -> Tensor:
         """Node level: return the node id of each target in the graph, or in the union of types."""
-        return targets if self.node_type is None else self._types.union(self.node_type, targets)
+        return targets if self.node_type is None else targets + self.graph.nodes(self.node_type).start
 
     def roots(self, targets: Targets = "all", dtype: torch.dtype | None = None) -> Roots:
         """Return the roots of the computation trees of targets."""
@@ -305,16 +293,11 @@ class Subject:
         if outputs.ends is not None:
             return Roots.at_pairs(ids, outputs.ends, dtype)
         if outputs.batch is None:
-            if (kind := self.node_type) is None:
-                return Roots.at_nodes(ids, dtype)
-            return replace(Roots.at_nodes(ids, dtype, self._types.union(kind, ids)), node_type=kind)
-        batch = outputs.batch
-        expect(
-            batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64,
-            "batch",
-            f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node",
-            f"{tuple(batch.shape)} of {batch.dtype}",
-        )
+            return Roots.at_nodes(ids, dtype, self.nodes_of(ids), self.node_type)
+        batch, count = outputs.batch, self.graph.num_nodes
+        fits = batch.shape == (count,) and batch.dtype == torch.int64
+        expected = f"{count} graph ids of dtype torch.int64, one per node"
+        expect(fits, "batch", expected, f"{tuple(batch.shape)} of {batch.dtype}")
         return Roots.at_graphs(ids, batch, self.node_weights)
 
     @cached_property
@@ -322,7 +305,6 @@ class Subject:
         """Graph level: the weight of each node in the readout, [num_nodes]."""
         attention, batch, call = self.attention, self.batch, self._call
         expect(batch is not None, "subject", "at graph level", f"one at {self.level} level")
-
         assert batch is not None
 
         def read() -> Tensor | None:
