@@ -1,4 +1,4 @@
-"""What a network's output does when an edge's attention is reduced."""
+"""Effects of attention reduction: protocols, three engines that reduce edges, and the measured change of the output."""
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.choose import Reducer, reduce_attention

@@ -1,14 +1,14 @@
-"""Reduce attention by the fastest engine that serves a model: rows, then copies of parts, then the whole graph.
+"""Reduce attention by the fastest engine that supports a model: rows, then copies of subgraphs, then the whole graph.
 
-A faster engine that cannot serve a model, or that fails on it, hands over to the next, with one warning.
+If an engine does not support a model, or fails on it, the next engine takes over. A warning says so once.
 """
 
 from __future__ import annotations
 
-import typing
 import warnings
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -16,93 +16,68 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.faithfulness.copies import CopiesPass, CopiesReducer
-from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
+from attree.faithfulness.copies import CopiesReducer
+from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
-from attree.faithfulness.reduction import Progress, Reduction
+from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotLocalError, NotRowwiseError
 from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows
 
-TRIED = 8
-"""How many targets copies are tried on before this engine is chosen."""
+T = TypeVar("T")
 
-SECONDS = 2.0
-"""One pass a reduced edge is announced with its time from here on."""
+CHECKED_TARGETS = 8
+"""Number of targets that an engine is checked on before it is used."""
 
+SLOW_SECONDS = 2.0
+"""If one pass per edge takes longer than this in total, the warning states the time."""
 
-class ReductionPass(typing.Protocol):
-    """One forward pass of a model, ready to have edges reduced in it."""
+ENGINES: tuple[type[ReductionEngine], ...] = (ExactReducer, CopiesReducer, WholeReducer)
+"""The engines, fastest first; the last supports any model that can be called."""
 
-    @property
-    def attention(self) -> Attention:
-        """What the model attended to in the forward pass."""
-
-    def reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        with_probability: bool = False,
-        progress: Progress | None = None,
-    ) -> Reduction:
-        """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
-
-
-class Engine(typing.Protocol):
-    """One way to reduce attention."""
-
-    way: str
-
-    def record(self) -> ReductionPass:
-        """Run the model with its weights of now."""
-
-
-ENGINES: tuple[type[Any], ...] = (ExactReducer, CopiesReducer, WholeReducer)
-"""The engines, fastest first; the last serves whatever can be called."""
-
-SET_ENGINES: tuple[type[Any], ...] = (CopiesReducer, WholeReducer)
+SET_ENGINES: tuple[type[ReductionEngine], ...] = (CopiesReducer, WholeReducer)
 """The engines that can reduce several edges at once."""
 
 
 class Reducer:
-    """Reduces attention of a subject, over and over as its model trains.
+    """Reduces attention of a subject, also repeatedly while its model trains.
 
     Args:
-        subject: What is explained.
+        subject: The subject to explain.
         memory: Bytes of working memory.
         engines: The engines to try, in this order.
     """
 
     def __init__(
-        self, subject: Subject, memory: int = REDUCTION_MEMORY, engines: tuple[type[Any], ...] = ENGINES
+        self, subject: Subject, memory: int = REDUCTION_MEMORY, engines: tuple[type[ReductionEngine], ...] = ENGINES
     ) -> None:
         expect(isinstance(memory, int) and memory > 0, "memory", "a number of bytes > 0", memory)
-        _ = subject.outputs, subject.head  # found once, with the weights of now
+        _ = subject.outputs, subject.head  # found once, with the current weights
         self.subject = subject.fresh()
         self._memory = memory
         self._left = list(engines)
         self._reasons: list[str] = []
-        self._engine: Engine | None = None
-        self.has_said = False
+        self._engine: ReductionEngine | None = None
+        self.has_warned = False
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> ReductionEngine:
         """The engine in use."""
         while self._engine is None:
             try:
                 self._engine = self._left[0](self.subject, self._memory)
             except (NotRowwiseError, NotLocalError) as error:
-                self.hand_over(error)
+                self.use_next_engine(error)
         return self._engine
 
     def record(self) -> RecordedPass:
-        """Run the model with its weights of now, by the fastest engine that can."""
+        """Run the model with its current weights, by the fastest engine that supports it."""
         return RecordedPass(self)
 
-    def hand_over(self, error: Exception) -> None:
-        """Leave the engine in use for the next; raise where there is none."""
+    def use_next_engine(self, error: Exception) -> None:
+        """Replace the engine in use, which raised `error`, by the next; raise `error` if there is none."""
         if len(self._left) == 1:
             raise error
         if isinstance(error, NotRowwiseError | NotLocalError):
@@ -111,30 +86,35 @@ class Reducer:
             reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         self._reasons.append(f"{self._left[0].way} cannot serve it, because {reason}")
         self._left.pop(0)
-        self._engine, self.has_said = None, False
+        self._engine, self.has_warned = None, False
 
-    def say(self, seconds: float, pairs: Pairs) -> None:
-        """Say once which slower engine serves the model, why, and how long it may take."""
-        if not self._reasons or self.has_said:
+    def warn_once(self, seconds: float, pairs: Pairs) -> None:
+        """Warn once if a slower engine is used: why, and how long it may take.
+
+        Args:
+            seconds: Duration of one forward pass.
+            pairs: The pairs to reduce.
+        """
+        if not self._reasons or self.has_warned:
             return
-        self.has_said = True
-        long = ""
+        self.has_warned = True
+        duration = ""
         if self._left[0] is WholeReducer:
             passes = pairs.edges.unique().numel()
-            if passes * seconds > SECONDS:
-                long = f" ({passes} passes, about {_time(passes * seconds)} for each protocol)"
+            if passes * seconds > SLOW_SECONDS:
+                duration = f" ({passes} passes, about {_time(passes * seconds)} for each protocol)"
         warnings.warn(
-            f"Attention of {self.subject.call.name} is reduced by {self._left[0].way}{long}, which takes many times as "
-            f"long as exact updates: {'; '.join(self._reasons)}.",
+            f"Attention of {self.subject.call.name} is reduced by {self._left[0].way}{duration}, which takes many "
+            f"times as long as exact updates: {'; '.join(self._reasons)}.",
             stacklevel=2,
         )
 
 
 class RecordedPass:
-    """One forward pass; while edges are reduced in it, a slower engine may take over.
+    """One forward pass in which edges can be reduced; if its engine fails, the next engine takes over.
 
     Args:
-        reducer: The engines.
+        reducer: The reducer that chooses engines.
     """
 
     def __init__(self, reducer: Reducer) -> None:
@@ -143,11 +123,11 @@ class RecordedPass:
         self.attention: Attention = self._pass.attention
 
     @property
-    def engine(self) -> Engine:
-        """The engine that serves the model."""
+    def engine(self) -> ReductionEngine:
+        """The engine in use."""
         return self._reducer.engine
 
-    def _record(self) -> tuple[Any, float]:
+    def _record(self) -> tuple[ReductionPass, float]:
         while True:
             engine, began = self._reducer.engine, perf_counter()
             try:
@@ -157,7 +137,7 @@ class RecordedPass:
             except Exception as error:
                 if isinstance(engine, WholeReducer):
                     raise
-                self._reducer.hand_over(error)
+                self._reducer.use_next_engine(error)
 
     def reduce(
         self,
@@ -166,40 +146,36 @@ class RecordedPass:
         with_probability: bool = False,
         progress: Progress | None = None,
     ) -> Reduction:
-        """Reduce every pair's edge, one at a time, and measure what it does to the pair's target."""
+        """Reduce every pair's edge, one at a time, and measure the effect on the pair's target."""
         return self._by_some_engine(pairs, lambda one: one.reduce(pairs, protocol, with_probability, progress))
 
     def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
-        """The dPC of every pair, [P]: cheaper than `reduce` for pairs that are reduced once."""
-
-        def measured(one: Any) -> Tensor:
-            return one.effect(pairs, protocol) if isinstance(one, ExactPass) else one.reduce(pairs, protocol).delta_pc
-
-        return self._by_some_engine(pairs, measured)
+        """Return the dPC of every pair, [P]; cheaper than `reduce` for pairs that are reduced once."""
+        return self._by_some_engine(pairs, lambda one: one.effect(pairs, protocol))
 
     def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
-        """The outputs of the pairs' targets when sets of edges are reduced, all edges of a set at once."""
+        """Return the outputs of the pairs' targets when all edges of a set are reduced at once, one row per set."""
         return self._by_some_engine(pairs, lambda one: one.reduce_sets(pairs.targets, owner, sets, protocol))
 
-    def _by_some_engine(self, pairs: Pairs, work: typing.Callable[[Any], Any]) -> Any:
+    def _by_some_engine(self, pairs: Pairs, work: Callable[[ReductionPass], T]) -> T:
         pairs.check(self._reducer.subject.graph)
         while True:
             try:
-                if not self._reducer.has_said and isinstance(self._pass, CopiesPass):
-                    self._pass.check(pairs.targets[:TRIED])
-                self._reducer.say(self._seconds, pairs)
+                if not self._reducer.has_warned:
+                    self._pass.check(pairs.targets[:CHECKED_TARGETS])
+                self._reducer.warn_once(self._seconds, pairs)
                 return work(self._pass)
             except ArgumentError:
                 raise
             except Exception as error:
                 if isinstance(self._reducer.engine, WholeReducer):
                     raise _explained(error, self._reducer.subject) from error
-                self._reducer.hand_over(error)
+                self._reducer.use_next_engine(error)
                 self._pass, self._seconds = self._record()
 
 
 def _explained(error: Exception, subject: Subject) -> Exception:
-    """An error of ours as it is; others with what was tried."""
+    """Return an error of attree unchanged; wrap any other in an `UnsupportedModelError`."""
     if isinstance(error, UnsupportedModelError):
         return error
     return UnsupportedModelError(
@@ -232,20 +208,19 @@ def reduce_attention(
     """Reduce each pair's edge, one at a time, in every layer and head at once, and measure the effect on its target.
 
     Args:
-        model: An attention model; by exact updates of rows where its forward can be run on rows, which is checked, else
-            by batched copies of subgraphs, else by one pass over the whole graph for each edge.
-        x: Node features; of a heterogeneous graph, a dict by node type.
-        edge_index: The graph's edges; of a heterogeneous graph, a dict by edge type.
-        pairs: Which edge to reduce for which target, see `subject_pairs`, and `subgraph_pairs` for nodes and
-            `graph_pairs` for graphs.
+        model: An attention model. The fastest engine that supports it is used: exact updates of rows, else batched
+            copies of subgraphs, else one forward pass over the whole graph for each edge.
+        x: Node features; for a heterogeneous graph, a dict by node type.
+        edge_index: Edges; for a heterogeneous graph, a dict by edge type.
+        pairs: Pairs of a target and an edge to reduce; see `subject_pairs`, `subgraph_pairs` (nodes) and `graph_pairs`.
         protocol: `coefficient`, `weight`, `removal`, or `authors` (`weight` for GAT, else `coefficient`).
         *args: Further positional arguments of the model.
-        graph: The looped graph of `edge_index`, if at hand.
+        graph: The graph of `edge_index` with self-loops, if you have it already.
         memory: Bytes of working memory.
-        head: What the outputs mean; by default logits of classes, or the logit of one.
-        node_type: Whose outputs are explained, where a model returns those of several types of nodes.
+        head: How the outputs are read; default: class logits, or one logit for two classes.
+        node_type: The node type to explain, if the model returns outputs of several types.
         with_probability: Also return the class probabilities after each reduction.
-        progress: Called as `progress(done, total)` with numbers of pairs each time some have been reduced.
+        progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
         **kwargs: Further keyword arguments of the model.
 
     >>> import torch
@@ -255,7 +230,7 @@ def reduce_attention(
     >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1, 2], [1, 2, 0]])
     >>> pairs = subgraph_pairs(Graph(edge_index, num_nodes=3), targets=[0], num_layers=2)
     >>> effect = reduce_attention(GAT(8, 16, 2, out_channels=3), x, edge_index, pairs, "removal").delta_pc
-    >>> effect.shape  # one number for each edge around node 0, self-loops included
+    >>> effect.shape  # one number per edge around node 0, self-loops included
     torch.Size([6])
     """
     expect_instance(pairs, "pairs", Pairs)

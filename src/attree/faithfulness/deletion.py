@@ -1,4 +1,4 @@
-"""What a prediction does when the edges that a method scores highest are reduced, more and more of them at once."""
+"""Predictions with the highest-scored edges of each target reduced at once."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def delete_edges(
     protocol: ReductionProtocol = PROTOCOLS["removal"],
     memory: int = REDUCTION_MEMORY,
 ) -> dict[str, Tensor]:
-    """The probability of each target's predicted class with its k highest-scored edges reduced at once.
+    """Return the probability of each target's predicted class with its k highest-scored edges reduced at once.
 
-    Only edges that carry a flow to the target count, as no other can change its prediction. A target with fewer than k
-    has all of them reduced. Of equal scores, the edge that is listed first goes first.
+    Only edges that carry a flow to the target count, because no other edge can change its prediction. If a target has
+    fewer than k, all are reduced. Among equal scores, the edge that is listed first goes first.
 
     Args:
-        subject: What is explained; a classifier that sees a target's own neighbourhood alone.
+        subject: The subject to explain: a classifier whose outputs depend only on a target's own neighbourhood.
         pairs: The pairs of the targets.
-        scores: By name, a score of every pair, [P].
+        scores: Scores of all pairs, [P], by name.
         counts: The numbers k.
-        protocol: What happens to the edges.
+        protocol: The reduction protocol.
         memory: Bytes of working memory.
 
     Returns:
@@ -67,10 +67,10 @@ def delete_edges(
 
 
 def _highest(pairs: Pairs, scores: Tensor, counts: Sequence[int]) -> Rows:
-    """For each target and each number k its k highest-scored edges, one set after the other."""
+    """Return the k highest-scored edges of each target for each number k, as consecutive sets."""
     flow = pairs.flow.nonzero().view(-1)
     owner = pairs.owner[flow]
-    # NaN is no reason to go first.
+    # Edges with a score of NaN go last.
     strength = scores[flow].nan_to_num(nan=-torch.inf)
     order = strength.argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]

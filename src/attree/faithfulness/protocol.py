@@ -1,25 +1,31 @@
-"""How an edge's attention is reduced: each protocol as data, read alike by all engines.
+"""Reduction protocols as data, and forward passes of a model with edges reduced.
 
-A protocol says what happens to the reduced edge's score before softmax and to its weight after it, in every layer and
-head at once:
+A protocol changes the score of a reduced edge before softmax and its weight after softmax, in every layer and head:
 
     score' = score_factor * score + score_shift,    weight' = weight_factor * softmax(scores)
 
-A new one is one more line of `attree.defaults.ALL_PROTOCOLS`.
+To add a protocol, add a line to `attree.defaults.ALL_PROTOCOLS`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, MessagePassing
 
-from attree.attention.softmax_hook import attention_convs
+from attree.attention.eager import eval_mode
+from attree.attention.edge_hook import EdgeHook, hook_edges
+from attree.attention.edge_ids import edge_ids
+from attree.attention.graph import Graph
+from attree.attention.softmax_hook import attention_convs, hook_softmax
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
-from attree.errors import expect, expect_list, expect_name, expect_number
+from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,11 @@ class ReductionProtocol:
     """One way to reduce an edge's attention.
 
     Attributes:
-        name: What users type and results are named by.
+        name: Name that users type and results show.
         meaning: What happens to the edge, in words.
-        score_factor: Factor of its score before softmax.
-        score_shift: What is added to that; -inf takes the edge out of the softmax.
-        weight_factor: Factor of its weight after softmax; nothing renormalises.
+        score_factor: Factor of the edge's score before softmax.
+        score_shift: Term added to the score; -inf removes the edge from the softmax.
+        weight_factor: Factor of the edge's weight after softmax; the weights are not normalised again.
     """
 
     name: str
@@ -53,22 +59,22 @@ class ReductionProtocol:
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether the edge's score before softmax is as it was."""
+        """Whether the protocol leaves scores before softmax unchanged."""
         return self.score_factor == 1.0 and self.score_shift == 0.0
 
     @property
     def keeps_weights(self) -> bool:
-        """Whether the edge's weight is what softmax gives."""
+        """Whether the protocol leaves weights after softmax unchanged."""
         return self.weight_factor == 1.0
 
     def reduce_scores(self, scores: Tensor) -> Tensor:
-        """Scores of reduced edges."""
+        """Return the scores of reduced edges, given their original scores."""
         if self.score_factor == 0.0 or self.score_shift == -math.inf:
-            return scores.new_full((), self.score_shift).expand_as(scores)  # also where a score is infinite
+            return scores.new_full((), self.score_shift).expand_as(scores)  # correct for infinite scores too
         return scores * self.score_factor + self.score_shift
 
     def reduce_weights(self, weights: Tensor) -> Tensor:
-        """Weights of reduced edges."""
+        """Return the weights of reduced edges, given their weights after softmax."""
         return weights if self.keeps_weights else weights * self.weight_factor
 
 
@@ -79,16 +85,16 @@ PROTOCOLS: dict[str, ReductionProtocol] = {
 
 
 def protocol_names() -> list[str]:
-    """Every name that users may type."""
+    """Return all protocol names that users may type."""
     return [*PROTOCOLS, AUTHORS]
 
 
 Protocols = str | ReductionProtocol | Iterable[str | ReductionProtocol]
-"""What users may give as `protocols`: names or protocols, one or several; none is fine too."""
+"""Accepted values of `protocols`: a name, a protocol, or any number of these."""
 
 
 def check_protocols(protocols: Protocols) -> list[str | ReductionProtocol]:
-    """The protocols as a list; raise unless each is a known name or a `ReductionProtocol`."""
+    """Return the protocols as a list; raise unless each is a known name or a `ReductionProtocol`."""
     known = f"names among {', '.join(protocol_names())}, or protocols"
     checked = expect_list(protocols, "protocols", (str, ReductionProtocol), known)
     for one in checked:
@@ -97,10 +103,10 @@ def check_protocols(protocols: Protocols) -> list[str | ReductionProtocol]:
 
 
 def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[ReductionProtocol, ...]:
-    """The protocols of names; one that is named twice (`weight` and `authors`, say) is taken once.
+    """Return the protocols of given names, without duplicates (`weight` and `authors` can be the same).
 
     Raises:
-        ArgumentError: Two different protocols have one name: results could not tell them apart.
+        ArgumentError: Two different protocols have the same name, so results could not tell them apart.
     """
     found: dict[str, ReductionProtocol] = {}
     for given in check_protocols(protocols):
@@ -111,7 +117,7 @@ def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Reduction
 
 
 def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> ReductionProtocol:
-    """The protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in the authors' code."""
+    """Return the protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in their code."""
     if isinstance(protocol, ReductionProtocol):
         return protocol
     known = isinstance(protocol, str) and protocol in protocol_names()
@@ -125,10 +131,10 @@ def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> Red
 def reduced_softmax(
     protocol: ReductionProtocol, scores: Tensor, reduced: Tensor, softmax: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Attention weights with some edges reduced.
+    """Return attention weights with some edges reduced.
 
     Args:
-        protocol: What happens to the reduced edges.
+        protocol: The reduction protocol.
         scores: Scores before softmax, [edges] or [edges, heads].
         reduced: Positions of the reduced edges.
         softmax: The softmax over the edges that enter a node.
@@ -137,8 +143,65 @@ def reduced_softmax(
         scores = scores.index_copy(0, reduced, protocol.reduce_scores(scores[reduced]))
     weights = softmax(scores)
     if protocol.score_shift == -math.inf:
-        # A node whose every entering edge has left receives nothing; softmax would say 0 / 0.
+        # If all edges that enter a node are removed, the node receives nothing; softmax would give 0 / 0.
         return weights.index_fill(0, reduced, 0.0)
     if protocol.keeps_weights:
         return weights
     return weights.index_copy(0, reduced, protocol.reduce_weights(weights[reduced]))
+
+
+class ReducedRun:
+    """Runs a model with edges reduced; created by `reduced_run`.
+
+    Args:
+        protocol: The reduction protocol.
+    """
+
+    def __init__(self, protocol: ReductionProtocol) -> None:
+        self.protocol = protocol
+        self.edges = EdgeHook()
+        self._graph: Graph | None = None
+        self._reduced = torch.zeros(0, dtype=torch.bool)
+
+    def __call__(self, call: Callable[[], Any], graph: Graph, reduced: Tensor) -> Any:
+        """Return the result of a call with edges reduced.
+
+        Args:
+            call: Function that calls the model.
+            graph: The graph that the model is called on.
+            reduced: Ids of the reduced edges in `graph.edge_index`. Every copy of a self-loop is reduced; a layer may
+                have none, one or several.
+        """
+        self._graph = graph
+        self._reduced = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, reduced, True)
+        return call()
+
+    def reduce(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute the softmax of a convolution with edges reduced; called in place of its softmax."""
+        relation = self.edges.next_relation(conv)
+        if scores.shape[0] == 0:
+            return softmax(scores)
+        assert self._graph is not None
+        edges = self.edges.scored(conv, scores.shape[0] if relation is None else relation.numel())
+        ids = None if edges is None else edge_ids(self._graph, self.edges.given(conv), edges)
+        if ids is not None and relation is not None:
+            ids = ids[relation]
+        if ids is None:
+            got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
+            raise UnsupportedModelError(
+                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
+                f"but {got}: the protocol `{self.protocol}` is not defined there."
+            )
+        return reduced_softmax(self.protocol, scores, self._reduced[ids].nonzero().view(-1), softmax)
+
+
+@contextmanager
+def reduced_run(model: nn.Module, protocol: ReductionProtocol) -> Iterator[ReducedRun]:
+    """Context in which the returned run reduces edges in `model`; the hooks are removed afterwards."""
+    run = ReducedRun(protocol)
+    with ExitStack() as stack:
+        stack.enter_context(eval_mode(model))
+        stack.enter_context(torch.no_grad())
+        convs = stack.enter_context(hook_softmax(model, run.reduce))
+        stack.enter_context(hook_edges(convs, run.edges))
+        yield run

@@ -1,33 +1,39 @@
-"""What a network's output does when an edge's attention is reduced: the measures of the paper."""
+"""Effects of attention reduction: the paper's measures, and the interface of the engines that reduce edges."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
-from attree.subject.head import Head
-from attree.tensors.ragged import take_rows
+from attree.errors import expect_memory
+from attree.faithfulness.protocol import ReductionProtocol
+from attree.subject import Head, Subject
+from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.ragged import Rows, take_rows
 
 Progress = Callable[[int, int], None]
-"""Called as `progress(done, total)` with numbers of pairs each time some have been reduced."""
+"""Called as `progress(done, total)` with numbers of pairs after each batch of reductions."""
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """The effect of reducing each pair's edge on the prediction of the pair's target.
+    """Effects of reducing each pair's edge on the prediction of the pair's target.
 
     Attributes:
         pairs: The pairs.
-        delta_pc: Decline of the predicted class's probability, p[k] - p'[k], [P]; of a number, its decline.
-        delta_ne: Change of negative entropy, -sum p' log p' + sum p log p, [P]; of a number, NaN.
+        delta_pc: Decline of the predicted class's probability, p[k] - p'[k], [P]; for regression, of the predicted
+            number.
+        delta_ne: Change of the negative entropy, -sum p' log p' + sum p log p, [P]; NaN for regression.
         changed: Whether the predicted class changed, [P].
-        probability: Class probabilities after the reduction, [P, classes]; None if they were not asked for.
+        probability: Class probabilities after the reduction, [P, classes]; None if not requested.
     """
 
     pairs: Pairs
@@ -41,11 +47,11 @@ class ReductionWriter:
     """Fills in a `Reduction`, some pairs at a time.
 
     Args:
-        pairs: The pairs; those that are never filled in, whose edge carries no flow, change nothing.
-        output: What the model returned before any reduction, in the type to measure in.
-        head: What the outputs mean.
-        with_probability: Also hold class probabilities.
-        effect_only: Fill in dPC alone; dNE and dP of the result mean nothing then.
+        pairs: The pairs. A pair that is never filled in keeps an effect of 0: its edge carries no flow to the target.
+        output: The model's output before any reduction, in the dtype to measure effects in.
+        head: How the outputs are read.
+        with_probability: Also store class probabilities.
+        effect_only: Fill in dPC only; do not read dNE and dP of the result.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class ReductionWriter:
         self._measured = self._head.measured(output)
         self._logits = self._head.logits(output, self._measured)
         self._target = pairs.target_rows
-        # Predictions before are those of targets, of which there are far fewer than pairs.
+        # Computed per target: there are far fewer targets than pairs.
         self._owner = pairs.owner
         rows = pairs.targets if pairs.rows is None else pairs.rows
         self._before = Prediction.of(self._logits[rows])
@@ -72,7 +78,7 @@ class ReductionWriter:
         self.result = Reduction(pairs, zeros, entropy, torch.zeros_like(zeros, dtype=torch.bool), probability)
 
     def fill(self, chosen: Tensor, output: Tensor) -> None:
-        """Set the effect on the chosen pairs from the outputs of their targets after the reduction, one row a pair."""
+        """Set the effects on the chosen pairs, given their targets' outputs after the reduction, one row per pair."""
         result, target = self.result, None
         if self._measured is not None or self._head.mode == "regression":
             target = take_rows(self._target, chosen)
@@ -91,15 +97,102 @@ class ReductionWriter:
             result.probability[chosen] = probability
 
 
+class ReductionEngine(ABC):
+    """One way to reduce attention; `attree.faithfulness.choose` has the list of all.
+
+    Args:
+        subject: The subject to explain.
+        memory: Bytes of working memory.
+    """
+
+    way: ClassVar[str]
+    """What the engine does, for messages."""
+
+    def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
+        expect_memory(memory)
+        self.subject = subject
+        self.memory = memory
+
+    @abstractmethod
+    def record(self) -> ReductionPass:
+        """Run the model with its current weights."""
+
+
+class ReductionPass(ABC):
+    """One forward pass of a model, in which edges can be reduced.
+
+    Args:
+        subject: The subject to explain.
+        attention: Attention weights of the forward pass.
+        output: Output of the forward pass, in the dtype to measure effects in.
+    """
+
+    def __init__(self, subject: Subject, attention: Attention, output: Tensor) -> None:
+        self.subject = subject
+        self.attention = attention
+        self.output = output
+
+    @property
+    @abstractmethod
+    def num_layers(self) -> int:
+        """Number of layers that pairs must have been made for."""
+
+    def reduce(
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
+    ) -> Reduction:
+        """Reduce every pair's edge, one at a time, and measure the effect on the pair's target.
+
+        Args:
+            pairs: The pairs.
+            protocol: The reduction protocol.
+            with_probability: Also return the class probabilities after each reduction.
+            progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
+        """
+        pairs.check(self.subject.graph, self.num_layers)
+        writer = ReductionWriter(pairs, self.output, self.subject.head, with_probability)
+        self.measure(pairs, protocol, writer, progress or _ignore)
+        return writer.result
+
+    @abstractmethod
+    def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
+        """Reduce the pairs' edges, one at a time, and pass the targets' new outputs to `writer`."""
+
+    def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """Return the dPC of every pair, [P]."""
+        return self.reduce(pairs, protocol).delta_pc
+
+    def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
+        """Return the outputs of targets when all edges of a set are reduced at once, one row per set.
+
+        Args:
+            targets: The targets.
+            owner: Position in `targets` of each set's target, ascending.
+            sets: The edges of each set, as positions in `graph.edge_index`.
+            protocol: The reduction protocol.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reduces single edges only")
+
+    def check(self, targets: Tensor) -> None:  # noqa: B027
+        """Raise if the engine does not support some of the targets; by default it supports all."""
+
+
+def _ignore(done: int, total: int) -> None:
+    """Report no progress."""
+
+
 def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compare predictions before and after a reduction, row by row.
 
     Args:
-        logits: Logits before, [n, classes].
-        reduced_logits: Logits after, [n, classes].
+        logits: Logits before the reduction, [n, classes].
+        reduced_logits: Logits after the reduction, [n, classes].
 
     Returns:
-        dPC, dNE, dP (bool), and the class probabilities after.
+        dPC, dNE, dP (bool), and the class probabilities after the reduction.
 
     >>> before, after = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])
     >>> pc, ne, changed, _ = measure(before, after)
@@ -110,11 +203,11 @@ def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 class Prediction(NamedTuple):
-    """What is compared of predictions, one row each.
+    """Predictions before a reduction, one row each.
 
     Attributes:
         predicted: The predicted class, [n].
-        probability: Its probability, [n].
+        probability: Probability of the predicted class, [n].
         negative_entropy: sum p log p over the classes, [n].
     """
 
@@ -124,24 +217,24 @@ class Prediction(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor) -> Prediction:
-        """The predictions of logits, [n, classes]."""
+        """Return the predictions of logits, [n, classes]."""
         log_p = logits.log_softmax(dim=-1)
         p = log_p.exp()
         predicted = p.argmax(dim=-1)
         return cls(predicted, p.gather(-1, predicted.unsqueeze(-1)).squeeze(-1), _negative_entropy(p, log_p))
 
     def at(self, rows: Tensor) -> Prediction:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Prediction(*(values.index_select(0, rows) for values in self))
 
     def decline(self, rows: Tensor, reduced_logits: Tensor) -> Tensor:
-        """The dPC of some of the rows, with their logits after a reduction."""
+        """Return the dPC of some of the rows, given their logits after a reduction."""
         predicted = take_rows(self.predicted, rows).unsqueeze(-1)
         after = reduced_logits.log_softmax(dim=-1).gather(-1, predicted).squeeze(-1).exp_()
         return take_rows(self.probability, rows).sub_(after)
 
     def compare(self, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `measure`, with the logits after a reduction."""
+        """Compare with logits after a reduction; see `measure` for the result."""
         log_q = reduced_logits.log_softmax(dim=-1)
         q = log_q.exp()
         delta_pc = self.probability - q.gather(-1, self.predicted.unsqueeze(-1)).squeeze(-1)
@@ -150,5 +243,5 @@ class Prediction(NamedTuple):
 
 
 def _negative_entropy(p: Tensor, log_p: Tensor) -> Tensor:
-    # xlogy-like: a probability of exactly 0 adds nothing.
+    # A probability of exactly 0 adds nothing, as in xlogy.
     return torch.where(p > 0, p * log_p, 0.0).sum(-1)

@@ -1,7 +1,7 @@
-"""Attention reduction by one pass over the whole graph for each reduced edge: slow, and right for any model.
+"""Attention reduction by one forward pass over the whole graph for each reduced edge: slow, but right for any model.
 
-Nothing is assumed of the model but that it calls attention convolutions on the edges it is given. Edges that carry no
-flow are reduced too: a model with norms or pooling over all nodes may see them.
+The model only has to call attention convolutions on the edges that it is given. Edges that carry no flow to a target
+are reduced too, because norms or pooling over all nodes can pass on their effect.
 """
 
 from __future__ import annotations
@@ -9,76 +9,63 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.attention.capture import Attention
 from attree.attention.locality import difference
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import ReductionProtocol
-from attree.faithfulness.reduced_run import ReducedRun, reduced_run
-from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
+from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run
+from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.subject import Subject
-from attree.tensors.limits import REDUCTION_MEMORY, exact_dtype
+from attree.tensors.limits import exact_dtype
 from attree.tensors.ragged import Rows, group
 
 
-class WholeReducer:
-    """Reduces edges by one pass of the model over the whole graph each.
+class WholeReducer(ReductionEngine):
+    """Reduces edges by one forward pass over the whole graph for each.
 
     Args:
-        subject: What is explained.
-        memory: Unused: a pass takes what the model takes.
+        subject: The subject to explain.
+        memory: Unused: a forward pass takes the memory that the model needs.
     """
 
     way = "one pass over the whole graph for each edge"
 
-    def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
-        self.subject = subject
-
     def record(self) -> WholePass:
-        """Run the model with its weights of now."""
+        """Run the model with its current weights."""
         return WholePass(self.subject.fresh())
 
 
-class WholePass:
-    """One forward pass, and one more for each edge that is reduced.
+class WholePass(ReductionPass):
+    """One forward pass, and one more for each reduced edge.
 
     Args:
-        subject: What is explained, with the weights of now.
+        subject: The subject to explain, with the current weights.
     """
 
     def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self.attention: Attention = subject.attention
-        self._output = subject.output.to(exact_dtype(subject.device))
+        super().__init__(subject, subject.attention, subject.output.to(exact_dtype(subject.device)))
 
-    def reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        with_probability: bool = False,
-        progress: Progress | None = None,
-    ) -> Reduction:
-        """Reduce every pair's edge, one at a time."""
-        graph = self._subject.graph
-        pairs.check(graph, self._subject.num_layers)
-        writer = ReductionWriter(pairs, self._output, self._subject.head, with_probability)
+    @property
+    def num_layers(self) -> int:
+        """Number of layers of the model."""
+        return self.subject.num_layers
+
+    def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
+        """Reduce every edge of the pairs in one forward pass, and read the outputs of all its targets there."""
         edges, which = pairs.edges.unique(return_inverse=True)
         by_edge, rows, done = group(which, edges.numel()), pairs.target_rows, 0
-        with reduced_run(self._subject.model, protocol) as run:
+        with reduced_run(self.subject.model, protocol) as run:
             self._check(run)
             for number, edge in enumerate(edges.split(1)):
                 own = by_edge.items[by_edge.ptr[number] : by_edge.ptr[number + 1]]
                 writer.fill(own, self._run(run, edge)[rows[own]])
                 done += own.numel()
-                if progress is not None:
-                    progress(done, len(pairs))
-        return writer.result
+                progress(done, len(pairs))
 
     def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
-        """The outputs of targets when sets of edges are reduced, all edges of a set at once: a row each set."""
-        rows = self._subject.rows(targets)
-        outputs = [self._output[:0]]
-        with reduced_run(self._subject.model, protocol) as run:
+        """Return the outputs of targets when all edges of a set are reduced at once, one row per set."""
+        rows = self.subject.rows(targets)
+        outputs = [self.output[:0]]
+        with reduced_run(self.subject.model, protocol) as run:
             self._check(run)
             for number in range(owner.numel()):
                 chosen = sets.items[sets.ptr[number] : sets.ptr[number + 1]]
@@ -86,20 +73,21 @@ class WholePass:
         return torch.cat(outputs)
 
     def _run(self, run: ReducedRun, edges: Tensor) -> Tensor:
-        graph = self._subject.graph
-        output = run(self._subject.call.run, graph, edges)
-        if not isinstance(output, Tensor) or output.shape != self._output.shape:
+        graph = self.subject.graph
+        output = run(self.subject.call.run, graph, edges)
+        if not isinstance(output, Tensor) or output.shape != self.output.shape:
             raise UnsupportedModelError(
-                f"Expected {self._subject.call.name} to return the same rows with an edge reduced, but got others."
+                f"Expected {self.subject.call.name} to return an output of the same shape with an edge reduced, but "
+                "got another."
             )
-        return output.to(self._output.dtype)
+        return output.to(self.output.dtype)
 
     def _check(self, run: ReducedRun) -> None:
-        """Refuse a model that does not return the same when nothing is reduced: its outputs are random."""
-        again = self._run(run, self._subject.graph.source[:0])
-        found = difference(again, self._output, self._subject.output.dtype)
+        """Raise if the model's output changes when nothing is reduced: then it is random."""
+        again = self._run(run, self.subject.graph.source[:0])
+        found = difference(again, self.output, self.subject.output.dtype)
         if found is not None:
             raise UnsupportedModelError(
-                f"Expected {self._subject.call.name} to return the same whenever it is called, but two passes differ "
+                f"Expected {self.subject.call.name} to return the same output in every call, but two calls differ "
                 f"by {found:.2g}: it draws random numbers in eval mode (dropout without `training`, noise)."
             )

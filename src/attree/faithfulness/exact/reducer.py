@@ -1,4 +1,4 @@
-"""Attention reduction by the model's own forward on the rows that change."""
+"""Attention reduction by running the model's own forward on the rows that change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
-from attree.errors import expect_memory
 from attree.faithfulness.exact.changes import ChunkPlan, LayerShape
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.conv_arguments import ConvArguments
@@ -20,19 +18,19 @@ from attree.faithfulness.exact.recording import Recorder, Recording
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import ReductionProtocol
-from attree.faithfulness.reduction import Progress, Reduction, ReductionWriter
+from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.subject import Part, Subject
 from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import take_rows
 
 
-class ExactReducer:
-    """Reduces edges by the model's own forward on the rows that change.
+class ExactReducer(ReductionEngine):
+    """Reduces edges by running the model's own forward on the rows that change.
 
-    The arguments of the model must stay as they are: a compact copy of features may be kept between passes.
+    Do not change the model's arguments in place: a compact copy of the features may be kept between passes.
 
     Args:
-        subject: What is explained.
+        subject: The subject to explain.
         memory: Bytes of working memory; the rows of one reduced edge always stay in one chunk.
 
     Raises:
@@ -42,23 +40,21 @@ class ExactReducer:
     way = "exact updates of the rows that change"
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
-        expect_memory(memory)
-        self.subject = subject
-        self.memory = memory
-        outputs = subject.outputs  # first, as this may tell how the model is called
+        super().__init__(subject, memory)
+        outputs = subject.outputs  # first, because this may find out how the model is called
         self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, outputs)
         self._plan: ReductionPlan | None = None
 
     def record(self) -> ExactPass:
-        """Run the model with its weights of now, and keep everything that reductions need.
+        """Run the model with its current weights, and store everything that reductions need.
 
         Raises:
-            NotRowwiseError: If it cannot be run on rows.
+            NotRowwiseError: If the model cannot be run on rows.
         """
         return ExactPass(self, *self._checker.recording())
 
     def plan(self, pairs: Pairs, recording: Recording, stages: Stages, keep: bool) -> ReductionPlan:
-        """What reducing the pairs' edges touches; with `keep`, the plan is kept for the next reduction of the same."""
+        """Return the plan for the pairs; with `keep`, store it for the next reduction of the same pairs."""
         if self._plan is not None and self._plan.pairs is pairs and self._plan.stages == stages:
             return self._plan
         shapes = [LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers]
@@ -69,65 +65,53 @@ class ExactReducer:
         return plan
 
 
-class ExactPass:
-    """One recorded forward pass.
+class ExactPass(ReductionPass):
+    """One recorded forward pass, in which single rows can be updated.
 
     Args:
-        reducer: What made it.
-        recording: Everything that it computed.
-        stages: What feeds what.
+        reducer: The engine that recorded it.
+        recording: The recorded pass.
+        stages: Which call of a convolution feeds which.
     """
 
     def __init__(self, reducer: ExactReducer, recording: Recording, stages: Stages) -> None:
+        super().__init__(reducer.subject, recording.attention, recording.output)
         self._reducer = reducer
         self.recording = recording
         self._stages = stages
 
     @property
-    def attention(self) -> Attention:
-        """What the model attended to, in all calls of its convolutions."""
-        return self.recording.attention
+    def num_layers(self) -> int:
+        """Length of the longest path of calls from the input to the output."""
+        return self._stages.depth
 
-    def reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        with_probability: bool = False,
-        progress: Progress | None = None,
-    ) -> Reduction:
-        """Reduce every pair's edge, one at a time; pairs whose edge carries no flow change nothing."""
-        writer = ReductionWriter(pairs, self.recording.output, self._reducer.subject.head, with_probability)
-        return self._reduce(pairs, protocol, writer, progress)
+    def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
+        """Reduce every pair's edge, one at a time; pairs whose edge carries no flow keep an effect of 0."""
+        self._measure(pairs, protocol, writer, progress, keep=True)
 
     def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
-        """The dPC of every pair, [P], and nothing else: for pairs that are reduced once."""
-        writer = ReductionWriter(pairs, self.recording.output, self._reducer.subject.head, effect_only=True)
-        return self._reduce(pairs, protocol, writer, keep=False).delta_pc
+        """Return the dPC of every pair, [P]; nothing is kept for a second reduction of the same pairs."""
+        pairs.check(self.subject.graph, self.num_layers)
+        writer = ReductionWriter(pairs, self.output, self.subject.head, effect_only=True)
+        self._measure(pairs, protocol, writer, None, keep=False)
+        return writer.result.delta_pc
 
     @torch.no_grad()
-    def _reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        writer: ReductionWriter,
-        progress: Progress | None = None,
-        keep: bool = True,
-    ) -> Reduction:
-        recording, subject = self.recording, self._reducer.subject
-        pairs.check(subject.graph, self._stages.depth)
-        plan = self._reducer.plan(pairs, recording, self._stages, keep)
-        run = _RowRun(recording, plan, protocol)
-        with recording.model.opened():
+    def _measure(
+        self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress | None, keep: bool
+    ) -> None:
+        plan = self._reducer.plan(pairs, self.recording, self._stages, keep)
+        run = _RowRun(self.recording, plan, protocol)
+        with self.recording.model.opened():
             for chunk in plan.chunks(keep):
                 if chunk.pairs.numel():
                     writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
                 if progress is not None:
                     progress(chunk.done, plan.num_pairs)
-        return writer.result
 
 
 class _RowRun:
-    """Runs a model on the rows of chunks."""
+    """Runs the model on the rows of a chunk."""
 
     def __init__(self, recording: Recording, plan: ReductionPlan, protocol: ReductionProtocol) -> None:
         self.recording = recording
@@ -137,7 +121,7 @@ class _RowRun:
         self._calls = 0
 
     def __call__(self, chunk: ChunkPlan) -> Tensor:
-        """Class scores of a chunk's rows."""
+        """Return the outputs of a chunk's rows."""
         self._chunk, self._calls = chunk, 0
         stages = self.plan.stages
         rows, graph = chunk.rows[stages.family[INPUT]], self.recording.graph
@@ -150,7 +134,7 @@ class _RowRun:
         return self.recording.model(self.recording.call_on(part), self.answer)
 
     def answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a convolution returns for rows."""
+        """Return the output of a convolution for the rows."""
         assert self._chunk is not None
         number, self._calls = self._calls, self._calls + 1
         layer = self.recording.layers[number]
