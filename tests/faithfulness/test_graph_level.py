@@ -124,7 +124,7 @@ def test_the_exact_engine_takes_graphs_and_leaves_norms_of_graphs_to_copies(norm
         assert isinstance(any_pass(net, x, EDGES, BATCH).engine, ExactReducer)
         return
     recorded, pairs = any_pass(net, x, EDGES, BATCH), graph_pairs(Graph(EDGES, 12), BATCH)
-    with pytest.warns(UserWarning, match="something between its attention layers sees whole graphs"):
+    with pytest.warns(UserWarning, match="an operation between its attention layers sees whole graphs"):
         recorded.reduce(pairs, PROTOCOLS["weight"])
     assert isinstance(recorded.engine, CopiesReducer)
 

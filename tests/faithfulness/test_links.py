@@ -160,7 +160,7 @@ def test_the_other_engines_agree(engine: Any) -> None:
     [
         (LinkNet(AcrossLinks(), GATConv(4, 5)), "each link alone"),
         (LastRows(), "each link alone"),
-        (Labelled(), "sees the links that are asked for"),
+        (Labelled(), "sees the links to predict"),
     ],
     ids=["across links", "last row", "labelled"],
 )

@@ -16,7 +16,7 @@ from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction, ReductionProtocol
 from attree.faithfulness.exact import changes, plan
 from attree.faithfulness.exact.changes import ChunkPlan
-from attree.faithfulness.exact.plan import ReductionPlan
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
 from helpers.reducers import exact_pass, subject_of
 

@@ -1,11 +1,11 @@
-"""Checks that a model may be run on rows, before it is.
+"""Checks that a model can run on rows, made before the exact engine is used.
 
-1. Each convolution, run on the edges that enter a few nodes, must return what its algebra computed for these nodes.
-2. The model's forward on rows in another order, with nothing reduced, must give the recorded inputs of every
-   convolution and the recorded outputs, whatever the decoy rows among them hold.
+1. Each convolution runs on the edges that enter a few nodes. Its output must equal that of its algebra.
+2. The model's forward runs on rows in another order, with nothing reduced. It must give the recorded inputs of every
+   convolution and the recorded outputs, for any values in the decoy rows among them.
 
-A model seen for the first time is checked on as many rows as there are nodes, and its stages are found. With each
-later recording a few rows are checked again, because independence can depend on the weights.
+When a model is seen for the first time, it is checked on as many rows as there are nodes, and its stages are found.
+Each later recording is checked on a few rows, because independence of the rows can depend on the weights.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from attree.attention.graph import Graph
+from attree.attention.locality import same
 from attree.faithfulness.exact.conv_arguments import ConvArguments
-from attree.faithfulness.exact.conv_check import check_conv
-from attree.faithfulness.exact.lazy_rows import LazyRows
+from attree.faithfulness.exact.lazy_rows import LazyRows, rows_of
 from attree.faithfulness.exact.recording import Recorder, Recording, RowModel, by_type
 from attree.faithfulness.exact.row_check import RowCheck, Traces, rows_at
-from attree.faithfulness.exact.sample import Sample
+from attree.faithfulness.exact.sample import NODES, Sample
 from attree.faithfulness.exact.stages import StageError, Stages
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
@@ -29,20 +30,23 @@ from attree.subject.arguments import Kind
 from attree.subject.level import OutputLevel
 from attree.subject.part_check import NotRowwiseError
 
+ENTERING = 2048
+"""Approximate number of edges on which a convolution is compared with its algebra."""
+
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Stages]] = WeakKeyDictionary()
-"""The stages of models that were checked before, with everything that they depend on."""
+"""Stages of models that were checked before, with everything that they depend on."""
 
 
 class Checker:
-    """Records passes of a model that has passed the checks.
+    """Records forward passes of a model and checks that it can run on rows.
 
     Args:
-        recorder: Records the model.
-        graph: The looped graph.
+        recorder: The recorder of the model.
+        graph: The graph with self-loops.
         outputs: What the rows of the output belong to.
 
     Raises:
-        NotRowwiseError: If there is nothing to look at.
+        NotRowwiseError: If the engine does not support the model's graph or outputs.
     """
 
     def __init__(self, recorder: Recorder, graph: Graph, outputs: OutputLevel) -> None:
@@ -64,10 +68,10 @@ class Checker:
         self._sample = Sample.of(outputs, graph, self._told_apart)
 
     def recording(self) -> tuple[Recording, Stages]:
-        """Record a pass with the current weights, and say which call feeds which.
+        """Record a pass with the current weights; return it with the stages (which call feeds which).
 
         Raises:
-            NotRowwiseError: If the model does not fit; the message says why.
+            NotRowwiseError: If the model fails a check; the message says why.
         """
         recorder, model = self._recorder, self._recorder.weights()
         made_of = (
@@ -86,7 +90,7 @@ class Checker:
         traces: Traces = []
 
         def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
-            # Code that follows may change inputs and outputs in place.
+            # Later operations may change inputs and outputs in place.
             whole, before, after = check and self._outputs.batch is None, list(given.inputs), by_type(out, trace)
             if whole:
                 before = [x if isinstance(x, LazyRows) else x.clone() for x in before]
@@ -127,8 +131,78 @@ class Checker:
 
 
 def _check_types(call: ModelCall, outputs: OutputLevel) -> None:
-    """Refuse what is not run on rows of several types."""
+    """Raise for heterogeneous models that cannot run on rows."""
     if outputs.batch is not None:
         raise NotRowwiseError("its outputs are those of graphs of several types")
     if any(not isinstance(value, Tensor) for value in call.of_kind(Kind.IDS)):
-        raise NotRowwiseError("its links are asked for by a dict")
+        raise NotRowwiseError("it takes the links to predict as a dict")
+
+
+def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
+    """Compare a convolution's algebra with the convolution itself, on the edges that enter a few nodes.
+
+    Args:
+        trace: Result of the algebra.
+        given: Arguments of the convolution's call.
+        out: Output that the algebra computed.
+    """
+    conv, layer = trace.algebra.conv, trace.graph
+    count = min(NODES, layer.num_nodes)
+    nodes = torch.linspace(0, layer.num_nodes - 1, count, device=layer.device).round().long()
+    total = layer.entering.sizes[nodes].cumsum(0)
+    nodes = nodes[total <= max(int(total[0]), ENTERING)]
+    expected, known = (_run_on_types if layer.blocks is not None else _run_on_part)(trace, given, nodes)
+    dtype = given.x.compact.dtype if isinstance(given.x, LazyRows) else given.x.dtype
+    if not isinstance(expected, Tensor) or not same(out[known], expected, dtype):
+        raise NotRowwiseError(f"its layer {type(conv).__name__} computes something else than its known arithmetic")
+
+
+def _run_on_part(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
+    """Run a convolution on the edges that enter some nodes; return its output for these nodes, and the nodes."""
+    conv, enters = trace.algebra.conv, torch.isin(given.edge_index[1], nodes).nonzero().view(-1)
+    edges = given.edge_index[:, enters]
+    known = torch.cat([edges[0], nodes]).unique()
+    features = {}
+    if given.features is not None and trace.algebra.edge_argument is not None:
+        features[trace.algebra.edge_argument] = rows_of(given.features, enters)
+    out = type(conv).forward(conv, rows_of(given.x, known), torch.searchsorted(known, edges), **features)
+    return (out[torch.searchsorted(known, nodes)] if isinstance(out, Tensor) else out), nodes
+
+
+def _run_on_types(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
+    """Do the same as `_run_on_part` for one or several relations; `nodes` are destinations."""
+    conv, layer = trace.algebra.conv, trace.graph
+    graph, blocks, types = layer.graph, layer.blocks, layer.graph.types
+    assert blocks is not None
+    assert types is not None
+    first = 0 if len(blocks.targets) > 1 else types.nodes(blocks.inputs[blocks.targets[0]]).start
+    asked = nodes + first
+    edges, chosen = {}, {}
+    for kind in blocks.relations:
+        own, ends = graph.typed_edges[kind], [types.nodes(kind[0]).start, types.nodes(kind[2]).start]
+        chosen[kind] = torch.isin(own[1] + ends[1], asked).nonzero().view(-1)
+        edges[kind] = own[:, chosen[kind]] + torch.tensor(ends, device=own.device).view(2, 1)
+    known = torch.cat([*(pair.view(-1) for pair in edges.values()), asked]).unique()
+    of_type = {kind: known[types.type_of_nodes(known) == place] for place, kind in enumerate(types.node_types)}
+    local = {
+        kind: torch.stack([torch.searchsorted(of_type[side], pair[end]) for end, side in ((0, kind[0]), (1, kind[2]))])
+        for kind, pair in edges.items()
+    }
+    x = [
+        rows_of(rows, of_type[kind] - types.nodes(kind).start)
+        for kind, rows in zip(blocks.inputs, given.inputs, strict=True)
+    ]
+    if given.types:
+        found = type(conv).forward(conv, dict(zip(given.types, x, strict=True)), local)
+        returned = [kind for kind in given.types if kind in found]
+        out = torch.cat([found[kind] for kind in returned])
+        of_rows = torch.cat([of_type[kind] for kind in returned])
+    else:
+        kind, features = blocks.relations[0], {}
+        if given.features is not None and trace.algebra.edge_argument is not None:
+            features[trace.algebra.edge_argument] = rows_of(given.features, chosen[kind])
+        out = type(conv).forward(conv, x[0] if len(x) == 1 else tuple(x), local[kind], **features)
+        of_rows = of_type[kind[2]]
+    # Other nodes lack some of their entering edges.
+    kept = torch.isin(of_rows, asked).nonzero().view(-1)
+    return out[kept], of_rows[kept] - first

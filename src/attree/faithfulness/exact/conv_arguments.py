@@ -1,4 +1,4 @@
-"""The arguments of a convolution's call, and the edges that it runs on."""
+"""Arguments of a call of a convolution, and the edges that the call runs on."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _signature = cache(signature)
 
 @dataclass(frozen=True)
 class ConvArguments:
-    """The arguments of one call of a convolution.
+    """Arguments of one call of a convolution.
 
     Attributes:
-        inputs: Features of nodes: one tensor; of a heterogeneous graph, those of sources and of destinations, or those
-            of each type.
-        edge_index: Edges; of several relations at once, a dict.
-        features: Edge features, if it takes any.
-        wants_weights: Whether the caller wants the attention weights too.
-        types: The type of each of the inputs, where it is given a dict.
-        returned: The types whose rows it returns, where it is given a dict.
+        inputs: Node features: one tensor; for a heterogeneous graph, those of sources and destinations, or one per
+            type.
+        edge_index: Edges; a dict if the call has several relations.
+        features: Edge features, if any.
+        wants_weights: Whether the caller also wants the attention weights.
+        types: The node type of each input, if the call gets a dict.
+        returned: The node types whose rows the call returns, if it gets a dict.
     """
 
     inputs: tuple[Tensor, ...]
@@ -44,12 +44,12 @@ class ConvArguments:
 
     @property
     def x(self) -> Tensor:
-        """Node features, where they are one tensor."""
+        """Node features, if they are one tensor."""
         return self.inputs[0]
 
     @classmethod
     def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
-        """Name the arguments of a call; those that an algebra knows nothing of are refused."""
+        """Read the arguments of a call; raise if the algebra does not know one of them."""
         name = type(algebra.conv).__name__
         given = _signature(type(algebra.conv).forward).bind(algebra.conv, *args, **kwargs).arguments
         given.pop("self", None)
@@ -76,12 +76,12 @@ class ConvArguments:
         return cls(inputs, edge_index, features, wants_weights)
 
     def answer(self, outputs: Sequence[Tensor], weights: Tensor, graph: Graph) -> Any:
-        """What the convolution returns: its output, and its edges and attention if it is asked for them.
+        """Return what the convolution would return: its output, and edges with attention if requested.
 
         Args:
-            outputs: The output, or that of each type that messages go to.
+            outputs: The output, or one per destination type.
             weights: The attention, [num_edges, heads].
-            graph: The looped graph.
+            graph: The graph with self-loops.
         """
         if self.types:
             return {kind: out for kind, out in zip(self.types, outputs, strict=True) if kind in self.returned}
@@ -92,13 +92,13 @@ class ConvArguments:
 
 @dataclass(frozen=True)
 class LayerEdges:
-    """The edges that one layer runs on.
+    """Edges that one layer runs on.
 
     Attributes:
-        graph: The edges, numbered for the layer.
-        shift: What is added to each edge's score, [num_edges, 1]: the log of how often the layer has the edge, -inf if
-            never; None if it has each once. Only self-loops can be there never or several times.
-        features: Edge features, [num_edges, channels]; None if the layer sees none.
+        graph: The edges in the call's numbering.
+        shift: Term added to each edge's score, [num_edges, 1]: the log of how often the layer has the edge, -inf if
+            never; None if it has each edge once. Only self-loops can be missing or repeated.
+        features: Edge features, [num_edges, channels]; None if the layer has none.
     """
 
     graph: LayerGraph
@@ -107,7 +107,7 @@ class LayerEdges:
 
     @property
     def present(self) -> Tensor | None:
-        """Which edges of the looped graph the layer has, [num_edges]; None if all."""
+        """Mask of the graph's edges that the layer has, [num_edges]; None if it has all."""
         if self.graph.edge is not None:
             return self.graph.present
         if self.shift is None or not bool(self.shift.isneginf().any()):
@@ -116,11 +116,11 @@ class LayerEdges:
 
     @classmethod
     def of(cls, algebra: LayerAlgebra, call: ConvArguments, whole: LayerGraph) -> LayerEdges:
-        """Bring the edges that a convolution uses onto those of the graph.
+        """Match the edges that a convolution uses with the edges of the graph.
 
         Args:
             algebra: The convolution's arithmetic.
-            call: What it is called with.
+            call: The arguments of the call.
             whole: All edges of the graph.
         """
         graph, name = whole.graph, type(algebra.conv).__name__
@@ -148,7 +148,7 @@ class LayerEdges:
 
     @classmethod
     def _of_types(cls, algebra: LayerAlgebra, call: ConvArguments, graph: Graph) -> LayerEdges:
-        """The edges of one relation, or of several in one call."""
+        """Match the edges of one relation, or of several relations in one call."""
         types, name = graph.types, type(algebra.conv).__name__
         assert types is not None
         if call.wants_weights:
@@ -179,7 +179,7 @@ class LayerEdges:
 
 
 def _columns(call: ConvArguments, algebra: LayerAlgebra) -> Tensor | None:
-    """Edge features with one row an edge."""
+    """Return edge features as a matrix with one row per edge."""
     features = call.features
     if features is None:
         return None
@@ -187,7 +187,7 @@ def _columns(call: ConvArguments, algebra: LayerAlgebra) -> Tensor | None:
 
 
 def _on_graph(features: Tensor, proper: Tensor, loops: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:
-    """Edge features in the graph's order; a node's self-loops must agree, as they are one edge of the graph."""
+    """Return edge features in the graph's order; raise if the self-loops of a node have different features."""
     out = features.new_zeros(graph.num_edges, features.shape[1])
     out[: graph.num_proper_edges] = features[proper]
     out[loops] = features[~proper]

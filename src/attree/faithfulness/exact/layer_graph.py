@@ -1,14 +1,14 @@
-"""The edges that one call of a convolution runs on, numbered for that call.
+"""Edges that one call of a convolution runs on, in the call's own numbering.
 
-In a graph of one type these are all edges of the looped graph, and every call has the same. In the union of several
-types a call has the edges of one relation, or those of all relations (HGT), and its nodes are numbered by two lists:
+In a graph of one type, every call has all edges of the graph with self-loops. In the union of several types, a call has
+the edges of one relation, or of all relations (HGT), and two lists of nodes:
 
-- *sources*: what messages come from. A convolution of one relation has the nodes of the source type; HGT has, for each
-  relation, those of the relation's source type, because it projects a node anew for each relation. One such list is a
+- *sources*: the nodes that messages come from. A convolution of one relation has the nodes of the source type. HGT
+  projects nodes separately for each relation, so it has one list of source nodes per relation; such a list is a
   *block*.
-- *destinations*: what messages go to, the nodes of one type, or of all types.
+- *destinations*: the nodes that messages go to, of one type or of all types.
 
-Rows, records and reduced edges are named by ids of the union everywhere else; here they are brought onto a call's own.
+Elsewhere, rows, records and reduced edges use ids of the union; this module converts them to a call's numbering.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from attree.tensors.ragged import Rows, group
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the features that a call of a heterogeneous model is given become its sources and destinations.
+    """How the features given to a call of a heterogeneous model become its sources and destinations.
 
     Attributes:
-        inputs: The node type of each tensor of features that the call is given.
+        inputs: The node type of each features tensor that the call is given.
         relations: The relation of each block of sources.
-        sources: For each block, which of the inputs it is projected from.
-        targets: For each type of destination, which of the inputs it is projected from.
+        sources: For each block, the position of its features in `inputs`.
+        targets: For each destination type, the position of its features in `inputs`.
     """
 
     inputs: tuple[str, ...]
@@ -42,16 +42,16 @@ class Blocks:
 
 
 class LayerGraph:
-    """The edges of one call; edges, sources and destinations have numbers of the call's own.
+    """Edges, sources and destinations of one call, in the call's own numbering.
 
     Args:
-        graph: The looped graph, or the union of types.
-        edge: The id in `graph.edge_index` of each edge of the call; None if the call has all, in their order.
+        graph: The graph with self-loops, or the union of types.
+        edge: Id in `graph.edge_index` of each edge of the call; None if the call has all edges, in order.
         source: The source of each edge; None with `edge`.
         num_sources: Number of sources; None with `edge`.
-        nodes: The ids in `graph` of the destinations, which are consecutive; None with `edge`.
+        nodes: Ids in `graph` of the destinations, which are consecutive; None with `edge`.
         blocks: How features become sources and destinations; None for a graph of one type.
-        block: The block of each edge's source; None if there is one.
+        block: The block of each edge's source; None if there is only one.
     """
 
     def __init__(
@@ -80,17 +80,17 @@ class LayerGraph:
 
     @property
     def source_node(self) -> Tensor:
-        """The graph's id of the node that each edge leaves."""
+        """The graph's id of each edge's source node."""
         return self.source if self.edge is None else self.graph.source[self.edge]
 
     @property
     def destination_node(self) -> Tensor:
-        """The graph's id of the node that each edge enters."""
+        """The graph's id of each edge's destination node."""
         return self.destination if self.edge is None else self.graph.destination[self.edge]
 
     @cached_property
     def _number(self) -> Tensor | None:
-        """For each edge of the graph its number here, -1 if the call does not have it; None if numbers are the same."""
+        """The call's number of each edge of the graph, -1 if the call does not have it; None if numbers are equal."""
         if self.edge is None:
             return None
         number = torch.full((self.graph.num_edges,), -1, dtype=torch.int64, device=self.device)
@@ -98,15 +98,15 @@ class LayerGraph:
         return number
 
     def edges(self, ids: Tensor) -> Tensor:
-        """Edge numbers within the call of some edges of the graph; -1 for edges that the call does not have."""
+        """Return the call's numbers of some edges of the graph; -1 for edges that the call does not have."""
         return ids if self._number is None else self._number[ids]
 
     def nodes(self, ids: Tensor) -> Tensor:
-        """Destination numbers within the call of some nodes of the graph."""
+        """Return the call's destination numbers of some nodes of the graph."""
         return ids - self._first if self._first else ids
 
     def enters(self, edges: Tensor, nodes: Tensor) -> Tensor:
-        """For each pair of an edge (a number within the call, or -1) and a destination, whether the edge enters it."""
+        """Whether each edge (a number within the call, or -1) enters the given destination."""
         if self.edge is None:
             return self.destination[edges] == nodes
         if self.num_edges == 0:
@@ -115,7 +115,7 @@ class LayerGraph:
 
     @cached_property
     def entering(self) -> Rows:
-        """Edges grouped by the destination they enter: the rows that attention is normalised over."""
+        """Edges grouped by destination; attention is normalised within these groups."""
         return self.graph.entering if self.edge is None else group(self.destination, self.num_nodes)
 
     @cached_property
@@ -130,7 +130,7 @@ class LayerGraph:
 
     @cached_property
     def entering_rank(self) -> Tensor:
-        """For each edge, how many edges precede it in its row of `entering`."""
+        """The position of each edge within its row of `entering`."""
         if self.edge is None:
             return self.graph.entering_rank
         ptr, edges = self.entering
@@ -139,25 +139,45 @@ class LayerGraph:
         return rank
 
     def on_graph(self, values: Tensor) -> Tensor:
-        """Values of the call's edges, [num_edges, ...], at the edges of the graph; 0 elsewhere."""
+        """Return values of the call's edges, [num_edges, ...], as values of the graph's edges; 0 elsewhere."""
         if self.edge is None:
             return values
         return values.new_zeros(self.graph.num_edges, *values.shape[1:]).index_add_(0, self.edge, values)
 
     @property
     def present(self) -> Tensor | None:
-        """Which of the graph's edges the call has; None if all."""
+        """Mask of the graph's edges that the call has; None if it has all."""
         return None if self._number is None else self._number >= 0
 
 
+@dataclass(frozen=True)
+class LayerShape:
+    """Properties of a layer that determine the size of its work.
+
+    Attributes:
+        heads: Number of heads.
+        channels: Channels per head.
+        by_edge: Whether the layer needs the edge of each entry, not only its source.
+    """
+
+    heads: int
+    channels: int
+    by_edge: bool
+
+    @property
+    def width(self) -> int:
+        """How many numbers the layer stores per node."""
+        return self.heads * self.channels
+
+
 def one_relation(graph: Graph, kind: EdgeType, edge: Tensor, inputs: Sequence[str]) -> LayerGraph:
-    """The edges of a call of a convolution of one relation.
+    """Return the edges of a call of a convolution of one relation.
 
     Args:
         graph: The union of types.
         kind: The relation.
-        edge: The ids of the edges that the convolution runs on, in its order.
-        inputs: The types of the one or two tensors of features that it is given.
+        edge: Ids of the edges that the convolution runs on, in its order.
+        inputs: The node types of its one or two features tensors.
     """
     assert graph.types is not None
     sources, destinations = graph.types.nodes(kind[0]), graph.types.nodes(kind[2])
@@ -166,12 +186,12 @@ def one_relation(graph: Graph, kind: EdgeType, edge: Tensor, inputs: Sequence[st
 
 
 def all_relations(graph: Graph, kinds: Sequence[EdgeType], inputs: Sequence[str]) -> LayerGraph:
-    """The edges of a call of a convolution that runs on several relations at once, such as HGT.
+    """Return the edges of a call of a convolution on several relations at once, such as HGT.
 
     Args:
         graph: The union of types.
-        kinds: The relations, in the order in which the convolution is given their edges.
-        inputs: The node types that it is given features of.
+        kinds: The relations, in the order in which the convolution gets their edges.
+        inputs: The node types of its features.
     """
     types = graph.types
     assert types is not None

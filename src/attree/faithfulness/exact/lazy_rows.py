@@ -1,8 +1,8 @@
-"""Features of rows that are looked up only when someone reads them, and products with sparse features.
+"""Feature rows that are looked up only when they are read, and products with sparse features.
 
-The model's input is the same whichever edge is reduced: its rows are rows of one tensor. Maps of single rows, such as a
-linear layer, are computed once for that tensor when the pass is recorded, rather than once for every row of the same
-node. Bags of words are multiplied as sparse matrices.
+The model's input does not depend on the reduced edge: its rows are rows of one tensor. Row-wise maps of this tensor,
+such as a linear layer, are computed once per recorded pass, not once for every row of the same node. Bag-of-words
+features are multiplied as sparse matrices.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch import Tensor
 from attree.tensors.ragged import pointers, take_rows
 
 SPARSE_SHARE = 20
-"""Features of which fewer than one in this many is not 0 are multiplied as a sparse matrix."""
+"""Features are multiplied as a sparse matrix if less than one number in this many is not 0."""
 
 
 def compact_features(x: Tensor) -> Tensor:
-    """Node features as a sparse matrix where few are not 0, as in bags of words: the first projection is then cheap.
+    """Return features as a sparse matrix if few are not 0 (as in bags of words); this makes the first projection cheap.
 
-    Half-precision features stay as they are, for which torch has no such product, and so do sparse ones.
+    Half-precision features are returned unchanged, because torch has no sparse product for them; so are sparse ones.
     """
     x = x.detach()
     fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.layout == torch.strided and x.dim() == 2
@@ -37,21 +37,21 @@ def compact_features(x: Tensor) -> Tensor:
     rows, width = x.shape
     row = place.div(width, rounding_mode="floor")
     ptr = pointers(row.bincount(minlength=rows))
-    with _no_beta_warning():  # `x.to_sparse_csr()` is the same, and takes twice as long
+    with _no_beta_warning():  # `x.to_sparse_csr()` gives the same result and takes twice as long
         return torch.sparse_csr_tensor(
             ptr, place - row * width, take_rows(x.reshape(-1), place), x.shape, check_invariants=False
         )
 
 
 def weighted_sums(ptr: Tensor, row: Tensor, source: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-    """Sum, for each row and head, the values of its sources by their weights: [rows, heads, channels].
+    """Return, for each row and head, the weighted sum of the values of its sources, [rows, heads, channels].
 
-    One head is one product of matrices; several are faster entry by entry.
+    One head is one matrix product; several heads are faster entry by entry.
 
     Args:
-        ptr: Row j's entries are `ptr[j]:ptr[j + 1]`.
+        ptr: The entries of row j are `ptr[j]:ptr[j + 1]`.
         row: The row of each entry.
-        source: The node that each entry comes from.
+        source: The source node of each entry.
         weights: The weight of each entry, [entries, heads].
         values: Values of all nodes, [nodes, heads, channels].
     """
@@ -72,7 +72,7 @@ def _has_sparse(device: torch.device) -> bool:
 
 @contextmanager
 def _no_beta_warning() -> Iterator[None]:
-    """Torch announces once that compressed rows are in beta; what is used of them here has long been stable."""
+    """Silence torch's one-time notice that sparse CSR is in beta; the functions used here have long been stable."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         yield
@@ -81,13 +81,13 @@ def _no_beta_warning() -> Iterator[None]:
 ACTIVATIONS = frozenset(
     {F.relu, F.elu, F.leaky_relu, F.gelu, F.silu, torch.relu, torch.tanh, torch.sigmoid, Tensor.relu, Tensor.tanh}
 )
-"""Functions of each number alone."""
+"""Element-wise functions."""
 
 NORMS = frozenset({F.layer_norm, F.batch_norm})
-"""Functions of each row alone, if they are not in training."""
+"""Row-wise functions, outside training."""
 
 PIECE_BYTES = 64 * 2**20
-"""Bytes of rows that are made exact at a time."""
+"""Bytes of rows that are converted to the exact dtype at a time."""
 
 METADATA = frozenset(
     {
@@ -101,15 +101,15 @@ METADATA = frozenset(
         ),
     }
 )
-"""What can be told without looking at a number."""
+"""Functions and properties that do not read any values."""
 
 
 class Store:
-    """Results of maps of whole tensors, so that each is computed once in a recorded pass.
+    """Cache for results of row-wise maps, so that each map is computed once per recorded pass.
 
     Args:
-        fixed: Tensors that stay as they are as long as the store is used: the model's parameters. Results are kept
-            by these and by plain arguments.
+        fixed: Tensors that do not change while the store is used: the model's parameters. Cache keys consist of these
+            and of arguments that are not tensors.
     """
 
     def __init__(self, fixed: Iterable[Tensor]) -> None:
@@ -117,25 +117,25 @@ class Store:
         self._known: dict[Any, Tensor] = {}
 
     def key(self, *values: Any) -> tuple[Any, ...] | None:
-        """A name for arguments; None if they may be others the next time."""
+        """Return a cache key for arguments; None if they include other tensors, which may change."""
         if all(not isinstance(value, Tensor) or id(value) in self._fixed for value in values):
             return tuple(id(value) if isinstance(value, Tensor) else value for value in values)
         return None
 
     def get(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
-        """What is known by a name; made if nothing is."""
+        """Return the cached result of a key; compute it first if needed."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
 
 class LazyRows(Tensor):
-    """Rows `whole[chosen]` in a floating-point type, looked up when they are read.
+    """Rows `whole[chosen]` in a floating-point dtype, looked up when they are read.
 
     Attributes:
-        whole: All rows, dense or sparse, perhaps in a narrower type.
-        compact: The same as a sparse matrix if few numbers in it are not 0, else `whole` itself.
-        chosen: Which rows; None for all.
+        whole: All rows, dense or sparse, perhaps in a narrower dtype.
+        compact: The same rows as a sparse matrix if few numbers are not 0, else `whole` itself.
+        chosen: Positions of the rows; None for all.
     """
 
     whole: Tensor
@@ -161,11 +161,11 @@ class LazyRows(Tensor):
         return self
 
     def at(self, index: Tensor) -> LazyRows:
-        """Some rows of all."""
+        """Return some rows of `whole`."""
         return LazyRows(self.whole, index, self.dtype, self._store, self._name, self.compact)
 
     def read(self) -> Tensor:
-        """The rows as an ordinary tensor, which is no one else's."""
+        """Return the rows as an ordinary tensor that shares no memory with others."""
         if self.whole.layout != torch.strided:
             rows = self.whole.to_sparse_coo()
             return (rows if self.chosen is None else rows.index_select(0, self.chosen)).to_dense().to(self.dtype)
@@ -174,7 +174,7 @@ class LazyRows(Tensor):
         return self.whole.index_select(0, self.chosen).to(self.dtype)
 
     def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
-        """The same rows after a map of single rows; the map is made of all rows, once."""
+        """Return the same rows after a row-wise map, which is applied to all rows once."""
         name = (self._name, key)
         whole = self._store.get(name, lambda: self._map_all(make))
         return LazyRows(whole, self.chosen, self.dtype, self._store, name)
@@ -198,7 +198,7 @@ class LazyRows(Tensor):
 
 
 def _dispatch(func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """What reaches torch itself is looked up."""
+    """Look up lazy arguments before an operation reaches torch."""
     return func(*_read(args), **_read(kwargs or {}))
 
 
@@ -206,12 +206,12 @@ LazyRows.__torch_dispatch__ = staticmethod(_dispatch)
 
 
 def _read(values: Any) -> Any:
-    """The same arguments, of which lazy ones are looked up."""
+    """Return the same arguments with lazy rows replaced by ordinary tensors."""
     return torch.utils._pytree.tree_map_only(LazyRows, LazyRows.read, values)
 
 
 def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyRows | None:
-    """The result of a map of single rows, lazy again; None if the function is not known to be one."""
+    """Return the result of a row-wise map as lazy rows; None if the function is not known to be row-wise."""
     x = args[0] if args else None
     if not isinstance(x, LazyRows) or x.dim() != 2:
         return None
@@ -222,7 +222,7 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         return None
     if func is F.linear:
         return x._mapped(lambda rows: _linear(rows, *args[1:], **kwargs), key)
-    # Told to work in place, to be in training, or to look across rows, a function is left alone.
+    # Skip functions that work in place, are in training mode, or look across rows.
     switched = any(value is True for value in (*args[1:], *kwargs.values()))
     across = func is F.layer_norm and (len(args) < 2 or len(args[1]) != 1)
     if func in ACTIVATIONS | NORMS and not switched and not across and x.compact.layout == torch.strided:
@@ -231,8 +231,13 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear map of features, which may be sparse."""
+    """Apply a linear map to features, which may be sparse."""
     if x.layout == torch.strided:
         return F.linear(x, weight, bias)
     out = torch.sparse.mm(x, weight.t())
     return out if bias is None else out + bias
+
+
+def rows_of(x: Tensor, index: Tensor) -> Tensor:
+    """Return some rows as an ordinary tensor."""
+    return x.at(index).read() if isinstance(x, LazyRows) else x[index]

@@ -1,7 +1,7 @@
-"""One recorded forward pass: the model's own forward, each attention convolution computed by its algebra and kept.
+"""One recorded forward pass: the model's own forward, with each convolution computed and stored by its algebra.
 
-Only parameters and buffers are replaced, by copies in the exact type, and the `forward` of each convolution instance.
-All of it is undone on exit, also after an exception. The model's code runs as it is.
+Only parameters and buffers are replaced, by copies in the exact dtype, and the `forward` of each convolution. All is
+restored on exit, also after an exception. The model's code itself is not changed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from attree.subject.part_check import NotRowwiseError
 from attree.tensors.limits import exact_dtype
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
-"""Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns its output."""
+"""Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns the convolution's output."""
 
 
 class RowModel:
-    """The weights of a model at one moment, and its forward with other convolutions.
+    """A copy of a model's current weights, and its forward with replaced convolutions.
 
     Args:
         model: The model.
-        dtype: The exact type.
+        dtype: The exact dtype.
 
     Attributes:
-        convs: All its message-passing layers.
+        convs: All message-passing layers of the model.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -58,23 +58,23 @@ class RowModel:
             for table in (module._parameters, module._buffers):
                 for name, tensor in table.items():
                     if tensor is not None and tensor.is_floating_point():
-                        if id(tensor) not in self._copies:  # tied weights stay tied
+                        if id(tensor) not in self._copies:  # keep tied weights tied
                             self._copies[id(tensor)] = tensor.detach().to(dtype, copy=True)
                         self._slots.append((table, name, self._copies[id(tensor)]))
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The copies of parameters and buffers that the forward sees."""
+        """The copies of parameters and buffers that the forward uses."""
         return list(self._copies.values())
 
     def __call__(self, call: ModelCall, handler: Handler) -> Any:
-        """Make a call of the model, each convolution answered by `handler`; to be called while `opened` is open."""
+        """Run a call of the model with `handler` in place of each convolution; call this while `opened` is active."""
         self._handler = handler
         return call.run()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """While open, the model is in eval mode, its weights are the copies, and its convolutions are replaced."""
+        """Context in which the model is in eval mode, uses the copied weights, and has its convolutions replaced."""
         with ExitStack() as stack:
             stack.enter_context(eval_mode(self.model))
             stack.enter_context(torch.no_grad())
@@ -96,7 +96,7 @@ class RowModel:
 
 
 def _list_weights(rnn: nn.RNNBase) -> None:
-    """Recurrent layers hold their weights in a list too."""
+    """Update the list in which a recurrent layer also holds its weights."""
     rnn.__dict__["_flat_weights"] = [rnn._parameters[name] for name in rnn._flat_weights_names]
 
 
@@ -112,7 +112,7 @@ Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
 
 
 class PreparedFeatures:
-    """The floating-point arguments of a call, prepared once: the parts of a recording that weights do not change."""
+    """Floating-point arguments of a call, prepared once because they do not depend on the weights."""
 
     def __init__(self, call: ModelCall) -> None:
         self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
@@ -124,7 +124,7 @@ class PreparedFeatures:
                 self._prepared[id(value)] = whole, compact_features(whole)
 
     def lazy(self, value: Any, dtype: torch.dtype, store: Store) -> LazyRows | None:
-        """An argument as lazy rows; None if it holds no floating-point numbers."""
+        """Return an argument as lazy rows; None if it is not a floating-point tensor."""
         if id(value) not in self._prepared:
             return None
         whole, compact = self._prepared[id(value)]
@@ -133,15 +133,15 @@ class PreparedFeatures:
 
 @dataclass(frozen=True)
 class Recording:
-    """A whole forward pass.
+    """One recorded forward pass.
 
     Attributes:
         model: The model with the weights of the recorded pass.
-        graph: The looped graph.
-        layers: Every call of a convolution, in order.
-        call: The call that was recorded.
-        output: Its output, in the most exact type of the device.
-        attention: The attention in the usual form.
+        graph: The graph with self-loops.
+        layers: The trace of each call of a convolution, in order.
+        call: The recorded call of the model.
+        output: The output, in the most exact dtype of the device.
+        attention: The attention weights.
     """
 
     model: RowModel
@@ -154,11 +154,11 @@ class Recording:
     _store: Store
 
     def call_on(self, part: Part, lazy: bool = True) -> ModelCall:
-        """The same call on rows.
+        """Return the same call on rows.
 
         Args:
-            part: The rows; of a heterogeneous graph, its queries are counted within their types.
-            lazy: Look features up when they are read; else at once.
+            part: The rows; for a heterogeneous graph, its queries are numbered within their types.
+            lazy: Look up features when they are read, not at once.
         """
         dtype = self.output.dtype
 
@@ -171,7 +171,7 @@ class Recording:
 
         if self.graph.types is None:
             return self.call.on(part, take)
-        # No convolution looks at edges on rows, and types number their nodes anew: there are none.
+        # Convolutions on rows do not read edges, and node numbers differ within types, so pass no edges.
         none = part.node[:0]
         call = self.call.on(Part(part.node, none.expand(2, 0), none), take)
         return call.changed(lambda kind, value: part.queries if kind is Kind.IDS else value)
@@ -181,9 +181,9 @@ class Recorder:
     """Records forward passes of one call.
 
     Args:
-        call: The model's call.
-        graph: The looped graph.
-        memory: Bytes of working memory beyond what is kept.
+        call: The call of the model.
+        graph: The graph with self-loops.
+        memory: Bytes of working memory, in addition to the stored results.
     """
 
     def __init__(self, call: ModelCall, graph: Graph, memory: int) -> None:
@@ -195,7 +195,7 @@ class Recorder:
         self._dtype = exact_dtype(graph.device)
 
     def weights(self) -> RowModel:
-        """The model with its current weights.
+        """Return a copy of the model's current weights.
 
         Raises:
             NotRowwiseError: If one of its convolutions has no known algebra.
@@ -207,10 +207,10 @@ class Recorder:
         return model
 
     def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
-        """Run the model, which has been opened.
+        """Run the model inside its `opened` context and record the pass.
 
         Raises:
-            NotRowwiseError: If one of its convolutions cannot be taken apart.
+            NotRowwiseError: If one of its convolutions cannot be computed row by row.
         """
         store = Store(model.tensors)
         layers: list[LayerTrace] = []
@@ -228,7 +228,7 @@ class Recorder:
             out = algebra.finish(layers[-1].aggregated, layers[-1].states.root)
             if watcher is not None:
                 watcher(layers[-1], given, out)
-            # What follows may change its input in place; what is recorded must stay.
+            # Later operations may change the output in place; the recorded values must not change.
             shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
             return given.answer(by_type(out.clone() if shared else out, layers[-1]), layers[-1].weights, self._graph)
 
@@ -257,7 +257,7 @@ class Recorder:
 
 
 def by_type(out: Tensor, layer: LayerTrace) -> list[Tensor]:
-    """A layer's output for all its destinations, split into the tensors that it returns: one, or one per type."""
+    """Split a layer's output for all its destinations into the tensors that it returns: one, or one per type."""
     blocks, types = layer.graph.blocks, layer.graph.graph.types
     if blocks is None or types is None or len(blocks.targets) == 1:
         return [out]

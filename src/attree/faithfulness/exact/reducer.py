@@ -10,11 +10,12 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.changes import ChunkPlan, LayerShape
+from attree.faithfulness.exact.changes import ChunkPlan
 from attree.faithfulness.exact.check import Checker
 from attree.faithfulness.exact.conv_arguments import ConvArguments
-from attree.faithfulness.exact.plan import ReductionPlan
+from attree.faithfulness.exact.layer_graph import LayerShape
 from attree.faithfulness.exact.recording import Recorder, Recording
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import ReductionProtocol

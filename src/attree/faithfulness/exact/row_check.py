@@ -1,4 +1,4 @@
-"""Runs a model's forward on rows with nothing reduced, and compares it with the recorded pass."""
+"""Runs a model's forward on rows with nothing reduced, and compares the result with the recorded pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.graph import Graph
 from attree.attention.locality import loud_noise, same
 from attree.faithfulness.exact.conv_arguments import ConvArguments
-from attree.faithfulness.exact.conv_check import rows_of
+from attree.faithfulness.exact.lazy_rows import rows_of
 from attree.faithfulness.exact.recording import Recording
 from attree.faithfulness.exact.sample import Sample
 from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageMode, Stages
@@ -22,11 +22,11 @@ from attree.subject.arguments import Kind
 from attree.subject.part_check import NotRowwiseError
 
 Traces = list[tuple[list[Tensor], list[Tensor]]]
-"""For each call, the inputs and outputs that were recorded, of all nodes."""
+"""Recorded inputs and outputs of each call, for all nodes."""
 
 
 def _node_rows(sample: Sample, layer: LayerTrace, number: int) -> tuple[Tensor, Tensor]:
-    """The rows of a sample that one of a call's inputs has, and the numbers of their nodes in that input."""
+    """Return the rows of a sample that one of a call's inputs has, and their node numbers in that input."""
     blocks, types = layer.graph.blocks, layer.graph.graph.types
     if blocks is None or types is None:
         return torch.arange(sample.node.numel(), device=sample.node.device), sample.node
@@ -38,7 +38,7 @@ def _node_rows(sample: Sample, layer: LayerTrace, number: int) -> tuple[Tensor, 
 def rows_at(
     sample: Sample, layer: LayerTrace, trace: tuple[list[Tensor], list[Tensor]]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What was recorded of a call, at the rows of a sample."""
+    """Return the recorded inputs and outputs of a call at the rows of a sample."""
     before, after = trace
     targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
     return (
@@ -48,12 +48,12 @@ def rows_at(
 
 
 _MIXES: dict[Reads | None, str] = {
-    None: "what follows them is not computed node by node",
-    "links": "what follows them does not treat each link alone",
+    None: "the operations after its attention layers are not computed node by node",
+    "links": "the operations after its attention layers do not treat each link alone",
     "graphs": "its readout does not treat each graph alone",
     "one graph": "its readout does not treat each graph alone",
 }
-"""Why outputs differ on rows."""
+"""Reason why outputs differ on rows, by what the outputs read."""
 
 
 class RowCheck:
@@ -62,8 +62,8 @@ class RowCheck:
     Args:
         recording: The recorded pass.
         sample: The rows.
-        rows: What was recorded for them.
-        stages: Which call feeds which, if known.
+        rows: The recorded inputs and outputs of each call at these rows.
+        stages: Which call feeds which; None to find out.
     """
 
     def __init__(self, recording: Recording, sample: Sample, rows: Traces, stages: Stages | None) -> None:
@@ -75,7 +75,7 @@ class RowCheck:
         self._calls = 0
 
     def run(self) -> Stages:
-        """Compare inputs of convolutions and outputs; find which call feeds which if that is not known."""
+        """Compare the convolutions' inputs and the outputs; return the stages, found in this run if not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
         given = recording.call_on(sample.part(recording.graph), lazy=False)
         given = self._with_noise(given)
@@ -87,7 +87,7 @@ class RowCheck:
             raise NotRowwiseError("its forward calls other layers on rows")
         expected, kept = recording.output[sample.outputs], sample.kept
         if not isinstance(output, Tensor) or output.shape != expected.shape:
-            raise NotRowwiseError("its forward returns something else on rows")
+            raise NotRowwiseError("its forward returns another shape on rows")
         if not same(output[kept], expected[kept], expected.dtype):
             raise NotRowwiseError(_MIXES[sample.reads])
         if self.stages is not None:
@@ -98,7 +98,7 @@ class RowCheck:
         return mode.result(output, sample.reads)
 
     def _with_noise(self, given: ModelCall) -> ModelCall:
-        """A call with noise in the features of decoys."""
+        """Return the call with noise in the features of decoy rows."""
         types = self.recording.graph.types
         if types is None:
             fits = given.has_features and given.x.is_floating_point()
@@ -114,13 +114,13 @@ class RowCheck:
         )
 
     def _noisy(self, rows: Tensor, decoy: Tensor, seed: int) -> Tensor:
-        """The rows with noise in those of decoys."""
+        """Return the rows with noise in the decoys."""
         out = rows.clone()
         out[decoy] = loud_noise(rows[decoy], rows, seed)
         return out
 
     def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a convolution returned for the rows in the recorded pass, if its input is the recorded one."""
+        """Return a convolution's recorded output for the rows; raise if its input differs from the recorded one."""
         self._calls += 1
         layers = self.recording.layers
         layer = layers[self._calls - 1] if self._calls <= len(layers) else None
@@ -129,11 +129,11 @@ class RowCheck:
         given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
         if len(given.inputs) != len(before):
             raise NotRowwiseError("its forward calls other layers on rows")
-        # What no call feeds is as it was recorded, whatever is reduced.
+        # Inputs that no call feeds do not depend on the reduced edge, so they need no check.
         for number, (feeds, x, own) in enumerate(zip(self._feeds(given), given.inputs, before, strict=True)):
             kept = ~self.sample.decoy[_node_rows(self.sample, layer, number)[0]]
             if feeds and (x.shape != own.shape or not same(x[kept], own[kept], own.dtype)):
-                raise NotRowwiseError("what stands between its attention layers is not computed node by node")
+                raise NotRowwiseError("the operations between its attention layers are not computed node by node")
         targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
         outputs = [
             self._noisy(rows, self.sample.decoy[_node_rows(self.sample, layer, number)[0]], self._calls)
@@ -141,7 +141,7 @@ class RowCheck:
         ]
         answer = given.answer(outputs, layer.weights, self.recording.graph)
         if self._mode is not None:
-            self._mode.mark(answer, EDGES)  # attention that is returned is of edges, and of all of them
+            self._mode.mark(answer, EDGES)  # returned attention has one row per edge
             self._mode.mark(outputs, self._calls)
         return answer
 
@@ -157,8 +157,8 @@ class RowCheck:
             if feeds and EDGES in stages:
                 raise NotRowwiseError("the features of its nodes depend on edges outside its attention layers")
             if feeds and READOUT in stages:
-                what = "the links that are asked for" if self.sample.reads == "links" else "whole graphs"
-                raise NotRowwiseError(f"something between its attention layers sees {what}")
+                what = "the links to predict" if self.sample.reads == "links" else "whole graphs"
+                raise NotRowwiseError(f"an operation between its attention layers sees {what}")
             found.append(feeds)
         if mode.marks(given.features) - {EDGES}:
             raise NotRowwiseError("its edge features depend on its nodes")
@@ -166,7 +166,7 @@ class RowCheck:
         return mode.inputs[-1]
 
     def _mark(self, mode: StageMode, given: ModelCall) -> None:
-        """Say which arguments are about nodes, graphs and edges."""
+        """Mark arguments that belong to nodes, graphs and edges."""
         of_graphs = READOUT if self.sample.graph_of is not None else INPUT
         stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
         stage[Kind.IDS] = READOUT
@@ -176,7 +176,7 @@ class RowCheck:
 
 
 def _counts(sample: Sample, graph: Graph) -> list[int]:
-    """How many rows there are, of each type if there are several."""
+    """Return the number of rows, of each type if there are several."""
     if graph.types is None:
         return [sample.node.numel()]
     return [sample.rows_of(graph.types.nodes(kind)).numel() for kind in graph.types.node_types]

@@ -1,7 +1,7 @@
-"""The rows that a model is checked with before it is run on rows.
+"""Rows on which a model is checked before the exact engine uses it.
 
-Rows stand in another order than the nodes of the graph. None is where its node was first, one node stands there twice,
-and decoys filled with noise stand in front and behind: code that depends on a row's position, or on other rows, shows.
+The rows are not in the graph's order, the first row is not the first node, and one node occurs twice. Decoy rows filled
+with noise stand first and last. So the check detects code that depends on a row's position or on other rows.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from attree.subject.level import OutputLevel
 from attree.tensors.ragged import expand, group
 
 NODES = 24
-"""Nodes that rows are compared at with every recording, if the outputs are those of nodes."""
+"""Number of nodes to compare in every recording, for node outputs."""
 
 LINKS = 16
-"""Links that rows are compared at, if the outputs are those of links."""
+"""Number of links to compare, for link outputs."""
 
 GRAPHS = 3
-"""Graphs that rows are compared at, the smallest ones, if the outputs are those of graphs."""
+"""Number of graphs to compare, the smallest ones, for graph outputs."""
 
 MANY = 2**15
-"""Nodes or links that rows are compared at when a model is first seen, at the most."""
+"""Maximum number of nodes or links to compare when a model is first seen."""
 
 MANY_OF_TYPE = 2**11
-"""The same for each type of nodes: their features are read whole, and types may have many more of them than others."""
+"""The same for each node type, smaller because all features of these nodes are read."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to compare, in another order than that of the graph.
+    """Rows to compare, in another order than the graph's.
 
     Attributes:
         node: The node of each row.
-        decoy: Which rows are filled with noise, and not compared.
-        graph: The graph of each row, numbered from 0; None if the outputs are not those of graphs.
-        graph_of: The graph id behind each of them.
-        whole: Whether these are all nodes in their order, because the model sees them as one graph.
-        link: The links to compare; None if the outputs are not those of links.
-        queries: The two ends of each of them as rows, [2, links].
-        own: Where the outputs are those of nodes of one type: which rows these nodes have; None if all.
-        first: The graph's id of the first of these nodes.
+        decoy: Mask of the rows that are filled with noise and not compared.
+        graph: The graph of each row, numbered from 0; None unless outputs belong to graphs.
+        graph_of: The graph id of each of these numbers.
+        whole: Whether the rows are all nodes in order, because the model treats them as one graph.
+        link: The links to compare; None unless outputs belong to links.
+        queries: The two ends of each link as rows, [2, links].
+        own: Rows of the explained node type, if outputs belong to nodes of one type; None if all rows.
+        first: The graph's id of the first node of that type.
     """
 
     node: Tensor
@@ -61,14 +61,14 @@ class Sample:
 
     @classmethod
     def of_types(cls, types: Types, node_type: str | None, count: int, device: torch.device, seed: int = 0) -> Sample:
-        """Some nodes of each type, in a random order within it.
+        """Return some nodes of each type, in random order within the type.
 
         Args:
             types: The types.
-            node_type: The type whose outputs are compared; None if outputs are not those of nodes.
-            count: How many nodes of each type there are at the most.
-            device: Where they are.
-            seed: The seed of the order.
+            node_type: The type whose outputs are compared; None if outputs do not belong to nodes.
+            count: Maximum number of nodes of each type.
+            device: The device.
+            seed: Seed of the order.
         """
         nodes, decoys = [], []
         for kind in types.node_types:
@@ -86,7 +86,7 @@ class Sample:
 
     @classmethod
     def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
-        """Some nodes from all over the graph, in a random order."""
+        """Return some nodes from all over the graph, in random order."""
         node = _shuffled(graph.num_nodes, count, seed).to(graph.device)
         decoy = torch.zeros(node.numel(), dtype=torch.bool, device=graph.device)
         decoy[0] = decoy[-1] = True
@@ -94,7 +94,7 @@ class Sample:
 
     @classmethod
     def of_links(cls, ends: Tensor, count: int, seed: int = 0) -> Sample:
-        """Some links in a random order; the two rows of each link stand at random places."""
+        """Return some links in random order, with the two rows of each link at random positions."""
         link = _shuffled(ends.shape[1], count, seed).to(ends.device)
         order = torch.randperm(2 * link.numel(), generator=torch.Generator().manual_seed(seed)).to(ends.device)
         decoy = torch.zeros(2, link.numel(), dtype=torch.bool, device=ends.device)
@@ -103,13 +103,13 @@ class Sample:
         return cls(ends[:, link].reshape(-1)[order], decoy.view(-1)[order], link=link, queries=queries)
 
     def beside(self, others: Sample) -> Sample:
-        """These rows, followed by others."""
+        """Return these rows followed by others."""
         node, decoy = torch.cat([self.node, others.node]), torch.cat([self.decoy, others.decoy])
         return replace(self, node=node, decoy=decoy)
 
     @classmethod
     def of_graphs(cls, batch: Tensor) -> Sample:
-        """All nodes of a few graphs, the last graph first."""
+        """Return all nodes of a few graphs, the last graph first."""
         rows = group(batch, int(batch.max()) + 1)
         filled = rows.sizes.nonzero().view(-1)
         graphs = filled[rows.sizes[filled].argsort(stable=True)[:GRAPHS]].flip(0)
@@ -119,16 +119,16 @@ class Sample:
 
     @classmethod
     def of_one_graph(cls, graph: Graph) -> Sample:
-        """All nodes in their order."""
+        """Return all nodes in order."""
         node = torch.arange(graph.num_nodes, device=graph.device)
         return cls(node, torch.zeros_like(node, dtype=torch.bool), torch.zeros_like(node), node[:1], whole=True)
 
     @classmethod
     def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool) -> Sample:
-        """A few rows to check: of nodes, links or graphs, as the outputs are.
+        """Return a few rows to compare, of nodes, links or graphs.
 
         Args:
-            outputs: What they are.
+            outputs: What the rows of the output belong to.
             graph: The graph.
             told_apart: Whether an argument tells graphs apart.
         """
@@ -142,25 +142,25 @@ class Sample:
 
     @classmethod
     def many(cls, outputs: OutputLevel, graph: Graph) -> Sample:
-        """Many rows where the outputs are those of nodes or links."""
+        """Return many rows to compare, of nodes or links."""
         if graph.types is not None:
             return cls._typed(outputs, graph, graph.types, MANY, MANY_OF_TYPE, 1)
         return cls.of_nodes(graph, MANY, 1) if outputs.ends is None else cls.of_links(outputs.ends, MANY, 1)
 
     @classmethod
     def _typed(cls, outputs: OutputLevel, graph: Graph, types: Types, links: int, nodes: int, seed: int) -> Sample:
-        """Rows of nodes of every type, behind those of links where the outputs are those of links."""
+        """Return rows of all node types, after the rows of links if outputs belong to links."""
         own = cls.of_types(types, outputs.node_type, nodes, graph.device, seed)
         return own if outputs.ends is None else cls.of_links(outputs.ends, links, seed).beside(own)
 
     def with_noise(self) -> list[Sample]:
-        """All nodes with noise in one half of the rows, then in the other."""
+        """Return two samples: one with noise in a random half of the rows, one with noise in the other half."""
         draw = torch.rand(self.node.numel(), generator=torch.Generator().manual_seed(0)).to(self.node.device) < 0.5
         return [replace(self, decoy=draw), replace(self, decoy=~draw)]
 
     @property
     def reads(self) -> Reads | None:
-        """What outputs read; None if single nodes."""
+        """What outputs read; None for single nodes."""
         if self.graph is None:
             return None if self.link is None else "links"
         return "one graph" if self.whole else "graphs"
@@ -174,7 +174,7 @@ class Sample:
 
     @property
     def kept(self) -> Tensor:
-        """Which outputs read no decoy."""
+        """Mask of the outputs that read no decoy."""
         if self.queries is not None:
             return ~self.decoy[self.queries].any(dim=0)
         if self.graph is None or self.graph_of is None:
@@ -182,11 +182,11 @@ class Sample:
         return torch.ones_like(self.graph_of, dtype=torch.bool).index_fill(0, self.graph[self.decoy], False)
 
     def rows_of(self, nodes: range) -> Tensor:
-        """Which of the rows are those of some nodes."""
+        """Return the positions of the rows of some nodes."""
         return ((self.node >= nodes.start) & (self.node < nodes.stop)).nonzero().view(-1)
 
     def part(self, graph: Graph) -> Part:
-        """The rows as a part of the graph that a model is called on."""
+        """Return the rows as a part of the graph, on which a model can be called."""
         edge_index, types = graph.original_edge_index, graph.types
         if self.queries is not None and types is not None:
             number = torch.empty_like(self.node)
@@ -202,7 +202,7 @@ class Sample:
 
 
 def _shuffled(total: int, count: int, seed: int) -> Tensor:
-    """Some of `total` ids in a random order, 0 not in front; the last is in front again and the first at the end."""
+    """Return some of `total` ids in random order: 0 is not first, the last id is repeated first, the first one last."""
     count = min(count, total)
     spread = torch.linspace(0, total - 1, count).round().long()
     ids = spread[torch.randperm(count, generator=torch.Generator().manual_seed(seed))]

@@ -1,8 +1,8 @@
 """Finds which attention call feeds which, by following tensors through the operations of one forward pass.
 
-A *stage* is what one call returned, or what entered the model. Every operation passes the stages of its inputs on to
-its outputs, whatever numbers it computes: a weight that happens to be 0 hides nothing. Stages that meet in an
-operation must have the same rows and form a *family*.
+A *stage* is the output of a call, or the model's input. Every operation passes the stages of its inputs on to its
+outputs, for any values: a weight that happens to be 0 does not hide a dependence. Stages that meet in an operation must
+have the same rows; they form a *family*.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from torch import Tensor
 from attree.attention.provenance import Marks, Provenance, tensors_in
 
 INPUT = 0
-"""The stage of features and other arguments with one row a node; call number c returns stage c, counted from 1."""
+"""Stage of features and other arguments with one row per node; call c, counted from 1, returns stage c."""
 
 READOUT = -1
-"""The stage of the argument that says which rows an output reads: the graph of each node, or the ends of each link."""
+"""Stage of the argument that tells which rows an output reads: the graph of each node, or the ends of each link."""
 
 EDGES = -2
 """The stage of arguments about edges."""
 
 
 Reads = Literal["graphs", "one graph", "links"]
-"""What outputs read, if not single nodes: graphs that an argument tells apart, all nodes, or the two ends of links."""
+"""What outputs read, if not single nodes: graphs given by an argument, all nodes, or the two ends of links."""
 
 
 InputCalls = tuple[tuple[int, ...], ...]
-"""For each tensor of features that a call is given, the calls that directly produced it."""
+"""For each features tensor of a call, the calls that directly produced it."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Stages:
     """Which call of a convolution feeds which, and which stages share their rows.
 
     Attributes:
-        inputs: For each call and each tensor of features that it is given, the calls that directly produced it, as
-            numbers from 1; none if the model's own input did.
-        family: For each stage from `INPUT` on, the number of its family: stages of one family share their rows.
+        inputs: For each call and each of its features tensors, the calls that directly produced it, numbered from 1;
+            empty if it comes from the model's input.
+        family: The family number of each stage, from `INPUT` on; stages of one family share their rows.
         outputs: The calls that directly produced the output.
-        width: Numbers that a row takes in the widest tensor.
-        reads: What outputs read; None if single nodes.
+        width: How many numbers a row has in the widest tensor.
+        reads: What outputs read; None for single nodes.
         readout: The family whose rows outputs read; None with `reads`.
     """
 
@@ -57,7 +57,7 @@ class Stages:
 
     @cached_property
     def feeds(self) -> tuple[tuple[int, ...], ...]:
-        """For each call, the calls that directly produced any of its input."""
+        """For each call, the calls that directly produced its inputs."""
         return tuple(tuple(sorted({one for feeds in inputs for one in feeds})) for inputs in self.inputs)
 
     @property
@@ -75,16 +75,16 @@ class Stages:
 
     @property
     def stages_meet(self) -> bool:
-        """Whether some stages share their rows."""
+        """Whether any stages share their rows."""
         return len(set(self.family)) < len(self.family)
 
 
 class StageError(Exception):
-    """Stages meet that must not meet. It is no TypeError, because torch reads one as a missing operator."""
+    """Stages meet that must not. This is not a TypeError, because torch takes a TypeError for a missing operator."""
 
 
 class StageMode(Provenance):
-    """While open, follows stages through every operation, as marks of tensors.
+    """Context that follows stages through every operation, as marks of tensors.
 
     Args:
         rows: Number of rows that the model runs on, of each type if there are several.
@@ -101,7 +101,7 @@ class StageMode(Provenance):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Pass stages on, and note which meet."""
+        """Pass stages on to the outputs of an operation, and note which stages meet."""
         stages = self.marks((args, kwargs))
         if EDGES in stages and len(stages) > 1:
             raise StageError("its forward mixes nodes and edges outside its attention layers")
@@ -115,23 +115,23 @@ class StageMode(Provenance):
         return out
 
     def _width(self, tensor: Tensor) -> int:
-        """Numbers that a row takes in a tensor."""
+        """Return how many numbers a row has in a tensor."""
         length = _length(tensor)
         return tensor.numel() // max(length if length in self.rows and length is not None else min(self.rows), 1)
 
     def result(self, output: Any, reads: Reads | None) -> Stages:
-        """The stages that were seen in one pass.
+        """Return the stages seen in one pass.
 
         Args:
-            output: What the pass returned.
-            reads: What outputs read; None if single nodes.
+            output: The output of the pass.
+            reads: What outputs read; None for single nodes.
         """
         has_argument = reads in ("graphs", "links")
         stages = [*range(len(self.inputs) + 1), *([READOUT] if has_argument else [])]
         family = {stage: number for number, stage in enumerate(stages)}
         meetings = set(self.meetings)
         if has_argument:
-            # What is not taken row by row may be taken output by output: then all rows of an output must be there.
+            # Operations that are not row-wise may still treat each output alone, if all rows of the output are present.
             meetings |= {frozenset({stage, READOUT}) for stage in self.reshaped}
         elif reads == "one graph":
             meetings.add(frozenset(stages))

@@ -1,4 +1,4 @@
-"""One recorded call of an attention convolution: everything that updates of single rows need."""
+"""One recorded call of an attention convolution, with everything that updates of single rows need."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import take_rows
 
 CHUNK_BYTES = 64 * 2**20
-"""Bytes of entries that a layer's rows are computed in at a time, at most: larger chunks are no faster."""
+"""Maximum bytes of entries that are computed at a time; larger chunks are no faster."""
 
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """What one layer computed.
+    """Results of one layer.
 
     Attributes:
         algebra: The layer's arithmetic.
-        graph: The edges that it runs on.
-        states: Its projections of every node.
-        edge: Its projections of every edge; None if it sees no edge features.
-        shift: What is added to scores, see `LayerEdges`; None if nothing.
-        weights: Its attention, [num_edges, heads].
-        log_norm: Log of each softmax's denominator, [num_nodes, heads]: weight = exp(score - log_norm); 0 where no
-            edge enters.
+        graph: The edges that the layer runs on.
+        states: Projections of every node.
+        edge: Projections of every edge; None if the layer has no edge features.
+        shift: Term added to scores, see `LayerEdges`; None if there is none.
+        weights: The attention, [num_edges, heads].
+        log_norm: Log of each softmax's denominator, [num_nodes, heads]: weight = exp(score - log_norm); 0 for nodes
+            without entering edges.
         aggregated: Weighted sums, [num_nodes, heads, channels].
     """
 
@@ -47,29 +47,29 @@ class LayerTrace:
 
     @property
     def by_edge(self) -> bool:
-        """Whether entries must be known by their edge, not by their source alone."""
+        """Whether the layer needs the edge of each entry, not only its source."""
         return self.edge is not None or self.shift is not None
 
     def edges_at(self, edges: Tensor | None) -> Tensor | None:
-        """The projections of some edges."""
+        """Return the projections of some edges."""
         return None if self.edge is None or edges is None else take_rows(self.edge, edges)
 
     def value(self, value: Tensor, edge: Tensor | None) -> Tensor:
-        """What is summed for entries, from the values of their sources and the projections of their edges."""
+        """Return the values to sum for entries, from their sources' values and the projections of their edges."""
         return value if edge is None or not self.algebra.edge_in_value else self.algebra.value(value, edge)
 
     def project(self, inputs: Sequence[Tensor]) -> States:
-        """States from the features that the layer is given, of all nodes or of some."""
+        """Return states from the layer's input features, of all nodes or of some."""
         return project(self.algebra, self.graph, inputs)
 
     @cached_property
     def output(self) -> Tensor:
-        """What the layer returned, [num_nodes, out]; to be asked for while the model is open."""
+        """Output of the layer, [num_nodes, out]; read it only while the model is open."""
         return self.algebra.finish(self.aggregated, self.states.root)
 
 
 def project(algebra: LayerAlgebra, graph: LayerGraph, inputs: Sequence[Tensor]) -> States:
-    """States of a layer from the features that it is given, of all nodes or of some."""
+    """Return states of a layer from its input features, of all nodes or of some."""
     blocks = graph.blocks
     if blocks is None:
         return algebra.project(inputs[0])
@@ -78,13 +78,13 @@ def project(algebra: LayerAlgebra, graph: LayerGraph, inputs: Sequence[Tensor]) 
 
 
 def trace_layer(algebra: LayerAlgebra, states: States, edges: LayerEdges, memory: int) -> LayerTrace:
-    """Compute a layer row by row, as many rows at a time as `memory` bytes hold.
+    """Compute a layer row by row, as many rows at a time as fit into `memory` bytes.
 
     Args:
         algebra: The layer's arithmetic.
-        states: Its projections of all nodes.
-        edges: The edges as the layer has them.
-        memory: Bytes of working memory beyond what is kept.
+        states: Projections of all nodes.
+        edges: The layer's edges.
+        memory: Bytes of working memory, in addition to the stored results.
     """
     graph = edges.graph
     edge = None if edges.features is None else algebra.project_edges(edges.features)
@@ -112,15 +112,15 @@ def trace_layer(algebra: LayerAlgebra, states: States, edges: LayerEdges, memory
 def sum_entries(
     layer: LayerTrace, ptr: Tensor, row: Tensor, source: Tensor, weights: Tensor, edge: Tensor | None
 ) -> Tensor:
-    """Weighted sums [rows, heads, channels] of recorded values.
+    """Return weighted sums of recorded values, [rows, heads, channels].
 
     Args:
         layer: The layer.
-        ptr: Row r's entries are `ptr[r]:ptr[r + 1]`.
+        ptr: The entries of row r are `ptr[r]:ptr[r + 1]`.
         row: The row of each entry.
-        source: The node that each entry comes from.
+        source: The source node of each entry.
         weights: The weight of each entry, [entries, heads].
-        edge: The projection of each entry's edge; None if the layer sees no edge features.
+        edge: The projection of each entry's edge; None if the layer has no edge features.
     """
     values = layer.states.value
     if edge is None or not layer.algebra.edge_in_value:
@@ -130,9 +130,9 @@ def sum_entries(
 
 
 def row_softmax(score: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Softmax over each row's entries, and the logs of its denominators [num_rows, heads].
+    """Return the softmax over each row's entries, and the logs of its denominators [num_rows, heads].
 
-    A row without entries, or whose every score is -inf, gets zeros.
+    A row without entries, or with all scores -inf, gets zeros.
     """
     peak = score.new_full((num_rows, score.shape[1]), -torch.inf)
     peak.scatter_reduce_(0, row.unsqueeze(-1).expand_as(score), score, "amax")

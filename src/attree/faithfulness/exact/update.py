@@ -1,11 +1,11 @@
 """Computes the new values of changed rows in one call of a convolution.
 
-A row whose own features are unchanged is updated from the sums of the recorded pass,
+If a row's own features are unchanged, the row is updated from the sums of the recorded pass,
 
     out' = (out - sum_c alpha_c x_c + sum_c beta_c x'_c) / (1 - sum_c alpha_c + sum_c beta_c),
 
-over its changed entries c, with alpha the old weights and beta = exp(new score - log normaliser). If the row's own
-features changed, every score of the row changes with them, and the row is recomputed in full.
+where c runs over its changed entries, alpha are the old weights and beta = exp(new score - log normaliser). If the
+row's own features changed, every score of the row changes, and the row is recomputed in full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attree.faithfulness.exact.algebra import States
 from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, LaterPlan, OutputRows, RowGroup, RowKeys
-from attree.faithfulness.exact.plan import ReductionPlan
+from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.trace import LayerTrace, row_softmax, sum_entries
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.tensors.ragged import take_rows
@@ -26,12 +26,12 @@ from attree.tensors.ragged import take_rows
 def recompute_rows(
     layer: LayerTrace, protocol: ReductionProtocol, groups: Iterable[RowGroup], target: Tensor, senders: States | None
 ) -> Tensor:
-    """Compute weighted sums [rows, heads, channels] of rows that `row_groups` has cut into groups.
+    """Return weighted sums [rows, heads, channels] of the rows in some groups.
 
     Args:
-        layer: What the layer computed before.
-        protocol: What happens to a reduced edge.
-        groups: The rows.
+        layer: Recorded results of the layer.
+        protocol: The reduction protocol.
+        groups: The rows, in groups formed by `row_groups`.
         target: The new target state of each row.
         senders: The new states of the nodes that changed entries come from; None if no group has such entries.
     """
@@ -44,7 +44,7 @@ def recompute_rows(
 
 
 class _Context:
-    """What the rows of all groups are computed with."""
+    """Data shared by all groups."""
 
     def __init__(self, layer: LayerTrace, protocol: ReductionProtocol, senders: States | None) -> None:
         self.layer = layer
@@ -53,7 +53,7 @@ class _Context:
         self._node: tuple[Tensor, Tensor, Tensor | None, Tensor] | None = None
 
     def sources(self, group: RowGroup) -> tuple[Tensor, Tensor | None, Tensor]:
-        """A dense block's sources, edges, and values by head; blocks of one node come one after another."""
+        """Return a dense block's sources, edges, and values by head; consecutive blocks of a node share them."""
         if self._node is None or self._node[0] is not group.source:
             states, edge = self.layer.states, self.layer.edges_at(group.edge)
             value = self.layer.value(take_rows(states.value, group.source), edge)
@@ -62,7 +62,7 @@ class _Context:
         return self._node[1:]
 
     def change_scores(self, group: RowGroup, target: Tensor, score: Tensor) -> None:
-        """Set the scores [entries, heads] of changed and of reduced entries."""
+        """Set the scores [entries, heads] of changed entries and of reduced entries."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
             source = take_rows(self.senders.source, changes.sender)
@@ -72,7 +72,7 @@ class _Context:
             score[group.reduced] = self.protocol.reduce_scores(score[group.reduced])
 
     def shift_of(self, group: RowGroup) -> Tensor | None:
-        """What is added to the scores of a group's edges, [entries, 1]."""
+        """Return the term added to the scores of a group's edges, [entries, 1]."""
         if self.layer.shift is None:
             return None
         assert group.edge is not None
@@ -84,7 +84,7 @@ class _Context:
             weights[group.reduced] = self.protocol.reduce_weights(weights[group.reduced])
 
     def move_values(self, group: RowGroup, weights: Tensor, out: Tensor) -> Tensor:
-        """Replace the old values of changed senders by the new ones in sums."""
+        """Replace the old values of changed senders in sums by the new values."""
         changes = group.changes
         if self.senders is not None and changes.num_entries:
             edge = self.layer.edges_at(changes.edge)
@@ -96,7 +96,7 @@ class _Context:
 
 
 def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
-    """Rows of any nodes, entry by entry."""
+    """Compute rows of any nodes, entry by entry."""
     layer, row = context.layer, group.entry_row
     assert row is not None
     edge, shift = layer.edges_at(group.edge), context.shift_of(group)
@@ -109,7 +109,7 @@ def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
 
 
 def _dense(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
-    """Rows of one node, as matrices of scores."""
+    """Compute rows of one node, as matrices of scores."""
     algebra, (source, edge, value) = context.layer.algebra, context.sources(group)
     heads, degree, shift = algebra.heads, group.source.numel(), context.shift_of(group)
     score = algebra.score_all(source, target, edge).transpose(0, 1).reshape(heads, -1)
@@ -123,14 +123,14 @@ def _dense(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
 
 
 class CallUpdate:
-    """One call of a convolution on rows.
+    """Update of one call of a convolution on rows.
 
     Args:
         number: The number of the call, from 0.
-        layer: What the call computed before.
-        plan: The plan.
-        chunk: The chunk of reduced edges.
-        protocol: What happens to a reduced edge.
+        layer: Recorded results of the call.
+        plan: The reduction plan.
+        chunk: The plan of the chunk of reduced edges.
+        protocol: The reduction protocol.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class CallUpdate:
         self.protocol = protocol
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """What the call returns for its rows, from the features of the rows of its inputs: a tensor, or one a type."""
+        """Return the call's outputs for its rows, one tensor or one per type, from the features of its input rows."""
         call: CallPlan = self.chunk.calls[self.number]
         node, root = call.records.node, self.layer.states.root
         if call.later is None:
@@ -165,14 +165,14 @@ class CallUpdate:
         return [self._among_rows(out, rows) for rows in call.outputs]
 
     def _among_rows(self, out: Tensor, rows: OutputRows) -> Tensor:
-        """The outputs of all rows: new ones for changed rows, recorded ones for the others."""
+        """Return the outputs of all rows: new ones for changed rows, recorded ones for the others."""
         out = out if rows.chosen is None else take_rows(out, rows.chosen)
         if rows.place is None:
             return out
         return take_rows(self.layer.output, rows.node).index_copy_(0, rows.place, out)
 
     def _first(self, records: RowKeys) -> Tensor:
-        """A call on the model's input: only the reduced edge changes, and its row's own features are unchanged."""
+        """Update rows of a call on the model's input: only the reduced edge changes, no node's own features do."""
         layer, node = self.layer, records.node
         edge = layer.graph.edges(take_rows(self.chunk.edges, records.edge))
         out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
@@ -182,7 +182,7 @@ class CallUpdate:
         log_norm = take_rows(layer.log_norm, node)
         beta = (self._reduced(alpha.log() + log_norm, edge) - log_norm).exp_()
         if layer.shift is not None:
-            # An edge that the layer does not have has no score that could become another.
+            # If the layer does not have the edge, there is no score to change.
             beta.masked_fill_(take_rows(layer.shift, edge).isneginf(), 0.0)
         norm = 1 - alpha + beta
         out.addcmul_((self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1), value).div_(norm.unsqueeze(-1))
@@ -191,14 +191,14 @@ class CallUpdate:
         return out
 
     def _reduced(self, score: Tensor, edge: Tensor) -> Tensor:
-        """Scores of reduced edges, from their scores with what is added to these."""
+        """Return the scores of reduced edges; `score` includes the term added to scores, and so does the result."""
         if self.layer.shift is None:
             return self.protocol.reduce_scores(score)
         shift = take_rows(self.layer.shift, edge)
         return self.protocol.reduce_scores(score - shift) + shift
 
     def _later(self, records: RowKeys, plan: LaterPlan, senders: States) -> Tensor:
-        """A call on earlier outputs: rows whose own features changed are recomputed, the others are updated."""
+        """Update rows of a call on earlier outputs; recompute those whose own features changed."""
         layer, light, nodes = self.layer, plan.light, records.node
         node = take_rows(nodes, light.row)
         alpha = take_rows(layer.weights, light.edge)
@@ -227,12 +227,12 @@ class CallUpdate:
             else plan.groups
         )
         out[plan.own] = recompute_rows(layer, self.protocol, groups, target, senders)
-        # An own row has no light entries: its norm is 1 and safe.
+        # Own rows have no light entries, so their norm is 1 and they are not stale.
         self._restore(out, _unsafe(norm), records, plan.changes, senders)
         return out
 
     def _restore(self, out: Tensor, stale: Tensor, records: RowKeys, changes: Changes, senders: States | None) -> None:
-        """Compute the stale ones among the rows `out` anew."""
+        """Recompute the stale rows in `out`."""
         rows = stale.nonzero().view(-1)
         if rows.numel() == 0:
             return
@@ -242,8 +242,10 @@ class CallUpdate:
 
 
 def _unsafe(norm: Tensor) -> Tensor:
-    """Rows [n] that an update gets wrong, in some head: where little is left of a denominator, a difference loses
-    digits (10 of 16 are kept); where it has grown by as much, old and new sums may overflow.
+    """Return a mask of rows [n] that the update formula gets wrong in some head.
+
+    If a denominator has become small, the difference loses digits (10 of 16 are kept). If it has grown by the same
+    factor, old and new sums may overflow.
     """
     least = torch.finfo(norm.dtype).eps ** 0.375
     return ~((norm > least) & (norm < 1 / least)).all(dim=-1)

@@ -1,4 +1,4 @@
-"""The arithmetic of each attention convolution, one file each, and the registry that users add theirs to."""
+"""The arithmetic of attention convolutions, and the registry to which users add their own."""
 
 from attree.faithfulness.exact.algebra.base import LayerAlgebra, States
 from attree.faithfulness.exact.algebra.known import ALGEBRAS, register_algebra

@@ -1,12 +1,12 @@
-"""What attention convolutions have in common: the arithmetic of one layer, taken apart so that single rows can change.
+"""Base class for the arithmetic of an attention convolution, split into steps so that single rows can be recomputed.
 
-A layer computes, for node j with entering edges (i -> j) and every head,
+For node j with entering edges (i -> j) and every head, a layer computes
 
-    out_j = finish(sum_i softmax_i(score(source_i, target_j, edge_ij)) * value(value_i, edge_ij), root_j),
+    out_j = finish(sum_i softmax_i(score(source_i, target_j, edge_ij)) * value(value_i, edge_ij), root_j).
 
-where source, target, value and root are projections of one node each and edge is a projection of an edge's features.
-Convolutions differ only in their projections, their score and their finish. Each has a subclass of `LayerAlgebra`,
-which `register_algebra` makes known.
+Here source, target, value and root are projections of single nodes, and edge is a projection of edge features.
+Convolutions differ only in their projections, score and finish. Each has a subclass of `LayerAlgebra`, registered by
+`register_algebra`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from attree.attention.graph import EdgeType
 from attree.subject.part_check import NotRowwiseError
 
 PIECE_BYTES = 2 * 2**20
-"""Bytes of the terms that scores of all sources with some targets sum: what stays in cache is many times faster."""
+"""Bytes of intermediate terms when all sources are scored with some targets; small pieces stay in the CPU cache."""
 
 
 class States(NamedTuple):
-    """What a layer needs of each node, [n, ...].
+    """Projections of nodes that a layer needs, [n, ...].
 
     Attributes:
-        value: What is summed, [n, heads, channels].
+        value: The values to sum, [n, heads, channels].
         source: The node's part in the scores of edges that leave it.
-        target: Its part in the scores of edges that enter it.
-        root: What `finish` needs of the node itself, such as a skip connection; None if nothing.
+        target: The node's part in the scores of edges that enter it.
+        root: The node's own input to `finish`, such as a skip connection; None if there is none.
     """
 
     value: Tensor
@@ -45,21 +45,21 @@ class States(NamedTuple):
 
 
 class LayerAlgebra(ABC):
-    """One convolution's arithmetic in a chosen floating-point type.
+    """Arithmetic of one convolution in a chosen floating-point dtype.
 
-    Subclasses read parameters from the convolution, where they are of that type while the engine runs.
+    Subclasses read parameters from the convolution; while the engine runs, these have the chosen dtype.
 
     Args:
-        conv: The convolution. Its `out_channels` is read, and `heads`, `concat` and `bias` where it has them; without
-            these it has one head and no bias.
-        dtype: The type of all results.
+        conv: The convolution. Its `out_channels` is read, and `heads`, `concat` and `bias` if it has them. By default
+            it has one head and no bias.
+        dtype: The dtype of all results.
     """
 
     edge_argument: ClassVar[str | None] = "edge_attr"
-    """The argument of the convolution's `forward` that holds edge features, if there is one."""
+    """Name of the argument of the convolution's `forward` that holds edge features; None if it takes none."""
 
     ignored_arguments: ClassVar[frozenset[str]] = frozenset()
-    """Arguments of its `forward` that change nothing when it is not in training; others must be left out or None."""
+    """Arguments of `forward` that have no effect outside training; all other arguments must be omitted or None."""
 
     edge_in_value: ClassVar[bool] = False
     """Whether the summed values depend on edge features."""
@@ -71,57 +71,56 @@ class LayerAlgebra(ABC):
 
     @abstractmethod
     def project(self, h: Tensor) -> States:
-        """States of nodes from their features [n, in], dense or sparse; computed in their type, kept in `dtype`."""
+        """Return states of nodes from features [n, in], dense or sparse; computed in their dtype, stored in `dtype`."""
 
     def project_sides(self, source: Tensor, target: Tensor) -> States:
-        """States of a call whose messages go from nodes of one type to those of another, or of the same.
+        """Return the states of a call with messages from nodes of one type to nodes of another, or the same, type.
 
-        `value` and `source` have one row for each node that messages come from, `target` and `root` one for each that
-        they go to.
+        `value` and `source` have one row per source node, `target` and `root` one per destination node.
 
         Args:
-            source: Features of the nodes that messages come from.
-            target: Features of the nodes that messages go to.
+            source: Features of the source nodes.
+            target: Features of the destination nodes.
         """
         raise NotRowwiseError(f"the arithmetic of {type(self.conv).__name__} between two types is not known")
 
     def project_types(
         self, sources: Sequence[tuple[EdgeType, Tensor]], targets: Sequence[tuple[str, Tensor]]
     ) -> States:
-        """As `project_sides`, for a call with several types on either side; states stand one type after the other.
+        """Return the states of a call with several types on either side, concatenated by type; see `project_sides`.
 
         Args:
-            sources: Each relation, and the features of the nodes that its messages come from.
-            targets: Each type that messages go to, and the features of its nodes.
+            sources: Each relation and the features of its source nodes.
+            targets: Each destination type and the features of its nodes.
         """
         ((_, source),), ((_, target),) = sources, targets
         return self.project_sides(source, target)
 
     @abstractmethod
     def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
-        """Scores before softmax of edges, [m, heads], from `States.source` and `.target` of their ends.
+        """Return the scores of edges before softmax, [m, heads].
 
         Args:
-            source: Of the node that each edge leaves.
-            target: Of the node that it enters.
-            edge: Its row of what `project_edges` returned.
+            source: `States.source` of each edge's source node.
+            target: `States.target` of each edge's destination node.
+            edge: Each edge's row of the result of `project_edges`.
         """
 
     def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
-        """Scores of all sources [d, ...], each with its edge, with all targets [r, ...], as [r, heads, d]."""
+        """Return the scores [r, heads, d] of all sources [d, ...], each with its edge, with all targets [r, ...]."""
         wide = None if edge is None else edge.unsqueeze(0)
         return self.score(source.unsqueeze(0), target.unsqueeze(1), wide).transpose(1, 2)
 
     def project_edges(self, features: Tensor) -> Tensor | None:
-        """What scores and values need of each edge, [num_edges, ...], from edge features [num_edges, in]."""
+        """Return the projections of edges, [num_edges, ...], from their features [num_edges, in]; None if unused."""
         return None
 
     def value(self, value: Tensor, edge: Tensor) -> Tensor:
-        """What is summed for edges [m, heads, channels], from `States.value` of their sources; see `edge_in_value`."""
+        """Return the values to sum, [m, heads, channels], from `States.value` of the sources; see `edge_in_value`."""
         return value
 
     def edges_used(self, edge_index: Tensor, features: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
-        """The edges that the convolution scores, and their features, when it is given these."""
+        """Return the edges that the convolution scores, and their features, for given edges and features."""
         if not getattr(self.conv, "add_self_loops", False):
             return edge_index, features
         edge_index, features = remove_self_loops(edge_index, features)
@@ -129,7 +128,7 @@ class LayerAlgebra(ABC):
         return add_self_loops(edge_index, features, fill_value=fill, num_nodes=num_nodes)
 
     def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
-        """The layer's output [n, out] from weighted sums [n, heads, channels] and `States.root`."""
+        """Return the layer's output [n, out] from weighted sums [n, heads, channels] and `States.root`."""
         joined = self.heads == 1 or self.conv.concat
         out = aggregated.flatten(1) if joined else aggregated.mean(dim=1)
         if root is not None:
@@ -137,7 +136,7 @@ class LayerAlgebra(ABC):
         return out if getattr(self.conv, "bias", None) is None else out + self.parameter("bias")
 
     def linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
-        """A linear map of features, dense or sparse, in their type; kept in `dtype`."""
+        """Apply a linear layer to features, dense or sparse, in their dtype; return the result in `dtype`."""
         weight = lin.weight.detach().to(h.dtype)
         bias = None if lin.bias is None else lin.bias.detach().to(h.dtype)
         if h.layout == torch.strided:
@@ -148,13 +147,13 @@ class LayerAlgebra(ABC):
         return out.to(self.dtype)
 
     def by_head(self, lin: nn.Linear, h: Tensor) -> Tensor:
-        """A linear map of features to [n, heads, channels]."""
+        """Apply a linear layer to features and split the result by head, [n, heads, channels]."""
         return self.linear(lin, h).view(-1, self.heads, self.channels)
 
     def parameter(self, name: str) -> Tensor:
-        """A parameter of the convolution."""
+        """Return a parameter of the convolution in `dtype`."""
         return self.parameter_of(getattr(self.conv, name))
 
     def parameter_of(self, value: Tensor) -> Tensor:
-        """A parameter in the type of all results."""
+        """Return a tensor, detached, in `dtype`."""
         return value.detach().to(self.dtype)

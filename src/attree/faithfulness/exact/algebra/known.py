@@ -1,4 +1,4 @@
-"""The algebras of PyG's attention convolutions, and the registry that users add their own to."""
+"""Algebras of PyG's attention convolutions, and the registry to which users add their own."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GATv2Algebra(LayerAlgebra):
         return (total * self.parameter("att")).sum(dim=-1)
 
     def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
-        # Some targets at a time: a score sums one term a channel, so all terms at once take many times the result.
+        # Score some targets at a time: the terms of a score, one per channel, take far more memory than the scores.
         source = source if edge is None else source + edge
         rows = max(base.PIECE_BYTES // (source.numel() * source.element_size()), 1)
         score = torch.cat([self.score(source, part.unsqueeze(1)) for part in target.split(rows)])
@@ -102,7 +102,7 @@ class SuperGATAlgebra(LayerAlgebra):
         return F.leaky_relu((left + right) * dot.sigmoid(), float(self.conv.negative_slope))
 
     def _share(self, states: Tensor, name: str) -> Tensor:
-        """One end's share of GAT's score, [n, heads]."""
+        """Return the part of GAT's score that comes from one end of an edge, [n, heads]."""
         return (states * self.parameter(name)).sum(dim=-1)
 
 
@@ -150,8 +150,8 @@ class HGTAlgebra(LayerAlgebra):
     """Heterogeneous graph transformer: one softmax over all relations r that enter a node.
 
     score = p_r (W_q h_j) . (K_r W_k h_i) / sqrt(C), value = V_r W_v h_i, with W of the node's type. The output is
-    a W_o gelu(out) + (1 - a) h_j, with a = sigmoid(skip) where h_j is as wide as the output, else 1. As `finish`
-    depends on the node's type, root holds h_j and, behind it, the number of the type.
+    a W_o gelu(out) + (1 - a) h_j, with a = sigmoid(skip) if h_j is as wide as the output, else a = 1. `finish` depends
+    on the node's type, so root holds h_j followed by the number of the type.
     """
 
     edge_argument = None
@@ -204,13 +204,13 @@ class HGTAlgebra(LayerAlgebra):
         return out
 
     def _part(self, kind: str, h: Tensor, number: int, parts: dict[tuple[str, int], Tensor]) -> Tensor:
-        """Keys (0), queries (1) or values (2) of nodes; the same features are projected once."""
+        """Return keys (0), queries (1) or values (2) of nodes; each features tensor is projected once."""
         if (kind, id(h)) not in parts:
             parts[kind, id(h)] = self.linear(self.conv.kqv_lin.lins[kind], h)
         return parts[kind, id(h)].tensor_split(3, dim=1)[number].reshape(-1, self.heads, self.channels)
 
     def _relation(self, name: str, kind: EdgeType) -> Tensor:
-        """The matrix of each head for a relation, [heads, channels, channels]."""
+        """Return the matrices of a relation, [heads, channels, channels]."""
         weight = self.parameter_of(getattr(self.conv, name).weight)
         return weight.view(self.heads, -1, self.channels, self.channels)[:, self.conv.edge_types_map[kind]]
 
@@ -222,14 +222,14 @@ ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
     TransformerConv: TransformerAlgebra,
     HGTConv: HGTAlgebra,
 }
-"""The algebra of each convolution that can be taken apart, by exact type: a subclass may compute something else."""
+"""Algebra of each supported convolution, by exact type, because a subclass may compute something else."""
 
 
 def register_algebra(conv: type[MessagePassing], algebra: type[LayerAlgebra]) -> None:
-    """Make a convolution known to the exact engine.
+    """Register the algebra of a convolution, so that the exact engine supports it.
 
-    An algebra is one class: what the convolution projects of a node, and how it scores an edge. It is compared with
-    the convolution itself before it is used for a model; where they differ the engine is not used.
+    An algebra is one class with the convolution's projections of a node and its score of an edge. Before it is used for
+    a model, it is compared with the convolution itself; if they differ, a slower engine is used.
 
         class DotAlgebra(LayerAlgebra):
             def project(self, h):
@@ -242,7 +242,7 @@ def register_algebra(conv: type[MessagePassing], algebra: type[LayerAlgebra]) ->
         register_algebra(DotConv, DotAlgebra)
 
     Args:
-        conv: The convolution's class; its subclasses are registered on their own.
+        conv: The convolution's class; a subclass needs its own registration.
         algebra: Its algebra.
     """
     expect(isinstance(conv, type) and issubclass(conv, MessagePassing), "conv", "a class of MessagePassing", conv)

@@ -1,9 +1,9 @@
 """Finds, for every reduced edge, the rows that change in each call of a convolution.
 
 Reducing edge e = (i -> j) changes only node j in a call on the model's input. In each later call it changes the nodes
-that receive a message from a changed node, and j again. Targets share these rows: what happens to an edge does not
-depend on the target. Only rows on a path to some target are made. The plan follows from the graph, the pairs and the
-stages alone, so it is kept for the next reduction of the same pairs where it is small.
+that receive a message from a changed node, and j again. The effect on these rows does not depend on the target, so
+targets share them. Only rows on a path to some target are planned. The plan depends only on the graph, the pairs and
+the stages, so a small plan is kept for the next reduction of the same pairs.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ from attree.faithfulness.exact.changes import (
     Changes,
     ChunkPlan,
     LaterPlan,
-    LayerShape,
     RowGroup,
     RowKeys,
     row_groups,
 )
-from attree.faithfulness.exact.families import Families
-from attree.faithfulness.exact.layer_graph import LayerGraph
+from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
+from attree.faithfulness.exact.plan_rows import FamilyRows, TargetPaths
 from attree.faithfulness.exact.stages import Stages
-from attree.faithfulness.exact.ways import Ways
 from attree.subject.level import OutputLevel
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand, pointers, row_of, take_rows
 
 CHUNK_BYTES = 64 * 2**20
-"""Most bytes that planning one chunk takes: memory that is used again and again stays mapped."""
+"""Maximum bytes for planning one chunk; memory that is reused stays mapped."""
 
 
 class ReductionPlan:
-    """The chunks that pairs are reduced in.
+    """Splits pairs into chunks and plans the reduction of each.
 
     Args:
         graph: The graph.
@@ -47,7 +45,7 @@ class ReductionPlan:
         layers: The edges of each call.
         shapes: The shape of each call.
         stages: Which call feeds which.
-        outputs: What targets are.
+        outputs: What the rows of the output belong to.
         memory: Bytes of working memory; the rows of one reduced edge always stay in one chunk.
     """
 
@@ -67,17 +65,17 @@ class ReductionPlan:
         self.shapes = shapes
         self.stages = stages
         self.memory = memory
-        self._families = Families(graph, layers, stages, outputs)
+        self._families = FamilyRows(graph, layers, stages, outputs)
         flow = pairs.flow.nonzero().view(-1)
         self.num_pairs = flow.numel()
         target, edge = take_rows(pairs.targets, take_rows(pairs.owner, flow)), take_rows(pairs.edges, flow)
-        # By the node that edges enter: rows of one node are then computed together.
+        # Order edges by destination, so that rows of one node are computed together.
         place = take_rows(graph.entering.ptr[graph.destination] + graph.entering_rank, edge)
         order = (place * max(graph.num_nodes, int(pairs.targets.max()) + 1 if len(pairs) else 1) + target).argsort()
         self._flow, self._target = take_rows(flow, order), take_rows(target, order)
         self._places, self._first = _runs(take_rows(place, order))
         self._edges = graph.entering.items[self._places]
-        self._ways = Ways(graph, layers, stages, self._families.nodes_read(pairs.targets))
+        self._paths = TargetPaths(graph, layers, stages, self._families.nodes_read(pairs.targets))
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
         if stages.reads == "one graph":
@@ -86,7 +84,7 @@ class ReductionPlan:
         self._kept: list[ChunkPlan] | None = None
 
     def chunks(self, keep: bool = True) -> Iterator[ChunkPlan]:
-        """The chunks; with `keep`, where all of them fit into memory, they are kept for the next time."""
+        """Yield the plan of each chunk; with `keep`, store all plans for the next call if they fit into memory."""
         if keep and self._small and self._kept is None:
             self._kept = [self._chunk(begin, end, keep=True) for begin, end in self._bounds]
         if self._kept is not None:
@@ -95,22 +93,22 @@ class ReductionPlan:
             yield from (self._chunk(begin, end, keep=False) for begin, end in self._bounds)
 
     def groups(self, call: int, records: RowKeys, changes: Changes, edges: Tensor, rows: Tensor) -> Iterator[RowGroup]:
-        """Some rows of a call, cut into groups that are recomputed together.
+        """Split some rows of a call into groups that are recomputed together.
 
         Args:
             call: The number of the call.
-            records: Its rows, with nodes by the call's numbers.
-            changes: Their changed entries.
+            records: Its rows, with nodes in the call's numbering.
+            changes: The changed entries of the rows.
             edges: The reduced edges of the chunk.
-            rows: Which of the rows.
+            rows: Positions of the rows to group.
         """
         layer = self.layers[call]
         changed = ChangedRows(records.node, layer.edges(edges[records.edge]), changes).at(rows)
         return row_groups(layer, changed, self.shapes[call], self.memory)
 
     def _cost(self) -> tuple[Tensor, Tensor]:
-        """Bytes that each reduced edge takes: for its changed entries, a few vectors wide each, and for its rows."""
-        entries = self._ways.entries(self._edges)
+        """Return the bytes per reduced edge for its changed entries, a few vectors each, and for its rows."""
+        entries = self._paths.entries(self._edges)
         rows = torch.zeros_like(entries)
         if self.stages.stages_meet:
             rows = entries.clamp(max=float(self.graph.num_nodes))
@@ -118,12 +116,12 @@ class ReductionPlan:
         if in_graph is not None:
             rows = in_graph.to(rows.dtype)
         if self._families.ends is not None:
-            rows = rows + 4.0 * self._first.diff()  # two rows and two queries for each target
+            rows = rows + 4.0 * self._first.diff()  # two rows and two queries per target
         width = max(shape.width for shape in self.shapes)
         return entries * float(width * 8 * 6 + 128), rows * float(self.stages.width * 8 * 3)
 
     def _chunk(self, begin: int, end: int, keep: bool) -> ChunkPlan:
-        """Follow some reduced edges through the calls."""
+        """Plan the reduction of some edges: follow each through the calls."""
         edges, stages = self._edges[begin:end], self.stages
         reduced = RowKeys(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
         records: list[RowKeys] = []
@@ -162,14 +160,14 @@ class ReductionPlan:
         return ChunkPlan(edges, calls, families, *changing, queries, part.stop)
 
     def _reached(self, call: int, reduced: RowKeys, edges: Tensor) -> RowKeys:
-        """The rows that reduced edges enter in a call, where these matter."""
-        needed, layer = self._ways.needed[call][reduced.node], self.layers[call]
+        """Return the rows that reduced edges enter in a call, if they lie on a path to a target."""
+        needed, layer = self._paths.needed[call][reduced.node], self.layers[call]
         if layer.blocks is not None:
             needed = needed & (layer.edges(edges) >= 0)
         return reduced if bool(needed.all()) else reduced.at(needed.nonzero().view(-1))
 
     def _senders(self, call: int, number: int, records: Sequence[RowKeys]) -> RowKeys:
-        """The changed rows of one of the inputs of a call."""
+        """Return the changed rows of one input of a call."""
         feeds, blocks = self.stages.inputs[call][number], self.layers[call].blocks
         parts = [records[before - 1] for before in feeds]
         if not parts:
@@ -179,10 +177,10 @@ class ReductionPlan:
         return found if blocks is None else self._families.of_type(found, blocks.inputs[number])
 
     def _follow(self, call: int, senders: Sequence[RowKeys], reached: RowKeys) -> tuple[RowKeys, Changes]:
-        """The rows that receive a message from a changed row, and the entries that carry these messages.
+        """Return the rows that receive a message from a changed row, and the entries that carry these messages.
 
-        Calls on several types have no self-loops to follow: rows whose own features changed, and those that the reduced
-        edge enters, are added.
+        Calls on several types have no self-loops to follow. For these, rows whose own features changed and rows that
+        the reduced edge enters are added.
 
         Args:
             call: The number of the call.
@@ -192,10 +190,10 @@ class ReductionPlan:
         layer, num_nodes, first = self.layers[call], self.graph.num_nodes, 0
         keys, edges, positions = [], [], []
         sources = (0,) if layer.blocks is None else layer.blocks.sources
-        for ways, number in zip(self._ways.onward[call], sources, strict=True):
+        for onward, number in zip(self._paths.onward[call], sources, strict=True):
             own = senders[number]
-            sender, place = expand(ways.ptr, own.node)
-            entered = take_rows(ways.items, place)
+            sender, place = expand(onward.ptr, own.node)
+            entered = take_rows(onward.items, place)
             keys.append(take_rows(own.edge * num_nodes, sender) + take_rows(layer.destination_node, entered))
             edges.append(entered)
             positions.append(sender + first if first else sender)
@@ -204,7 +202,7 @@ class ReductionPlan:
         if layer.blocks is not None:
             for number in layer.blocks.targets:
                 own = senders[number]
-                own = own.at(self._ways.needed[call][own.node].nonzero().view(-1))
+                own = own.at(self._paths.needed[call][own.node].nonzero().view(-1))
                 keys.append(own.edge * num_nodes + own.node)
             keys.append(reached.edge * num_nodes + reached.node)
         key, row = _joined(keys).unique(return_inverse=True)
@@ -228,14 +226,14 @@ class ReductionPlan:
         places: list[Tensor | None] = []
         for number, feeds in enumerate(inputs):
             if not feeds:
-                places.append(senders[number].edge)  # none of its rows changes
+                places.append(senders[number].edge)  # empty: none of its rows changes
                 continue
             rows = families[self.stages.family[feeds[0]]]
             rows = rows if layer.blocks is None else self._families.of_type(rows, layer.blocks.inputs[number])
             places.append(self._families.place_in(rows, senders[number]))
         unchanged = None
         if layer.blocks is None:
-            # A changed node sends itself a message, by its self-loop: so its row is one whose own features changed.
+            # A changed node sends itself a message through its self-loop, so its row has changed features of its own.
             loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
             own, order = take_rows(changes.row, loops).sort()
             own_sender = take_rows(changes.sender, take_rows(loops, order))
@@ -251,7 +249,7 @@ class ReductionPlan:
         return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
 
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
-        """For each row, the position of its node among the senders that are destinations, and whether it is there."""
+        """Return each row's position among the senders that are destinations, and whether it is one of them."""
         assert layer.blocks is not None
         own_sender = torch.zeros_like(records.edge)
         is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0
@@ -268,6 +266,6 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _runs(ascending: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct values of a sorted tensor, and where each one's run begins, with the total at the end."""
+    """Return the distinct values of a sorted tensor, and the start of each value's run, followed by the length."""
     values, counts = ascending.unique_consecutive(return_counts=True)
     return values, pointers(counts)
