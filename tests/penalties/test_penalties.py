@@ -20,7 +20,7 @@ from torch_geometric.utils import softmax
 
 from attree.attention import Attention, Graph, capture_attention
 from attree.attribution import GAtt
-from attree.attribution.subject_pairs import subgraph_pairs
+from attree.attribution.neighbourhoods import subgraph_pairs
 from attree.data import NodeDataModule
 from attree.data.ground_truth import GroundTruth
 from attree.errors import ArgumentError

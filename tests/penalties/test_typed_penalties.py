@@ -21,7 +21,7 @@ from torch_geometric.nn import GATConv, HANConv
 from torch_geometric.nn.conv import gat_conv, hgt_conv
 
 from attree.attribution import GAtt
-from attree.attribution.subject_pairs import subject_pairs
+from attree.attribution.neighbourhoods import subject_pairs
 from attree.data import HeteroInfection
 from attree.data.ground_truth import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError

@@ -1,11 +1,11 @@
-"""Edge attribution: one class a method, one verb."""
+"""Edge attribution: methods that score the edges around a target, their results, and PyG explainers."""
 
 from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
-from attree.attribution.flow_method import FlowMethod
-from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
-from attree.attribution.method import AttributionMethod
+from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
+from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
+from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.pairs import Pairs
 from attree.attribution.paths import AttentionPath, strongest_paths
 from attree.attribution.posthoc import (
@@ -17,10 +17,8 @@ from attree.attribution.posthoc import (
     PGExplainer,
     Saliency,
 )
-from attree.attribution.registry import METHODS, Methods, make_methods, method_label
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
-from attree.attribution.subject_pairs import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.tree import ComputationTree
 from attree.defaults import METHODS as DEFAULT_METHODS
 

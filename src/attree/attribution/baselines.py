@@ -1,4 +1,4 @@
-"""The baselines that GAtt is measured against: average attention, uniform attention and random scores."""
+"""Baselines for GAtt: average attention, uniform attention and random scores."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor
 from attree.attention.alignment import Aligned, even_weights
 from attree.attention.capture import Attention
 from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
-from attree.attribution.flow_method import FlowMethod
-from attree.attribution.gatt import GAtt
+from attree.attribution.gatt import FlowMethod, GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed
@@ -22,7 +21,7 @@ from attree.subject import Subject
 
 
 class AvgAtt(FlowMethod):
-    """AvgAtt: an edge's attention averaged over layers and heads, the same for every target (Ying et al., 2019)."""
+    """AvgAtt (Ying et al., 2019): attention averaged over layers and heads, the same for every target."""
 
     name = "avgatt"
     label = "AvgAtt"
@@ -32,24 +31,24 @@ class AvgAtt(FlowMethod):
         return sum((row.index_select(0, block.place) for row in rows), rows.new_zeros(())) / rows.shape[0]
 
     def hops(self, num_layers: int) -> int:
-        """Twice as far as flows go: this method also reads late layers at nodes that flows pass in early ones."""
+        """Twice as far as flows go, because the method also reads late layers at nodes that flows reach early."""
         return 2 * num_layers - 1
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
-        """Score every pair by its attention: this method knows no flows, so pairs without one keep their score."""
+        """Score every pair by its attention; edges without a flow to the target keep their score."""
         attention = as_subject(subject).attention
         pairs.check(attention.graph)
         return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
 
 
 class Uniform(GAtt):
-    """GAtt of attention that tells no edges apart: every edge of a softmax weighs the same.
+    """GAtt with uniform attention: all edges of a softmax have the same weight.
 
-    It says how much the computation tree explains by itself. Edges that enter a node weigh 1 / their number, the
-    self-loop included where the layer uses it.
+    The score shows how much the computation tree explains by itself. An edge weighs 1 / the number of edges that enter
+    its destination, including the self-loop if the layer uses it.
 
     Args:
-        heads: Unused by this method; accepted so that all methods have the same arguments.
+        heads: Unused; accepted so that all methods have the same arguments.
     """
 
     name = "uniform"
@@ -63,14 +62,14 @@ class Uniform(GAtt):
 
 
 class Random(FlowMethod):
-    """Uniform scores in [0, 1).
+    """Uniform random scores in [0, 1).
 
-    A score depends on the seed, the target and the edge alone, so the same pair gets the same score however targets
-    are chunked or spread over processes and devices.
+    A score depends only on the seed, the target and the edge. So a pair gets the same score for any split of targets
+    into chunks, processes or devices.
 
     Args:
-        seed: Another seed, another draw.
-        heads: Unused by this method; accepted so that all methods have the same arguments.
+        seed: Seed of the scores.
+        heads: Unused; accepted so that all methods have the same arguments.
     """
 
     name = "random"
@@ -92,16 +91,16 @@ class Random(FlowMethod):
         return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
-        """Score every pair at random, whether or not it carries a flow."""
+        """Score every pair at random, with or without a flow."""
         attention = as_subject(subject).attention
         pairs.check(attention.graph)
         return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
 
 
 def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:
-    """Uniform numbers in [0, 1) as a fixed function of three integers (splitmix64's finaliser, chained).
+    """Return uniform numbers in [0, 1) as a fixed function of three integers (splitmix64's finaliser, chained).
 
-    As many random bits as the dtype can hold: with more, some numbers would round up to 1.
+    The numbers have as many random bits as the dtype can hold; with more, some would round up to 1.
     """
     state = _mix(torch.full_like(first, seed))
     state = _mix(state + first)
@@ -111,7 +110,7 @@ def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype)
 
 
 def _mix(state: Tensor) -> Tensor:
-    """One splitmix64 step; int64 products wrap as they should."""
+    """Apply one splitmix64 step; int64 products wrap around as required."""
     state = state + _signed(0x9E3779B97F4A7C15)
     state = (state ^ _shift(state, 30)) * _signed(0xBF58476D1CE4E5B9)
     state = (state ^ _shift(state, 27)) * _signed(0x94D049BB133111EB)
@@ -119,7 +118,7 @@ def _mix(state: Tensor) -> Tensor:
 
 
 def _shift(state: Tensor, bits: int) -> Tensor:
-    """Logical right shift; torch's own keeps the sign."""
+    """Shift right logically; torch's own shift keeps the sign."""
     return (state >> bits) & (2 ** (64 - bits) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Turn walks into scores, block by block, straight into the arrays of the result."""
+"""Score edges block by block, from the walks over the computation trees and the attention of each layer."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand
 
 CPU_BLOCK = 2**15
-"""Scores a block on the CPU: it stays in cache, and small operations are spared the cost of waking threads."""
+"""Scores per block on the CPU: small enough for the cache, and for operations that start no threads."""
 
 GPU_BLOCK = 2**23
-"""Scores a block elsewhere: enough work to hide the cost of launching it."""
+"""Scores per block on other devices: large enough to hide the launch cost."""
 
 
 def score_dtype(attention: Attention) -> torch.dtype:
-    """The type that scores are computed in: that of the attention, or float32 where it is of half precision."""
+    """Return the dtype of scores: that of the attention, or float32 for half precision."""
     dtype = attention.weights[0].dtype
     return torch.float32 if dtype.itemsize < 4 else dtype
 
 
 @dataclass(frozen=True)
 class LayerTable:
-    """Attention of every layer by position among the entering edges, so that a node's row is one run of memory.
+    """Attention of every layer, ordered by destination, so that the edges that enter a node are contiguous.
 
     Attributes:
         graph: The graph.
         alphas: Attention per layer in the order of `graph.edge_index`, [num_edges] each.
-        used: 1 where the layer uses the edge, else 0, in the same order.
+        used: 1 if the layer uses the edge, else 0, in the same order.
         alpha_rows: `alphas` in the order of `graph.entering.items`, [L, num_edges].
         used_rows: `used` in that order; None if every layer uses every edge.
-        wiring: What feeds what.
+        wiring: Which layer feeds which.
     """
 
     graph: Graph
@@ -50,7 +50,7 @@ class LayerTable:
 
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
-        """Read what a method scores from; half-precision attention is widened, as scores add up many weights."""
+        """Build the table; half-precision attention becomes float32, because scores sum many weights."""
         order = attention.graph.entering.items
         alphas = attention.per_edge(heads)
         alphas = [alpha.to(score_dtype(attention)) for alpha in alphas]
@@ -66,14 +66,14 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class EdgeBlock:
-    """Some edges that carry flows to some targets, listed row by row, with all that a score can depend on.
+    """Some edges that carry flows to some targets, grouped by destination, with everything that a score may need.
 
     Attributes:
         table: Attention of every layer.
-        frontier: The walk's entries whose rows are listed.
-        owner: For each edge, the entry whose node it enters.
-        place: For each edge, its position among the entering edges.
-        edges: For each edge, its id in `graph.edge_index`.
+        frontier: The walk's entries whose entering edges are listed.
+        owner: Of each edge, the entry whose node it enters.
+        place: Of each edge, its position in `graph.entering.items`.
+        edges: Of each edge, its id in `graph.edge_index`.
     """
 
     table: LayerTable
@@ -84,22 +84,22 @@ class EdgeBlock:
 
     @property
     def targets(self) -> Tensor:
-        """For each edge the id of the target."""
+        """Id of the target of each edge."""
         return self.frontier.targets.index_select(0, self.frontier.owner).index_select(0, self.owner)
 
     def weighted(self) -> Tensor:
-        """Sum over the layers of r[destination] * attention."""
+        """Return the sum over the layers of r[destination] * attention."""
         return self._sum(self.frontier.weight.to(self.table.alpha_rows.dtype), self.table.alpha_rows)
 
     def flows(self) -> Tensor:
-        """Number of flows that start with each edge; the walk must have counted them."""
+        """Return the number of flows that start with each edge; the walk must have counted flows."""
         assert self.frontier.count is not None
         if self.table.used_rows is None:
             return self.frontier.count.sum(dim=0).index_select(0, self.owner)
         return self._sum(self.frontier.count, self.table.used_rows.to(self.frontier.count.dtype))
 
     def _sum(self, of_entry: Tensor, of_place: Tensor) -> Tensor:
-        """Sum over the layers of an entry's factor times an edge's."""
+        """Return the sum over the layers of an entry's factor times an edge's factor."""
         total = of_entry[0].index_select(0, self.owner).mul_(of_place[0].index_select(0, self.place))
         for layer in range(1, of_entry.shape[0]):
             total.addcmul_(of_entry[layer].index_select(0, self.owner), of_place[layer].index_select(0, self.place))
@@ -107,7 +107,7 @@ class EdgeBlock:
 
 
 def edge_blocks(table: LayerTable, frontier: Frontier) -> Iterator[EdgeBlock]:
-    """Cut the edges that carry flows into blocks of whole rows."""
+    """Split the edges that carry flows into blocks; all edges that enter an entry's node are in one block."""
     rows = table.graph.entering
     size = CPU_BLOCK if table.graph.device.type == "cpu" else GPU_BLOCK
     for first, last in chunk_bounds(rows.sizes.index_select(0, frontier.node), size):

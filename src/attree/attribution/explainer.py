@@ -1,4 +1,4 @@
-"""GAtt and its relatives as explanation algorithms of `torch_geometric.explain`."""
+"""GAtt and related methods as explanation algorithms of `torch_geometric.explain`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from torch_geometric.explain.algorithm import ExplainerAlgorithm
 from torch_geometric.explain.config import ExplanationType
 
 from attree.attribution.baselines import AvgAtt
-from attree.attribution.flow_method import FlowMethod
-from attree.attribution.gatt import GAtt, GAttAvg, GAttSim
+from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
 from attree.attribution.method import AttributionMethod
 from attree.attribution.result import Attribution
 from attree.errors import expect, expect_bool, expect_instance
@@ -35,24 +34,23 @@ Edges = Tensor | dict[tuple[str, str, str], Tensor]
 class TreeExplainer(ExplainerAlgorithm):
     """Explains a model by the attention weights of its convolutions.
 
-    The model is any PyG model whose layers are attention convolutions (see `attree.attention.capture_attention`), on a
-    graph of one type or of several, with outputs of nodes, of pairs of nodes (`task_level="edge"`) or of graphs.
-    `edge_mask` holds the method's scores themselves, one for each edge of the graph as it was given; self-loops that
-    the convolutions add are left out. A heterogeneous graph gets a `HeteroExplanation` with one mask for each edge
-    type.
+    The model is any PyG model with attention convolutions (see `attree.attention.capture_attention`), on a homogeneous
+    or heterogeneous graph, with outputs of nodes, pairs of nodes (`task_level="edge"`) or graphs. `edge_mask` holds the
+    method's scores, one for each given edge; self-loops that the convolutions add are left out. For a heterogeneous
+    graph, the result is a `HeteroExplanation` with one mask per edge type.
 
     If several nodes or graphs are explained at once (`index` is a tensor, or None for all), `edge_mask` is the sum of
-    their masks; graphs of a batch share no edges, so there each edge reads the score for its own graph. `attribute`
-    gives one mask each.
+    their masks. Graphs of a batch share no edges, so each edge has the score for its own graph. `attribute` returns
+    separate masks.
 
     Args:
         heads: The head to read in each layer; None averages all heads.
-        readout: Graph-level models: how nodes become a graph, `sum`, `mean`, `max`, or one weight a node; None reads it
-            from the model. For `max`, winners are read from the output of the last convolution.
-        normalize: Divide the mask by its largest score, so that it lies in [0, 1], as soft-masking metrics of PyG
-            (`fidelity`, `unfaithfulness`) and hard thresholds need.
-        node_type: Heterogeneous graphs: whose outputs are explained, where the model returns those of several types.
-        method: The method that scores edges, where it is not the class's own.
+        readout: Graph-level models: how nodes are pooled, `sum`, `mean`, `max`, or one weight per node; None reads it
+            from the model. For `max`, the pooled nodes are found from the output of the last convolution.
+        normalize: Divide the mask by its largest absolute score. Soft-mask metrics of PyG (`fidelity`,
+            `unfaithfulness`) and hard thresholds need this.
+        node_type: Heterogeneous graphs: the node type to explain, if the model returns outputs of several types.
+        method: The method that scores edges; default: that of the class.
     """
 
     method_class: ClassVar[type[FlowMethod]]
@@ -88,7 +86,7 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> Explanation | HeteroExplanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
         subject = self._subject(model, x, edge_index, kwargs)
-        if model not in self._said and not self.method.reads_effects:  # effects see all that the model does
+        if model not in self._said and not self.method.reads_effects:  # effects include everything the model does
             self._said.add(model)
             for sentence in what_attention_misses(subject, bypass_of(subject)):
                 warnings.warn(sentence, stacklevel=2)
@@ -108,16 +106,16 @@ class TreeExplainer(ExplainerAlgorithm):
     def attribute(
         self, model: nn.Module, x: Features, edge_index: Edges, *, index: int | Tensor | None = None, **kwargs: Any
     ) -> Attribution:
-        """Explain several nodes or graphs in one pass, one mask each: `result.edge_mask(i)` is the mask of `i`.
+        """Explain several nodes or graphs in one pass; `result.edge_mask(i)` is the mask of `i`.
 
-        Works by itself too, without a `torch_geometric.explain.Explainer` around it.
+        This also works without a `torch_geometric.explain.Explainer`.
 
         Args:
             model: The model to explain.
             x: Node features.
-            edge_index: The graph's edges [2, E].
+            edge_index: Edges, [2, E].
             index: Nodes, or graphs of the batch, to explain; None for all.
-            **kwargs: Further arguments of the model; graph-level models take `batch` from here.
+            **kwargs: Further arguments of the model; graph-level models need `batch`.
         """
         return self.method.attribute(self._subject(model, x, edge_index, kwargs), "all" if index is None else index)
 
@@ -126,7 +124,7 @@ class TreeExplainer(ExplainerAlgorithm):
         head: Head | None = None
         try:
             config = self.model_config
-        except ValueError:  # no `torch_geometric.explain.Explainer` around it
+        except ValueError:  # used without a `torch_geometric.explain.Explainer`
             pass
         else:
             level = config.task_level.value
@@ -136,13 +134,13 @@ class TreeExplainer(ExplainerAlgorithm):
         )
 
     def supports(self) -> bool:
-        """Whether the settings can be served; the reason why not is logged."""
+        """Whether the explainer supports the settings; if not, the reason is logged."""
         config = self.explainer_config
         name = type(self).__name__
         reason = None
         if config.explanation_type != ExplanationType.model:
             reason = (
-                f"'{name}' explains what the model does, not what it should do "
+                f"'{name}' explains the predictions of the model, not the labels "
                 f"(got `explanation_type={config.explanation_type.value}`, expected `model`)"
             )
         elif config.node_mask_type is not None:
@@ -153,8 +151,8 @@ class TreeExplainer(ExplainerAlgorithm):
 
 
 class GAttExplainer(TreeExplainer):
-    """GAtt of "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks via the
-    Computation Tree Viewpoint" (Shin et al., AAAI 2025): see `attree.attribution.GAtt`.
+    """GAtt (Shin et al., "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks via the
+    Computation Tree Viewpoint", AAAI 2025); see `attree.attribution.GAtt`.
 
     .. code-block:: python
 
@@ -169,18 +167,18 @@ class GAttExplainer(TreeExplainer):
 
 
 class GAttSimExplainer(TreeExplainer):
-    """GAtt without contribution adjustment: see `attree.attribution.GAttSim`."""
+    """GAtt without contribution adjustment; see `attree.attribution.GAttSim`."""
 
     method_class = GAttSim
 
 
 class GAttAvgExplainer(TreeExplainer):
-    """GAtt without the proximity effect: see `attree.attribution.GAttAvg`."""
+    """GAtt without the proximity effect; see `attree.attribution.GAttAvg`."""
 
     method_class = GAttAvg
 
 
 class AvgAttExplainer(TreeExplainer):
-    """Attention averaged over layers and heads, on the edges that carry a flow: see `attree.attribution.AvgAtt`."""
+    """Attention averaged over layers and heads, on edges that carry a flow; see `attree.attribution.AvgAtt`."""
 
     method_class = AvgAtt

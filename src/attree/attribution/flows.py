@@ -4,15 +4,15 @@ For target v, r starts as the one-hot row of v and is pulled through the layers 
 
     r_L = onehot(v),    r_{m-1}[i] = sum over edges e = (i -> j) of r_m[j] * w_m[e],
 
-so that r_m[j] sums, over all flows from j to v through layers m+1 ... L, the product of their weights w: attention
-for GAtt, 1 to count flows. Where layers are no chain, r of layer c is what the later layers d pull that it feeds, and
-the start where the output reads it,
+so that r_m[j] sums, over all flows from j to v through layers m+1 ... L, the product of their weights w. The weights
+are attention for GAtt, and 1 to count flows. If the layers are not a chain, r of layer c is a sum over the later layers
+d that it feeds, plus the start if the output reads it,
 
     r_c = share_c * start + sum over d of factor_cd * pull_d(r_d),
 
-and layers are visited in the reverse order of the pass. All targets share one frontier of (target, node) entries,
-expanded over the edges that enter each node and coalesced; nothing of size N x N exists, and memory is bounded by
-walking the targets in chunks.
+and layers are visited in reverse order of the forward pass. All targets share one frontier of (target, node) entries.
+It is expanded over the edges that enter each node, and equal entries are merged. Nothing of size N x N is built, and
+targets are walked in chunks to bound memory.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import expand
 
 BYTES_PER_SCORE = 32
-"""What one streamed score costs: its edge id and value, twice, as one part is read while the next is computed."""
+"""Bytes per streamed score: its edge id and value, twice, because one part is read while the next is computed."""
 
 BYTES_PER_ENTRY = 96
-"""What one frontier entry costs while it is expanded and coalesced."""
+"""Bytes per frontier entry while it is expanded and merged."""
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """Every (target, node) from which a flow reaches the target in at most L - 1 steps, and the walk's r there.
+    """Every (target, node) from which a flow reaches the target in at most L - 1 steps, with the value of r there.
 
     The edges that enter these nodes are exactly the edges that carry a flow.
 
     Attributes:
         targets: Ids of the targets, [T].
-        owner: For each entry the position in `targets`, ascending.
+        owner: Position in `targets` of each entry's target, ascending.
         node: The node of each entry, ascending within a target.
-        weight: r_m at each entry, [layers, entries], first layer first; 0 where no flow from there exists.
+        weight: r_m at each entry, [layers, entries], first layer first; 0 if there is no flow from there.
         count: Number of such flows, [layers, entries]; None if they were not counted.
     """
 
@@ -58,13 +58,13 @@ class Frontier:
     count: Tensor | None
 
     def slice(self, begin: int, end: int) -> Frontier:
-        """The part of targets `begin` to `end`."""
+        """Return the entries of targets `begin` to `end`."""
         first, last = torch.searchsorted(self.owner, torch.tensor([begin, end], device=self.owner.device)).tolist()
         part = self.entries(first, last)
         return replace(part, targets=self.targets[begin:end], owner=part.owner - begin)
 
     def entries(self, first: int, last: int) -> Frontier:
-        """The entries `first` to `last`, of the same targets."""
+        """Return the entries `first` to `last`, of the same targets."""
         return Frontier(
             self.targets,
             self.owner[first:last],
@@ -76,12 +76,12 @@ class Frontier:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer of a walk: every entry is followed over the edges that enter its node.
+    """One layer of a walk, in which every entry is followed over the edges that enter its node.
 
     Attributes:
-        entry: For each listed edge, the entry that it is followed from.
+        entry: Of each listed edge, the entry that it is followed from.
         edges: The listed edges.
-        reached: For each listed edge, the entry of the next level that it leads to.
+        reached: Of each listed edge, the entry of the next level that it leads to.
     """
 
     entry: Tensor
@@ -91,14 +91,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Walk:
-    """The entries that a walk passes. They do not depend on weights, so the same walk serves other weights too.
+    """The entries of a walk. They do not depend on weights, so a walk can be reused for other weights.
 
     Attributes:
-        roots: r_L.
+        roots: The start of the walk, r_L.
         owner: As in `Frontier`.
         node: As in `Frontier`.
-        places: Per level, roots first, where its entries stand among all entries.
-        steps: What leads from each level to the next.
+        places: For each level, roots first, the positions of its entries among all entries.
+        steps: The step from each level to the next.
     """
 
     roots: Roots
@@ -109,7 +109,7 @@ class Walk:
 
     @classmethod
     def of(cls, graph: Graph, roots: Roots, num_layers: int) -> Walk:
-        """Find all entries of a walk through all layers but the first."""
+        """Find all entries of a walk through all layers except the first."""
         num_nodes, rows = max(graph.num_nodes, 1), graph.entering
         key = roots.owner * num_nodes + roots.node
         keys, steps = [key], []
@@ -120,7 +120,7 @@ class Walk:
             key, inverse = reached.unique(return_inverse=True)
             steps.append(Step(entry, rows.items.index_select(0, place), inverse))
             keys.append(key)
-        # Every step also follows the self-loops, with factor 0 where a layer has none: the last level holds all others.
+        # Every step also follows the self-loops (factor 0 if a layer has none), so the last level holds all others.
         places = [torch.searchsorted(key, level) for level in keys]
         return cls(roots, key // num_nodes, key % num_nodes, places, steps)
 
@@ -130,9 +130,9 @@ class Walk:
         """Pull r through the layers.
 
         Args:
-            weights: Per layer and edge [num_edges], first layer first: the factor a flow takes on that edge.
-            counts: Per layer and edge, 1 where the layer uses the edge, else 0: also count flows.
-            wiring: What feeds what; None for a chain.
+            weights: Per layer and edge [num_edges], first layer first: the factor of a flow on that edge.
+            counts: Per layer and edge, 1 if the layer uses the edge, else 0; flows are counted if given.
+            wiring: Which layer feeds which; None for a chain.
         """
         wiring = Wiring.chain(range(len(weights))) if wiring is None else wiring
         pulled = self.roots.weight.new_zeros(1 if counts is None else 2, len(weights), self.node.numel())
@@ -165,7 +165,7 @@ class Walk:
                 moved[layer] = value.new_zeros(size).index_add_(0, step.reached, flows)
 
     def _at_level(self, value: Tensor, level: int, wanted: int) -> Tensor:
-        """Values of one level's entries, placed among the entries of a later level, which include them."""
+        """Return values of one level's entries as values of the entries of a later level, which include them."""
         if level == wanted:
             return value
         everywhere = value.new_zeros(self.node.numel()).index_copy_(0, self.places[level], value)
@@ -179,15 +179,15 @@ def walk_back(
     counts: Sequence[Tensor] | None = None,
     wiring: Wiring | None = None,
 ) -> Frontier:
-    """Pull r through all layers but the first, once; the arguments are those of `Walk.of` and `Walk.pull`."""
+    """Find a walk and pull r through it; the arguments are those of `Walk.of` and `Walk.pull`."""
     depth = len(weights) if wiring is None else wiring.depth
     return Walk.of(graph, roots, depth).pull(weights, counts, wiring)
 
 
 def frontier_bound(graph: Graph, num_layers: int) -> Tensor:
-    """An upper bound of what each node's frontier expands to: the walks of `num_layers` - 1 steps that end there.
+    """Return an upper bound on the size of each node's frontier: the number of walks of `num_layers` - 1 steps.
 
-    Entries are coalesced before each step, so a step never lists more than all edges.
+    Equal entries are merged before each step, so a step never lists more than all edges.
     """
     cap = float(graph.num_edges)
     bound = torch.ones(graph.num_nodes, dtype=exact_dtype(graph.device), device=graph.device)
@@ -208,9 +208,9 @@ def stream_frontiers(
     memory: int = WALK_MEMORY,
     wiring: Wiring | None = None,
 ) -> Iterator[Frontier]:
-    """Frontiers of consecutive targets whose walks, and then whose scores, each fit into `memory` bytes.
+    """Yield frontiers of consecutive targets whose walks, and whose scores, each fit into `memory` bytes.
 
-    A single target is never cut, so the true bound is the larger of `memory` and the cost of one target.
+    A single target is never split, so it may take more.
     """
     expect_memory(memory)
     bound = frontier_bound(graph, len(weights) if wiring is None else wiring.depth)

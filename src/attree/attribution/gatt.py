@@ -1,4 +1,4 @@
-"""GAtt and its two ablations.
+"""GAtt, its two ablations, and the base class of methods that follow the flows of the computation tree.
 
 Shin et al., "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks via the Computation
 Tree Viewpoint", AAAI 2025.
@@ -6,22 +6,171 @@ Tree Viewpoint", AAAI 2025.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
+
+import torch
 from torch import Tensor
 
-from attree.attribution.blocks import EdgeBlock
-from attree.attribution.flow_method import FlowMethod
+from attree.attention.capture import Attention
+from attree.attention.wiring import Wiring
+from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
+from attree.attribution.flows import Frontier, stream_frontiers
+from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.pairs import Pairs
+from attree.attribution.result import Attribution
+from attree.errors import expect, expect_ints, expect_memory
+from attree.subject import Subject
+from attree.subject.roots import Roots
+from attree.subject.target_ids import Targets
+from attree.tensors.limits import WALK_MEMORY
+from attree.tensors.ragged import pointers
+
+Skips = Literal["ignore", "follow"]
+"""Whether a walk ignores or follows skip connections."""
+
+
+class FlowMethod(AttributionMethod):
+    """Base class of methods that score the edges that carry flows to a target, from attention.
+
+    A subclass defines how a walk is weighted (`walk_weights`) and how an edge with a flow scores (`score`). The walk
+    over all targets, the memory bound and the result are shared. A subclass sets `counts_flows` if it needs the number
+    of flows, and `weighs_branches` if flows through branches are multiplied by the branches' factors.
+
+    Args:
+        heads: The head to read in each layer; None averages all heads.
+        skips: How paths around layers (residuals, jumping knowledge) are treated: `ignore` walks through the layers
+            alone, `follow` also walks around them, with the factor of each path. Skips that are not combined linearly
+            (a maximum, an LSTM) are ignored.
+    """
+
+    counts_flows: ClassVar[bool] = False
+    weighs_branches: ClassVar[bool] = True
+
+    def __init__(self, heads: Sequence[int] | None = None, skips: Skips = "ignore") -> None:
+        self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one a layer, or None")
+        expect(skips in ("ignore", "follow"), "skips", "'ignore' or 'follow'", skips)
+        self.skips: Skips = skips
+
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        return cls(heads)
+
+    def table(self, attention: Attention) -> LayerTable:
+        """Return the attention that the method reads; default: that of the chosen heads."""
+        return LayerTable.of(attention, self.heads)
+
+    def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
+        """Return the factor of a flow on each edge of each layer; default: the edge's attention."""
+        return alphas
+
+    @abstractmethod
+    def score(self, block: EdgeBlock) -> Tensor:
+        """Return the scores of the listed edges."""
+
+    def attribute(
+        self, subject: Subject | Attention, targets: Targets = "all", memory: int = WALK_MEMORY
+    ) -> Attribution:
+        """Score, for every target, all edges that carry a flow to it.
+
+        Args:
+            subject: The subject to explain, or its attention alone.
+            targets: Nodes, pairs of nodes, or graphs.
+            memory: Bytes of working memory, in addition to the result.
+        """
+        subject = as_subject(subject)
+        return self.attribute_from(subject.attention, subject.roots(targets), memory)
+
+    def stream(
+        self, subject: Subject | Attention, targets: Targets = "all", memory: int = WALK_MEMORY
+    ) -> Iterator[Attribution]:
+        """Do the same as `attribute`, but yield the result in parts of consecutive targets that fit into `memory`."""
+        subject = as_subject(subject)
+        yield from self.stream_from(subject.attention, subject.roots(targets), memory)
+
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
+        """Score the pairs, [P]; pairs without a flow score 0. The pairs keep their walks for later calls."""
+        subject = as_subject(subject)
+        attention = subject.attention
+        pairs.check(attention.graph, attention.num_layers)
+        walk = None if any(present is not None for present in attention.present) else pairs.walk
+        if walk is None:
+            return super().score_pairs(subject, pairs)
+        table = self.table(attention)
+        weights = self.walk_weights(table.alphas, table.used)
+        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None, self._wiring(table))
+        score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
+        return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
+
+    def attribute_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Attribution:
+        """Do the same as `attribute`, from given roots."""
+        table = self.table(attention)
+        scored = self._score(table, roots.targets, list(self._walk(table, roots, memory)))
+        return replace(scored, node_type=roots.node_type)
+
+    def stream_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
+        """Do the same as `stream`, from given roots."""
+        table = self.table(attention)
+        for frontier in self._walk(table, roots, memory):
+            yield replace(self._score(table, frontier.targets, [frontier]), node_type=roots.node_type)
+
+    def hops(self, num_layers: int) -> int:
+        """Return the number of hops around a target that the network must see for the same scores as the full graph."""
+        return num_layers
+
+    def _walk(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
+        expect_memory(memory)
+        counted = self.counts_flows or table.used_rows is not None
+        weights = self.walk_weights(table.alphas, table.used)
+        counts = table.used if counted else None
+        return stream_frontiers(table.graph, roots, weights, counts, memory, self._wiring(table))
+
+    def _wiring(self, table: LayerTable) -> Wiring:
+        wiring = (table.wiring.followed if self.skips == "follow" else None) or table.wiring
+        return wiring if self.weighs_branches else wiring.without_factors()
+
+    def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
+        """Score the walks of consecutive targets as one result."""
+        degree = table.graph.entering.sizes
+        sizes = [
+            degree.new_zeros(frontier.targets.numel()).index_add_(
+                0, frontier.owner, degree.index_select(0, frontier.node)
+            )
+            for frontier in frontiers
+        ]
+        total = sum(int(size.sum()) for size in sizes)
+        edges = degree.new_empty(total)
+        scores = table.alpha_rows.new_empty(total)
+        end = 0
+        for frontier, size in zip(frontiers, sizes, strict=True):
+            for block in edge_blocks(table, frontier):
+                found, score = block.edges, self.score(block)
+                if table.used_rows is not None:
+                    idle = block.flows() == 0
+                    size.index_add_(0, block.frontier.owner.index_select(0, block.owner[idle]), -idle[idle].long())
+                    found, score = found[~idle], score[~idle]
+                begin, end = end, end + found.numel()
+                edges[begin:end] = found
+                scores[begin:end] = score
+        if end < total:
+            edges, scores = edges[:end].clone(), scores[:end].clone()
+        ptr = pointers(torch.cat(sizes) if sizes else degree[:0])
+        return Attribution(self.name, table.graph, targets, ptr, edges, scores)
 
 
 class GAtt(FlowMethod):
-    r"""GAtt: attention summed over an edge's occurrences in the computation tree, each weighted by the way to the root.
+    r"""GAtt: attention summed over an edge's occurrences in the computation tree, weighted by the path to the root.
 
     .. math:: \phi^v_{i,j} = \sum_{m=1}^{L} [\mathbf{A}(L) \cdots \mathbf{A}(m+1)]_{v,j} \, [\mathbf{A}(m)]_{j,i}
 
-    where :math:`v` is the target, :math:`(i, j)` the edge from i to j and :math:`[\mathbf{A}(m)]_{j,i}` its attention
+    Here :math:`v` is the target, :math:`(i, j)` the edge from i to j and :math:`[\mathbf{A}(m)]_{j,i}` its attention
     weight in layer m.
 
     The paper's worked example: edge (40 -> 27), here (1 -> 0), occurs twice in the tree of target 27, here 0. Its
-    weight is 0.25 in the last layer, and 0.9 in the first, from where it passes the last layer's self-loop of 0.25:
+    weight is 0.25 in the last layer and 0.9 in the first layer; from there the flow passes the last layer's self-loop,
+    0.25:
 
     >>> import torch
     >>> from attree.attention import Attention, Graph
@@ -39,11 +188,11 @@ class GAtt(FlowMethod):
 
 
 class GAttSim(FlowMethod):
-    r"""GAtt without contribution adjustment: the attention of an edge's occurrences in the tree, simply added.
+    r"""GAtt without contribution adjustment: the sum of an edge's attention over its occurrences in the tree.
 
     .. math:: \sum_{m=1}^{L} n_m(j) \, [\mathbf{A}(m)]_{j,i}
 
-    where :math:`n_m(j)` counts the flows from j to the target through layers m+1 ... L.
+    Here :math:`n_m(j)` is the number of flows from j to the target through layers m+1 ... L.
     """
 
     name = "gatt_sim"
@@ -66,5 +215,5 @@ class GAttAvg(FlowMethod):
 
     def score(self, block: EdgeBlock) -> Tensor:
         weighted = block.weighted()
-        # Edges without any flow divide 0 by 1; the result drops them.
+        # Edges without any flow divide 0 by 1; they are dropped from the result.
         return weighted / block.flows().clamp(min=1).to(weighted.dtype)

@@ -1,9 +1,10 @@
-"""The one interface of every attribution method: `attribute` and `score_pairs`, of a subject."""
+"""Base class of attribution methods, and the table of methods by name."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -11,23 +12,24 @@ from torch import Tensor
 from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.errors import expect
+from attree.defaults import ALL_METHODS
+from attree.errors import expect, expect_ints, expect_list, expect_name, expect_seed
 from attree.subject import Subject
 from attree.subject.roots import Targets
 
 
 class AttributionMethod(ABC):
-    """Scores edges of a subject for its targets.
+    """Base class of methods that score edges of a subject for its targets.
 
-    A subclass implements `attribute`; a method that can score pairs without listing all edges overrides `score_pairs`
-    too. The attributes below tell the rest of the package what a method needs.
+    A subclass implements `attribute`. If it can score pairs without listing all edges, it also overrides `score_pairs`.
+    The attributes below tell the rest of the package what a method needs.
 
     Attributes:
-        name: The name that users type and results have.
-        label: Its name in tables and figures.
-        is_random: Whether its scores depend on the seed alone; its statistics are averaged over several draws.
-        needs_training: Whether it trains a model of its own first, once per subject.
-        reads_effects: Whether it reads the effects of reducing edges; an evaluation passes its measured effects on.
+        name: Name that users type and results show.
+        label: Name in tables and figures.
+        is_random: Whether the scores depend on the seed alone; statistics are averaged over several draws.
+        needs_training: Whether the method first trains a model of its own, once per subject.
+        reads_effects: Whether the method reads effects of reducing edges; an evaluation passes on its measured effects.
     """
 
     name: str
@@ -37,18 +39,18 @@ class AttributionMethod(ABC):
     reads_effects: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """A method without a label of its own is called by its name."""
+        """Use the name as label if a method has no label."""
         super().__init_subclass__()
         if "name" in vars(cls) and "label" not in vars(cls):
             cls.label = cls.name
 
     @classmethod
     def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
-        """Make the method with its defaults, where it is asked for by name.
+        """Create the method with its defaults; used for methods given by name.
 
         Args:
-            heads: The head to read in each layer, for methods that read attention; None averages all.
-            seed: Seed, for methods that draw.
+            heads: The head to read in each layer, for methods that read attention; None averages all heads.
+            seed: Seed, for methods that draw random numbers.
         """
         return cls()
 
@@ -57,33 +59,96 @@ class AttributionMethod(ABC):
         """Score the edges around each target.
 
         Args:
-            subject: What is explained; attention alone serves the methods that read nothing else.
-            targets: Nodes, or graphs of a graph-level subject: one id, several, a mask of nodes, or 'all'.
+            subject: The subject to explain; some methods need only its attention.
+            targets: Nodes, pairs of nodes, or graphs: one id, several, a mask of nodes, or 'all'.
         """
 
     def stream(self, subject: Subject | Attention, targets: Targets = "all") -> Iterator[Attribution]:
-        """As `attribute`, but yields the result in parts of consecutive targets; by default in one."""
+        """Do the same as `attribute`, but yield the result in parts of consecutive targets; default: one part."""
         yield self.attribute(subject, targets)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
-        """Score the pairs that explanations are judged on, [P]; edges that `attribute` does not list score 0."""
+        """Score the pairs on which explanations are evaluated, [P]; edges that `attribute` does not list score 0."""
         subject = as_subject(subject)
         pairs.check(subject.graph)
         return pairs.scores(self.attribute(subject, pairs.targets))
 
     def draws(self, count: int) -> Sequence[AttributionMethod]:
-        """The method as often as its statistics are averaged over: itself, or several draws of a random one."""
+        """Return the methods whose statistics are averaged: itself, or several draws of a random method."""
         return [self]
 
     def settings(self) -> dict[str, Any]:
-        """What the method was made with, as plain values, for results to name it by."""
-        hidden = ("name", "label")  # results have them anyway
+        """Return the arguments of the method as plain values, which results store."""
+        hidden = ("name", "label")  # results store these separately
         return {name: value for name, value in vars(self).items() if not name.startswith("_") and name not in hidden}
 
 
 def as_subject(subject: Subject | Attention) -> Subject:
-    """A subject, also where only attention was given."""
+    """Return the subject; wrap attention in one."""
     if isinstance(subject, Subject):
         return subject
     expect(isinstance(subject, Attention), "subject", "a Subject, or the Attention of a model", subject)
     return Subject.of_attention(subject)
+
+
+class MethodTable(Mapping[str, type[AttributionMethod]]):
+    """Table of methods by name; the class of a method is imported when it is first needed.
+
+    Args:
+        methods: Import paths of the classes, by name.
+    """
+
+    def __init__(self, methods: Mapping[str, str]) -> None:
+        self._methods: dict[str, type[AttributionMethod] | str] = dict(methods)
+
+    def __getitem__(self, name: str) -> type[AttributionMethod]:
+        method = self._methods[name]
+        if isinstance(method, str):
+            module, _, attribute = method.rpartition(".")
+            method = self._methods[name] = getattr(import_module(module), attribute)
+        return method
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+
+METHODS = MethodTable({name: path for name, (_, path) in ALL_METHODS.items()})
+"""Methods by name, in the order of tables. An instance of a method can be used in place of a name."""
+
+Methods = str | AttributionMethod | Iterable[str | AttributionMethod]
+"""Accepted values of `methods`: a name, a method, or several of these."""
+
+
+def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int = 0) -> dict[str, AttributionMethod]:
+    """Create methods from names; instances are returned unchanged.
+
+    Args:
+        methods: Names among `METHODS`, or methods; one or several.
+        heads: The head to read in each layer; None averages all heads.
+        seed: Seed of methods that draw random numbers.
+    """
+    expect_seed(seed)
+    if heads is not None:
+        heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
+    known = f"names among {', '.join(METHODS)}, or methods"
+    made: dict[str, AttributionMethod] = {}
+    for given in expect_list(methods, "methods", (str, AttributionMethod), known):
+        if isinstance(given, str):
+            expect(given in METHODS, "methods", known, given)
+        method = METHODS[given].make(heads, seed) if isinstance(given, str) else given
+        name = expect_name(getattr(method, "name", None), "methods[...].name")
+        expect(name not in made, "methods", "methods of different names", name)
+        made[name] = method
+    expect(len(made) > 0, "methods", "at least one method", "none")
+    return made
+
+
+def method_label(name: str) -> str:
+    """Return the name of a method in tables and figures: its label, or its name if it is not among `METHODS`."""
+    return METHODS[name].label if name in METHODS else name

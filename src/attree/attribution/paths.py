@@ -1,4 +1,4 @@
-"""The strongest paths into a target: "why node 17" as a walk of nodes."""
+"""The strongest attention paths into a target."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from attree.tensors.ragged import expand, pointers
 
 @dataclass(frozen=True)
 class AttentionPath:
-    """A walk through the layers of a network into a target, from the last of them to a first one.
+    """A path through the layers of a network into a target, from the last layer to a first one.
 
     Attributes:
         nodes: The nodes, from the one that the output reads to the one whose features enter a first layer; L + 1.
-        edges: The edges between them, as ids in `graph.edge_index`, the last layer's first; L. Self-loops count.
+        edges: The edges between them, as ids in `graph.edge_index`, the last layer's first; L. Self-loops are included.
         attention: The attention on each edge.
-        weight: The product of attention along the walk, times the factors with which layers and the output read one
-            another.
-        effects: By protocol, what reducing each edge alone does to the prediction (dPC), where it was measured.
-        names: What the nodes are called.
+        weight: The product of attention along the path, times the factors of branches and of the readout.
+        effects: Effect of reducing each edge alone on the prediction (dPC), by protocol, if measured.
+        names: Names of the nodes, if any.
     """
 
     nodes: tuple[int, ...]
@@ -39,18 +38,18 @@ class AttentionPath:
     names: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        """As a sentence of nodes: `17 <- 4 <- 9 (0.31)`."""
+        """Return the path as text: `17 <- 4 <- 9 (0.31)`."""
         names = self.names or tuple(str(node) for node in self.nodes)
         return f"{' <- '.join(names)} ({self.weight:.2g})"
 
 
 class _Walks(NamedTuple):
-    """Walks that end at the same place of a network: the node that each has come to, and how it came there.
+    """Partial paths that end at the same layer: the node that each has reached, and its last step.
 
     Attributes:
         node: The node, [walks].
         weight: The product of attention so far, [walks].
-        trace: The number of the last step of each, among all steps that were kept, [walks].
+        trace: Position of the last step of each among all stored steps, [walks].
     """
 
     node: Tensor
@@ -58,17 +57,17 @@ class _Walks(NamedTuple):
     trace: Tensor
 
     def times(self, factor: float) -> _Walks:
-        """The same walks with another factor."""
+        """Return the same walks with their weights multiplied by a factor."""
         return self._replace(weight=self.weight * factor)
 
     @classmethod
     def concat(cls, parts: Sequence[_Walks]) -> _Walks:
-        """Walks that came different ways."""
+        """Return the walks of several lists as one."""
         return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 class _Step(NamedTuple):
-    """A step that some walk took: from the step before it, along an edge of a layer, to a node."""
+    """A step of a walk: from the step before, along an edge of a layer, to a node."""
 
     before: int
     layer: int
@@ -79,18 +78,18 @@ class _Step(NamedTuple):
 def strongest_paths(
     subject: Subject | Attention, target: int, k: int = 5, heads: Sequence[int] | None = None
 ) -> list[AttentionPath]:
-    r"""The k walks into a target with the largest product of attention, strongest first.
+    r"""Return the k paths into a target with the largest product of attention, strongest first.
 
     .. math:: \max_{v = i_L, i_{L-1}, \ldots, i_0} \; \prod_{m=1}^{L} [\mathbf{A}(m)]_{i_m, i_{m-1}}
 
-    Exact, without listing walks: from the last layer to the first, each node keeps the k best walks that reach it, as
-    what a walk takes from there on depends on the node alone. GAtt sums these products over all walks. Layers side by
-    side are walked as they feed one another; skips are not followed.
+    The result is exact, without listing all paths: from the last layer to the first, each node keeps the k best paths
+    that reach it, because the rest of a path depends on the node alone. GAtt sums these products over all paths.
+    Branches are followed as they feed one another; skips are not followed.
 
     Args:
-        subject: What is explained, or its attention alone.
-        target: A node, a pair of nodes, or a graph; the walks of the latter two start at any node that they read.
-        k: How many walks; fewer are returned where there are fewer of weight other than 0.
+        subject: The subject to explain, or its attention alone.
+        target: A node, a pair of nodes, or a graph; paths of the latter two start at any node that they read.
+        k: Maximum number of paths; paths of weight 0 are not returned.
         heads: The head to read in each layer; None averages all heads.
 
     >>> from attree.attention import Graph
@@ -110,7 +109,7 @@ def strongest_paths(
 def paths_from(
     attention: Attention, roots: Roots, k: int = 5, heads: Sequence[int] | None = None
 ) -> list[AttentionPath]:
-    """As `strongest_paths`, from the roots of one target."""
+    """Do the same as `strongest_paths`, from the roots of one target."""
     expect_instance(attention, "attention", Attention)
     expect(roots.targets.numel() == 1, "roots", "those of one target", f"{roots.targets.numel()} targets")
     expect_int(k, "k", 1)
@@ -120,7 +119,7 @@ def paths_from(
     start = _Walks(roots.node, roots.weight, torch.arange(len(steps), device=graph.device))
     taken: dict[int, _Walks] = {}
     for layer in reversed(range(len(alphas))):
-        # Walks that come to what the layer returned: from the output that reads it, and from later layers that do.
+        # Walks that reach the layer's output: from the output of the model and from later layers that read it.
         parts = [taken[later].times(factor) for later, factor in wiring.feeds[layer]]
         parts += [start.times(wiring.shares[layer])] if wiring.shares[layer] else []
         walks = _Walks.concat(parts) if parts else start.times(0.0)
@@ -140,7 +139,7 @@ def paths_from(
 
 
 def _best(node: Tensor, weight: Tensor, k: int) -> Tensor:
-    """Which walks to keep: of each node the k strongest, ties by the order that they come in."""
+    """Return the positions of each node's k strongest walks; ties keep their order."""
     strength = weight.abs()
     order = strength.argsort(descending=True, stable=True)
     order = order[strength[order] > 0]

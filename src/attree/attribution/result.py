@@ -1,4 +1,4 @@
-"""Edge attributions of many targets as one ragged result."""
+"""Edge scores of many targets as one result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attree.tensors.ragged import find, pointers, row_of
 
 
 class TargetAttribution(NamedTuple):
-    """The scores of one target: its id, the edges that carry a flow to it (ids in `graph.edge_index`), their scores."""
+    """Scores of one target: its id, the edges that carry a flow to it (ids in `graph.edge_index`), and their scores."""
 
     target: int
     edges: Tensor
@@ -31,17 +31,17 @@ class TargetAttribution(NamedTuple):
 
 @dataclass(frozen=True)
 class Attribution:
-    """Edge scores of several targets. Edges that carry no flow to a target are absent and read as 0.
+    """Edge scores of several targets. Edges that carry no flow to a target are not listed and have score 0.
 
     Attributes:
         method: Name of the attribution method.
-        graph: The graph; `edges` are positions in its `edge_index`, which has a self-loop per node.
-        targets: Ids of the explained nodes (or graphs), [T].
-        ptr: Target k's part of `edges` and `scores` is `ptr[k]:ptr[k + 1]`, [T + 1].
+        graph: The graph; `edges` are positions in its `edge_index`, which has one self-loop per node.
+        targets: Ids of the explained nodes, pairs of nodes, or graphs, [T].
+        ptr: The edges and scores of target k are at `ptr[k]:ptr[k + 1]`, [T + 1].
         edges: Edge ids, [M].
         scores: Scores, [M].
-        node_type: Where the targets are nodes of one type of a heterogeneous graph: that type, within which they are
-            numbered. Edges have the ids of the union of all types; `graph.types` tells their types.
+        node_type: Node type of the targets in a heterogeneous graph; targets are numbered within it. Edge ids count the
+            edges of all types; `graph.types` has their types.
     """
 
     method: str
@@ -68,7 +68,7 @@ class Attribution:
             yield TargetAttribution(target, self.edges[part], self.scores[part])
 
     def __getitem__(self, target: int) -> TargetAttribution:
-        """The scores of one target, by its id."""
+        """Return the scores of one target, by its id."""
         part = slice(*self.ptr[self._position(target) : self._position(target) + 2].tolist())
         return TargetAttribution(target, self.edges[part], self.scores[part])
 
@@ -85,23 +85,23 @@ class Attribution:
         return self._positions[target]
 
     def dense(self, target: int) -> Tensor:
-        """One target's score of every edge of `graph.edge_index`, [num_edges]; 0 where no flow exists."""
+        """Return one target's scores of all edges of `graph.edge_index`, [num_edges]; 0 for edges without a flow."""
         one = self[target]
         return one.scores.new_zeros(self.graph.num_edges).index_add_(0, one.edges, one.scores)
 
     def edge_mask(self, target: int) -> Any:
-        """One target's score of every edge the graph was given with, [E], as PyG aligns edge masks.
+        """Return one target's scores of the given edges, [E], in the order of PyG's edge masks.
 
-        Self-loops that the graph did not have are dropped; those it had read the score of their node's self-loop. Of a
-        heterogeneous graph, a dict by edge type.
+        Self-loops that layers added are dropped. Given self-loops have the score of their node's self-loop. For a
+        heterogeneous graph, the result is a dict by edge type.
         """
         mask = self.graph.to_original(self.dense(target))
         return mask if self.graph.types is None else self.graph.types.split_edges(mask)
 
     def to_explanation(self, target: int, **attributes: Any) -> Explanation | HeteroExplanation:
-        """One target's scores as a PyG `Explanation`; further attributes (`x`, `target`, ...) are passed on.
+        """Return one target's scores as a PyG `Explanation` with further attributes (`x`, `target`, ...).
 
-        Of a heterogeneous graph, as a `HeteroExplanation` with a mask for each edge type.
+        For a heterogeneous graph, the result is a `HeteroExplanation` with one mask per edge type.
         """
         if self.graph.types is not None:
             explanation = HeteroExplanation()
@@ -119,21 +119,21 @@ class Attribution:
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """All scores as a table with the columns target, source, destination, score.
+        """Return all scores as a table with the columns target, source, destination, score.
 
-        Of a heterogeneous graph, nodes are numbered within their types, which the columns source_type, relation and
-        target_type name; the relation of a self-loop that a layer added is empty.
+        For a heterogeneous graph, nodes are numbered within their types, given by the columns source_type, relation and
+        target_type; the relation of a self-loop that a layer added is empty.
         """
         owners = self.targets[row_of(self.ptr.diff())].cpu().numpy()
         columns = {"target": owners, **edge_columns(self.graph, self.edges), "score": self.scores.cpu().numpy()}
         return pd.DataFrame(columns)
 
     def lists(self, owner: Tensor, edges: Tensor) -> bool:
-        """Whether this result lists exactly these (target position, edge) pairs, in their order."""
+        """Whether this result lists exactly these (target position, edge) pairs, in this order."""
         return torch.equal(self.edges, edges) and torch.equal(row_of(self.ptr.diff()), owner)
 
     def at(self, owner: Tensor, edges: Tensor) -> Tensor:
-        """Scores of (target position, edge) pairs; 0 where this result does not list the edge."""
+        """Return the scores of (target position, edge) pairs; 0 for edges that are not listed."""
         own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
         asked = owner * self.graph.num_edges + edges
         order = own.argsort()
@@ -143,7 +143,7 @@ class Attribution:
         return scores
 
     def to(self, device: torch.device | str) -> Attribution:
-        """The same result on another device; the graph is copied there too if it is elsewhere."""
+        """Return the result on another device; the graph is moved too."""
         graph = self.graph
         if graph.device != torch.device(device):
             graph = Graph(graph.original_edge_index.to(device), graph.num_nodes, graph.types)
@@ -154,7 +154,7 @@ class Attribution:
 
     @staticmethod
     def concat(parts: Sequence[Attribution]) -> Attribution:
-        """Join results of the same method and graph, one after the other."""
+        """Concatenate results of the same method and graph."""
         parts = expect_list(parts, "parts", Attribution, "results")
         expect(len(parts) > 0, "parts", "at least one result", "none")
         first = parts[0]
@@ -178,11 +178,11 @@ class Attribution:
     def save(self, path: str | Path) -> Path:
         """Write a NumPy `.npz` archive of plain arrays (no pickle); an interrupted write leaves no file.
 
-        Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (the graph as it was given), `targets` [T],
-        `ptr` [T + 1], `edges` [M] (positions in the self-looped edge list: the graph's edges without self-loops in
-        their order, then one self-loop per node), `scores` [M] (bfloat16 becomes float32). Of a heterogeneous graph,
-        whose edges are those of the union of its types, also `node_types` and `node_counts`, `edge_types` [K, 3] and
-        `edge_counts`, and `node_type` of the targets.
+        Arrays: `format`, `method`, `num_nodes`, `edge_index` [2, E] (as given), `targets` [T], `ptr` [T + 1], `edges`
+        [M] (positions in the edge list with self-loops: the given edges without self-loops in their order, then one
+        self-loop per node), `scores` [M] (bfloat16 becomes float32). A heterogeneous graph is stored as the union of
+        its types, with the arrays `node_types`, `node_counts`, `edge_types` [K, 3], `edge_counts` and `node_type` (of
+        the targets).
         """
         # NumPy has no bfloat16.
         scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
@@ -201,12 +201,12 @@ class Attribution:
 
     @classmethod
     def load(cls, path: str | Path, max_nodes: int | None = None) -> Attribution:
-        """Read what `save` wrote, checking it all: a damaged or forged file raises an `ArgumentError`, nothing else.
+        """Read and check a file written by `save`; a damaged or forged file raises an `ArgumentError`.
 
         Args:
             path: The file.
-            max_nodes: The most nodes to accept, as each takes memory even if the file holds no edge of it. None
-                accepts 4 million, and one more for each byte of the file.
+            max_nodes: Maximum number of nodes, because each takes memory even without edges in the file. None accepts
+                4 million plus one per byte of the file.
         """
         if max_nodes is not None:
             expect_int(max_nodes, "max_nodes")
@@ -214,9 +214,9 @@ class Attribution:
 
 
 def edge_columns(graph: Graph, edges: Tensor) -> dict[str, Any]:
-    """The ends of edges as columns of a table: source and destination.
+    """Return the ends of edges as table columns: source and destination.
 
-    In a heterogeneous graph, source_type, relation and target_type come first, and nodes are numbered within their
+    For a heterogeneous graph, source_type, relation and target_type come first, and nodes are numbered within their
     types. The relation of a self-loop that a layer added is empty.
 
     Args:

@@ -1,4 +1,4 @@
-"""Read a saved attribution: every array is checked against the others and the graph before anything is made of it."""
+"""Read saved attributions: all arrays are checked against each other and the graph before they are used."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from attree.tensors.ragged import are_pointers, row_of
 FILE_FORMAT = "attree-attribution-1"
 
 FREE_NODES = 2**22
-"""How many nodes a file may claim, beside one for each of its bytes.
+"""Number of nodes that a file may have in addition to one per byte of the file.
 
-Nodes without edges take no room in a file, but they do in memory, so a forged number could exhaust it. An edge takes
-16 bytes; so only graphs of more than four million nodes with less than an edge to 16 nodes are beyond the limit.
+Nodes without edges take memory but no room in a file, so a forged number could exhaust the memory. An edge takes 16
+bytes. So the limit only affects graphs of more than four million nodes with fewer than one edge per 16 nodes.
 """
 
 INTEGERS = (np.dtype(np.int64),)
@@ -34,11 +34,11 @@ DIMENSIONS = {
 }
 TYPED = {"node_types": ("U", 1), "node_counts": ("iu", 1), "edge_types": ("U", 2), "edge_counts": ("iu", 1)}
 TYPED |= {"node_type": ("U", 0)}
-"""Arrays that only files of heterogeneous graphs have: kinds of their dtypes, and dimensions."""
+"""Arrays of files of heterogeneous graphs: kinds of their dtypes, and numbers of dimensions."""
 
 
 class StoredAttribution(NamedTuple):
-    """What a file holds, in the order of the fields of `Attribution`."""
+    """Contents of a file, in the order of the fields of `Attribution`."""
 
     method: str
     graph: Graph
@@ -50,7 +50,7 @@ class StoredAttribution(NamedTuple):
 
 
 def typed_arrays(types: Types, node_type: str | None) -> dict[str, np.ndarray]:
-    """What a file says of the types of a heterogeneous graph."""
+    """Return the arrays that describe the types of a heterogeneous graph."""
     return {
         "node_types": np.array(types.node_types),
         "node_counts": np.diff(types.node_ptr),
@@ -61,7 +61,7 @@ def typed_arrays(types: Types, node_type: str | None) -> dict[str, np.ndarray]:
 
 
 def _read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | None, str | None]:
-    """The types that a file names, checked against its graph; None if it names none."""
+    """Return the types in a file, checked against its graph; None if it has none."""
     if "node_types" not in arrays:
         return None, None
     absent = [name for name in TYPED if name not in arrays]
@@ -87,7 +87,7 @@ def _read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | 
 
 
 def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribution:
-    """Read what `Attribution.save` wrote, or raise in a sentence: see `Attribution.load`."""
+    """Read a file written by `Attribution.save`; see `Attribution.load`."""
     if not path.is_file():
         raise MissingDataError(f"Expected argument `path` to be a saved attribution, but got {str(path)!r}, no file.")
     arrays = read_npz(path)
@@ -107,7 +107,7 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
 
 
 def _check_kinds(arrays: dict[str, np.ndarray]) -> None:
-    """Whether all arrays are there, of the right types and dimensions."""
+    """Raise unless all arrays exist and have the right dtypes and dimensions."""
     found = arrays.get("format")
     known = found is not None and found.shape == () and found.dtype.kind == "U" and str(found) == FILE_FORMAT
     _require(known, "its array `format` does not say so")
@@ -123,8 +123,8 @@ def _check_kinds(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _check_values(graph: Graph, targets: Tensor, ptr: Tensor, edges: Tensor, scores: Tensor) -> None:
-    """Whether the arrays fit each other and the graph."""
-    # Graphs are named by their positions in a dataset, which may be beyond the nodes of those that were explained.
+    """Raise unless the arrays fit each other and the graph."""
+    # Graphs are numbered by their positions in a dataset, which may exceed the number of nodes in this file.
     distinct = targets.unique()
     named = distinct.numel() == targets.numel() and bool((distinct >= 0).all())
     _require(named, "its `targets` are not all different ids >= 0")
@@ -133,7 +133,7 @@ def _check_values(graph: Graph, targets: Tensor, ptr: Tensor, edges: Tensor, sco
     rows, items = targets.numel(), edges.numel()
     _require(are_pointers(ptr, rows, items), f"its `ptr` does not cut {items} edges into {rows} targets")
     key = row_of(ptr.diff()) * graph.num_edges + edges
-    if not bool((key.diff() > 0).all()):  # most methods list edges in ascending order
+    if not bool((key.diff() > 0).all()):  # skip the slow check for ascending edges, which most methods list
         _require(key.unique().numel() == items, "it scores an edge twice for one target")
 
 

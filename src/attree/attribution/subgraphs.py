@@ -1,13 +1,13 @@
-"""Explain targets of a graph that is too large for one forward pass: neighbourhood by neighbourhood, exactly.
+"""Explain targets of a graph that is too large for one forward pass, exactly, one neighbourhood at a time.
 
-What an L-layer network computes for a target depends only on the nodes within L hops and on the edges that enter the
-nodes within L - 1 hops. The layers need even less of it: layer m is read only at nodes within L - m hops. So the
-network runs on the union of such neighbourhoods of a batch of targets, where the attention on every flow is that of
-the full graph, and the scores are handed back with the full graph's edge ids.
+The output of an L-layer network for a target depends only on the nodes within L hops and on the edges that enter the
+nodes within L - 1 hops; layer m is needed only at nodes within L - m hops. So the network runs on the union of the
+neighbourhoods of a batch of targets. There, the attention on every flow is that of the full graph. The scores are
+returned with edge ids of the full graph.
 
-This holds for networks whose layers see neighbours alone. One that normalises over all nodes of its input in eval mode,
-or pools them, computes something else on a part of the graph. So the outputs of the first targets are computed on two
-different parts, and the network is refused where they differ (see `attree.subject.part_check`).
+This holds only for networks whose layers see neighbours alone. A network that normalises or pools over all nodes in
+eval mode computes something else on a part of the graph. So the outputs of the first targets are computed on two
+different parts, and the network is refused if they differ (see `attree.subject.locality`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from attree.attention.capture import Attention, capture_run, check_model, graph_
 from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
-from attree.attribution.flow_method import FlowMethod
 from attree.attribution.flows import frontier_bound
+from attree.attribution.gatt import FlowMethod
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
 from attree.io.progress import track
 from attree.subject import ModelCall, Part
-from attree.subject.part_check import NotLocalError, check_local
-from attree.subject.roots import Roots, Targets, as_targets
+from attree.subject.locality import NotLocalError, check_local
+from attree.subject.roots import Roots
+from attree.subject.target_ids import Targets, as_targets
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds
 
 TRIED = 8
-"""Targets that a model is tried with."""
+"""Number of targets on which a model is checked."""
 
 
 def attribute_subgraphs(
@@ -49,22 +50,22 @@ def attribute_subgraphs(
     progress: bool = False,
     **kwargs: Any,
 ) -> Attribution:
-    """Score targets batch by batch on the union of their neighbourhoods: equal to one pass over the full graph.
+    """Score targets in batches, on the union of their neighbourhoods; the result equals one pass over the full graph.
 
     Args:
-        method: The attribution method; `random` is excluded, as it reads no attention.
+        method: The attribution method; `random` is excluded, because it reads no attention.
         model: The model; it may be on another device than the graph.
         x: Node features of the full graph.
-        edge_index: Edges of the full graph [2, E].
+        edge_index: Edges of the full graph, [2, E].
         targets: Nodes to explain.
-        num_layers: Number of attention layers, the calls of convolutions that the output depends on; None finds out.
-        memory: Bytes that a batch may take in the forward pass, by a rough estimate, and again in the attribution.
+        num_layers: Number of attention layers that the output depends on; None finds out.
+        memory: Bytes that a batch may take in the forward pass, roughly estimated, and again in the attribution.
         progress: Show a progress bar.
-        **kwargs: Further arguments of the model; those of nodes and of edges (see `ModelCall`) are cut to the
+        **kwargs: Further arguments of the model; those with one row per node or edge (see `ModelCall`) are cut to the
             neighbourhood.
 
     Raises:
-        UnsupportedModelError: If the model attends otherwise on a part of the graph than on more of it.
+        UnsupportedModelError: If the model's attention differs on a part of the graph.
     """
     parts = list(
         stream_subgraphs(
@@ -90,11 +91,11 @@ def stream_subgraphs(
     progress: bool = False,
     **kwargs: Any,
 ) -> Iterator[Attribution]:
-    """As `attribute_subgraphs`, but yields the result in parts of consecutive targets."""
+    """Do the same as `attribute_subgraphs`, but yield the result in parts of consecutive targets."""
     check_model(model)
     if isinstance(x, dict) or isinstance(edge_index, dict):
         raise UnsupportedModelError(
-            "Expected a graph with one kind of node and edge, but got a heterogeneous one: explain it in one pass."
+            "Expected a graph with one type of nodes and edges, but got a heterogeneous one: explain it in one pass."
         )
     graph = graph_of(x, edge_index)
     expect_instance(method, "method", FlowMethod)
@@ -114,12 +115,12 @@ def stream_subgraphs(
 
 
 class SubgraphScorer:
-    """Forward passes of a model on parts of a graph, and the scores of targets there on the full graph's edges.
+    """Runs a model on parts of a graph and scores targets there, with edge ids of the full graph.
 
-    What all targets share is made once, so targets may come in as many calls of `stream` as there are.
+    Data shared by all targets is computed once, so `stream` can be called several times.
 
     Args:
-        method: The attribution method; one that reads attention.
+        method: The attribution method, which must read attention.
         model: The model.
         x: Node features of the full graph.
         graph: The full graph.
@@ -149,13 +150,13 @@ class SubgraphScorer:
         self._wiring: Wiring | None = None
         self._is_checked = False
         attention = self._attend(self._around(node))
-        # All further passes take the model to have the same layers.
+        # All further passes assume that the model has the same layers.
         self._wiring, self.num_layers = attention.wiring, attention.num_layers
         self.hops = method.hops(attention.num_layers)
 
     def stream(self, targets: Tensor, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
-        """The scores of some nodes, in parts of consecutive ones; `memory` is that of `attribute_subgraphs`."""
-        # Neighbourhoods overlap, so the sum of their sizes bounds that of the union from above.
+        """Yield the scores of some nodes, in parts of consecutive ones; `memory` is that of `attribute_subgraphs`."""
+        # Neighbourhoods overlap, so the sum of their sizes is an upper bound on the size of the union.
         size = frontier_bound(self.graph, self.hops + 1)[targets].clamp(max=float(self.graph.num_edges))
         for begin, end in chunk_bounds(size * self.bytes_per_edge, memory):
             self._is_checked = self._is_checked or self.check(targets[begin:end])
@@ -163,15 +164,15 @@ class SubgraphScorer:
 
     @property
     def bytes_per_edge(self) -> float:
-        """What a forward pass takes for an edge, roughly: a node's features and three messages of the widest layer."""
+        """Rough bytes of a forward pass per edge: a node's features and three messages of the widest layer."""
         widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
         return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
 
     def score(self, targets: Tensor, memory: int) -> Iterator[Attribution]:
-        """The scores of targets from a pass on the union of their neighbourhoods."""
+        """Yield the scores of targets from a pass on the union of their neighbourhoods."""
         ball = self._around(targets)
         attention = self._attend(ball)
-        # Where the edges of the part, self-looped, are among those of the full graph.
+        # Ids in the full graph of the part's edges, with self-loops.
         device = self.graph.device
         proper = attention.graph.original_edge_index[0] != attention.graph.original_edge_index[1]
         assert ball.edge is not None
@@ -189,16 +190,16 @@ class SubgraphScorer:
             )
 
     def check(self, targets: Tensor) -> bool:
-        """Refuse a model that computes the first of some targets otherwise when it runs on more of the graph.
+        """Raise if the outputs of the first targets change when the model runs on more of the graph.
 
         Returns:
-            Whether that settles it: a target that no edge enters may be the same in any model.
+            Whether the check was conclusive: a target without entering edges may be the same in any model.
         """
-        if self._beyond(targets).numel() == 0:  # then it runs on the full graph
+        if self._beyond(targets).numel() == 0:  # the part is the full graph
             return False
         few = targets[: min((targets.numel() + 1) // 2, TRIED)]
         more = self._beyond(few)
-        # Evenly from all over the graph.
+        # Spread evenly over the graph.
         more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
         ball = self._around(torch.cat([few, more]).unique())
         rows = torch.searchsorted(ball.node, few).to(self._device)
@@ -217,13 +218,13 @@ class SubgraphScorer:
         return bool((self.graph.entering.sizes[few] > 1).any())
 
     def _inner_nodes(self, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each target, its position and the nodes whose entering edges it depends on."""
+        """Yield, for each target, its position and the nodes whose entering edges it depends on."""
         for number, target in enumerate(targets.split(1)):
             node = target if self.hops == 1 else Part.around(self.graph, target, self.hops - 1).node
             yield torch.full_like(node, number), node
 
     def _beyond(self, centres: Tensor) -> Tensor:
-        """The nodes that are not in the neighbourhood of `centres`, or not with all edges that enter them."""
+        """Return the nodes outside the neighbourhood of `centres`, or without all their entering edges in it."""
         ball = self._around(centres)
         nodes = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
         nodes[ball.node] = False
@@ -237,12 +238,12 @@ class SubgraphScorer:
         return Part.around(self.graph, centres, self.hops)
 
     def _attend(self, ball: Part) -> Attention:
-        """What the model attends to in a neighbourhood."""
+        """Return the model's attention in a neighbourhood."""
         part = self._on(ball)
         return capture_run(self._model, part.run, Graph(part.edge_index, part.num_nodes), self._wiring)
 
     def _on(self, part: Part) -> ModelCall:
-        """The model's call on a part, on the model's device."""
+        """Return the model's call on a part, on the model's device."""
         return self._here(self._call.on(part))
 
     def _here(self, call: ModelCall) -> ModelCall:

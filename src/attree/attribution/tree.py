@@ -1,7 +1,7 @@
-"""The computation tree of one target, built out in full: for teaching, drawing and checking.
+"""The computation tree of one target, built in full: for teaching, drawing and checking.
 
-The methods of this package never build it. It grows with the product of the degrees along its height, so building is
-refused above a size limit; the part of it that most attention passes can be had of any tree.
+The methods of this package never build it. Its size grows with the product of the degrees, so trees above a size limit
+are refused; pruning keeps the part with the most attention.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class TreeNode(NamedTuple):
     """One occurrence of a node in the tree, with the edge that leads from it towards the root.
 
     Attributes:
-        node: The graph's node.
-        depth: Steps to the root; the root has 0.
+        node: The node of the graph.
+        depth: Number of steps to the root; 0 for the root.
         parent: Position in `ComputationTree.nodes` of the node one step closer to the root; -1 for the root.
         edge: Id in `graph.edge_index` of the edge to the parent; -1 for the root.
         layer: The layer that uses this edge, 1 to L; L + 1 for the root.
@@ -41,28 +41,29 @@ class TreeNode(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A path in the tree that ends in the root: its edges from the first on, and the attention on each."""
+    """A path in the tree that ends in the root: its edges, first edge first, and the attention on each."""
 
     edges: tuple[int, ...]
     attention: tuple[float, ...]
 
 
 class ComputationTree:
-    r"""Everything an L-layer network computes for one target, as a rooted tree of height L.
+    r"""The computation of an L-layer network for one target, as a rooted tree of height L.
 
-    The root is the target; the children of an occurrence of node j at depth d are the sources of all edges that enter
-    j, self-loop included, weighted by layer L - d. A flow is a path from some edge up to the root, and GAtt is, by
-    its definition (Shin et al., AAAI 2025), the sum over the flows :math:`\lambda` that start with an edge
+    The root is the target. The children of an occurrence of node j at depth d are the sources of all edges that enter
+    j, including the self-loop, weighted by layer L - d. A flow is a path from some edge up to the root. By definition
+    (Shin et al., AAAI 2025), GAtt is the sum over the flows :math:`\lambda` that start with an edge
+
 
     .. math:: \phi^v_{i,j} = \sum_{\lambda} \alpha[\lambda](1) \prod_{k \ge 2} \alpha[\lambda](k)
 
     Args:
-        attention: What the network attended to.
+        attention: The attention of the network.
         target: The node at the root.
         heads: The head to read in each layer; None averages all heads.
-        max_nodes: Largest tree to build.
-        prune: Of a larger tree, keep only the `max_nodes` occurrences with the highest product of attention on their
-            way to the root, instead of refusing it.
+        max_nodes: Maximum size of the tree.
+        prune: If the tree is larger, keep the `max_nodes` occurrences with the highest product of attention on their
+            path to the root, instead of raising.
 
     Attributes:
         nodes: The occurrences, breadth first.
@@ -108,14 +109,14 @@ class ComputationTree:
         return len(self.nodes)
 
     def levels(self) -> list[list[TreeNode]]:
-        """The tree's nodes by depth, root first."""
+        """Return the tree's nodes by depth, root first."""
         levels: list[list[TreeNode]] = [[] for _ in range(self.num_layers + 1)]
         for occurrence in self.nodes:
             levels[occurrence.depth].append(occurrence)
         return levels
 
     def flows(self, edge: int | None = None) -> list[Flow]:
-        """All flows, shortest first, or those that start with one edge (an id in `graph.edge_index`)."""
+        """Return all flows, shortest first, or those that start with one edge (an id in `graph.edge_index`)."""
         return [
             self._flow(position)
             for position in range(1, len(self.nodes))
@@ -130,15 +131,15 @@ class ComputationTree:
         return Flow(tuple(step.edge for step in steps), tuple(step.attention for step in steps))
 
     def gatt(self) -> dict[int, float]:
-        """GAtt of every edge that starts a flow: the product of attention along each, added up."""
+        """Return GAtt of every edge that starts a flow: the sum over its flows of the product of attention."""
         return {edge: math.fsum(math.prod(flow.attention) for flow in own) for edge, own in self._by_first().items()}
 
     def gatt_sim(self) -> dict[int, float]:
-        """GAtt without contribution adjustment: the first edge's attention, added up."""
+        """Return GAtt without contribution adjustment: the sum over the flows of the first edge's attention."""
         return {edge: math.fsum(flow.attention[0] for flow in own) for edge, own in self._by_first().items()}
 
     def gatt_avg(self) -> dict[int, float]:
-        """GAtt without the proximity effect: the mean over the flows instead of their sum."""
+        """Return GAtt without the proximity effect: the mean over the flows instead of the sum."""
         flows = self._by_first()
         return {edge: score / len(flows[edge]) for edge, score in self.gatt().items()}
 
@@ -150,8 +151,9 @@ class ComputationTree:
         return flows
 
     def to_networkx(self) -> nx.DiGraph:
-        """The tree as a directed graph towards the root, to draw: node attributes `node` and `depth`, edge attributes
-        `edge`, `layer` and `attention`.
+        """Return the tree as a directed graph towards the root, for drawing.
+
+        Nodes have the attributes `node` and `depth`, edges have `edge`, `layer` and `attention`.
         """
         drawn = nx.DiGraph()
         for position, occurrence in enumerate(self.nodes):
@@ -168,7 +170,7 @@ class ComputationTree:
 
 
 def tree_size(attention: Attention, target: int) -> int:
-    """Number of nodes of the target's computation tree, counted without building it."""
+    """Return the number of nodes of the target's computation tree, counted without building it."""
     graph = attention.graph
     count = torch.zeros(graph.num_nodes, dtype=exact_dtype(graph.device), device=graph.device)
     count[target] = 1.0
@@ -183,13 +185,13 @@ def tree_size(attention: Attention, target: int) -> int:
 
 
 def _grow(attention: Attention, target: int, alphas: list[torch.Tensor], max_nodes: int) -> list[TreeNode]:
-    """The occurrences with the highest products of attention up to the root, as many as wanted, breadth first.
+    """Return the occurrences with the highest products of attention up to the root, at most `max_nodes`, breadth first.
 
-    No weight is above 1, so a product is at most that of the parent: whatever is taken, its way to the root was.
+    No weight is above 1, so a product is at most that of its parent. So the parents of all kept occurrences are kept.
     """
     graph, num_layers = attention.graph, attention.num_layers
     taken: list[TreeNode] = []
-    # Of equal products, what is nearer to the root and what is listed first.
+    # Among equal products, nearer to the root goes first, then first listed.
     waiting = [(-1.0, 0, 0, TreeNode(target, 0, -1, -1, num_layers + 1, 1.0))]
     seen = 1
     while waiting and len(taken) < max_nodes:
@@ -211,7 +213,7 @@ def _grow(attention: Attention, target: int, alphas: list[torch.Tensor], max_nod
 
 
 def _breadth_first(nodes: list[TreeNode]) -> list[TreeNode]:
-    """Occurrences level by level; those of one parent in the order of their edges."""
+    """Return the occurrences level by level; children of one parent are in the order of their edges."""
     children: list[list[int]] = [[] for _ in nodes]
     for position, node in enumerate(nodes[1:], 1):
         children[node.parent].append(position)

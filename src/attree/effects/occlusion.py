@@ -12,9 +12,9 @@ from attree.attention.capture import Attention
 from attree.attribution.explainer import TreeExplainer
 from attree.attribution.flows import frontier_bound
 from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.neighbourhoods import subject_pairs
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import expect_memory
 from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol

@@ -12,8 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import differentiable
-from attree.attribution.posthoc.predictions import Predictions
+from attree.attribution.posthoc.frozen_model import Predictions, differentiable
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.io.progress import progress_bar
@@ -23,17 +22,17 @@ from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import find
 
 BYTES_PER_ENTRY = 128
-"""What one node of a target's row costs while it is found and scored."""
+"""Bytes per node of a target's row while it is found and scored."""
 
 
 class Surrogate(NamedTuple):
-    """The parts of the distilled model that explanations need.
+    """The distilled model, as far as explanations need it.
 
     Attributes:
-        values: What each node adds to the outputs that it reaches, W x_i, [num_nodes, classes].
-        outputs: The outputs without bias, z_v - b, [num_nodes, classes].
-        weight: The normalised adjacency, one weight per edge of the looped graph.
-        hops: Its power.
+        values: Term that each node adds to the outputs that it reaches, W x_i, [num_nodes, classes].
+        outputs: Outputs without bias, z_v - b, [num_nodes, classes].
+        weight: Normalised adjacency, one weight per edge of the graph with self-loops.
+        hops: Power of the adjacency.
     """
 
     values: Tensor
@@ -43,21 +42,21 @@ class Surrogate(NamedTuple):
 
 
 class FastDnX(TrainedMethod[Surrogate]):
-    r"""FastDnX (Pereira et al., 2023): the model is distilled into an SGC, whose outputs are sums over nodes.
+    r"""FastDnX (Pereira et al., 2023): distils the model into an SGC, whose outputs are sums over nodes.
 
     .. math:: z = \tilde{A}^K X W + b, \quad s_i(v) = [\tilde{A}^K]_{v,i} \, (W^\top x_i)^\top (z_v - b)
 
-    where :math:`\tilde{A}` is the symmetrically normalised adjacency with self-loops, which in directed graphs follows
-    the edges that enter a node, and :math:`K` is the model's number of layers. The scores of all nodes add up to
-    :math:`|z_v - b|^2`. An edge :math:`(i \to j)` scores :math:`s_i(v) + s_j(v)`. A target's row of the power is found
-    by K sparse steps; no matrix of all nodes by all nodes is built.
+    Here :math:`\tilde{A}` is the symmetrically normalised adjacency with self-loops; in directed graphs it follows the
+    edges that enter a node. :math:`K` is the model's number of layers. The scores of all nodes add up to
+    :math:`|z_v - b|^2`. An edge :math:`(i \to j)` scores :math:`s_i(v) + s_j(v)`. A target's row of the power is
+    computed by K sparse steps; no nodes-by-nodes matrix is built.
 
     Args:
         epochs: Steps of the distillation.
         lr: Learning rate of Adam.
-        weight_decay: Its weight decay.
+        weight_decay: Weight decay of Adam.
         train_share: Share of the nodes, chosen at random, whose predictions are distilled.
-        seed: Seed of that choice and of the surrogate's first weights.
+        seed: Seed of that choice and of the surrogate's initial weights.
     """
 
     name = "fastdnx"
@@ -105,7 +104,7 @@ class FastDnX(TrainedMethod[Surrogate]):
         return Surrogate(x @ matrix, spread @ matrix, weight, hops)
 
     def _distil(self, linear: nn.Linear, spread: Tensor, wanted: Tensor) -> None:
-        """Fit the surrogate to the model's probabilities by their cross-entropy."""
+        """Fit the surrogate to the model's probabilities by cross-entropy."""
         count = max(round(self.train_share * wanted.shape[0]), 1)
         chosen = torch.randperm(wanted.shape[0])[:count].to(wanted.device)
         spread, wanted = spread[chosen], wanted[chosen]
@@ -133,14 +132,14 @@ class FastDnX(TrainedMethod[Surrogate]):
 
 
 def normalised_adjacency(graph: Graph, dtype: torch.dtype) -> Tensor:
-    """One weight per edge of the looped graph: 1 / sqrt(d_i d_j), with degrees that count entering edges."""
+    """Return one weight per edge of the graph with self-loops: 1 / sqrt(d_i d_j), where d counts entering edges."""
     _, weight = gcn_norm(graph.edge_index, num_nodes=graph.num_nodes, add_self_loops=False, dtype=dtype)
     assert isinstance(weight, Tensor)
     return weight
 
 
 def spread_features(graph: Graph, weight: Tensor, x: Tensor, hops: int) -> Tensor:
-    """The features after `hops` steps along the edges."""
+    """Return the features after `hops` steps along the edges."""
     size = (graph.num_nodes, graph.num_nodes)
     adjacency = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size, check_invariants=False).coalesce()
     for _ in range(hops):
@@ -149,11 +148,11 @@ def spread_features(graph: Graph, weight: Tensor, x: Tensor, hops: int) -> Tenso
 
 
 def power_rows(graph: Graph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
-    """The targets' rows of the adjacency's power; the first `weight` of each entry is its value."""
+    """Return the targets' rows of the adjacency's power; the first `weight` of each entry is its value."""
     return walk_back(graph, Roots.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 
 
 def node_scores(fitted: Surrogate, row: Frontier) -> Tensor:
-    """What each node of each row adds to the square of the target's outputs."""
+    """Return the term that each node of each row adds to the squared norm of the target's outputs."""
     targets = row.targets[row.owner]
     return row.weight[0].to(fitted.values.dtype) * (fitted.values[row.node] * fitted.outputs[targets]).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Keep a model frozen while a method takes gradients through it, masks its messages or trains beside it."""
+"""A frozen model, through which methods take gradients or beside which they train, and its predictions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attree.attention.eval_mode import eval_mode
+from attree.attention.capture import Attention, capture_run, eval_mode
+from attree.subject import Subject
+from attree.subject.head import check_output
+from attree.tensors.limits import exact_dtype
 
 
 class _State(NamedTuple):
-    """The attributes of one module, and the contents of attributes that are dictionaries (hooks, parameters)."""
+    """Attributes of one module, and the contents of those that are dictionaries (hooks, parameters)."""
 
     module: nn.Module
     attributes: dict[str, Any]
@@ -28,7 +32,7 @@ class _State(NamedTuple):
         own = vars(self.module)
         own.clear()
         own.update(self.attributes)
-        # The dictionaries stay the same objects: handles of hooks refer to them.
+        # Keep the same dictionary objects, because handles of hooks refer to them.
         for held, items in self.contents:
             held.clear()
             held.update(items)
@@ -36,15 +40,15 @@ class _State(NamedTuple):
 
 @contextmanager
 def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
-    """While open, the model is in eval mode and gradients pass through it, but its parameters get none.
+    """Context in which the model is in eval mode and passes gradients, but its parameters get none.
 
-    Gradients are on, also inside `torch.inference_mode`, as in Lightning's `test`; no parameter requires one. Torch's
-    random generators start from `seed`. On exit, also by an exception, modes, hooks, attributes, parameters, their
-    gradients and `requires_grad`, and the generators are what they were.
+    Gradients are enabled, also inside `torch.inference_mode` (as in Lightning's `test`), and no parameter requires one.
+    Torch's random generators start from `seed`. On exit, also after an exception, everything is restored: modes, hooks,
+    attributes, parameters, their gradients and `requires_grad`, and the generators.
 
     Args:
         model: The model.
-        seed: Seed of what is drawn meanwhile.
+        seed: Seed of the random generators.
     """
     states = [_State.of(module) for module in model.modules()]
     needed = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
@@ -71,9 +75,9 @@ def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
 
 
 def differentiable(value: Any) -> Any:
-    """A detached tensor that autograd accepts: a copy if it was made in inference mode; dicts of tensors alike.
+    """Return a detached tensor, or dict of tensors, that autograd accepts: a copy if made in inference mode.
 
-    Other values are unchanged.
+    Other values are returned unchanged.
     """
     if isinstance(value, dict):
         return {key: differentiable(one) for key, one in value.items()}
@@ -91,3 +95,72 @@ def _replace_inference_tensors(model: nn.Module) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_inference():
                 module._buffers[name] = buffer.clone()
+
+
+class Predictions:
+    """Predictions of a subject's model for all targets, and losses of other outputs against them.
+
+    Args:
+        subject: The subject to explain.
+
+    Attributes:
+        output: The model's output, [rows, ...].
+        logits: Class logits, [rows, classes]; for regression, the predicted numbers [rows, 1].
+        classes: The predicted classes, [rows].
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        output = full_pass(subject).output
+        check_output(output)
+        self._subject = subject
+        self._head = subject.head
+        self.output = output.detach()
+        self._measured = self._head.measured(output)
+        self.logits = self._head.logits(output, self._measured).detach()
+        self.classes = self.logits.argmax(dim=1)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self._head.mode == "regression"
+
+    @property
+    def every(self) -> Tensor:
+        """The target of each row of the output."""
+        nodes = self._subject.outputs.nodes
+        return torch.arange(self.classes.numel(), device=self.classes.device) if nodes is None else nodes
+
+    def of(self, targets: Tensor) -> Tensor:
+        """Return the logits (or numbers) of targets."""
+        return self.logits[self._subject.rows(targets)]
+
+    def read(self, output: Any, targets: Tensor) -> Tensor:
+        """Return the logits (or numbers) of targets, from their rows of an output."""
+        measured = None if self._measured is None else self._measured[self._subject.rows(targets)]
+        return self._head.logits(output, measured)
+
+    def explained(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the logit of each target's predicted class, [targets]."""
+        return logits.gather(1, self.classes[self._subject.rows(targets)].unsqueeze(1)).view(-1)
+
+    def probability(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the probability of each target's predicted class, or its number, [targets]."""
+        wide = logits.to(exact_dtype(logits.device))  # a saturated softmax in float32 would have no gradient
+        return self.explained(wide if self.are_numbers else wide.softmax(dim=1), targets)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return each target's loss against its prediction: cross-entropy, or the squared difference of numbers."""
+        if self.are_numbers:
+            return (logits - self.of(targets)).square().view(-1)
+        return F.cross_entropy(logits, self.classes[self._subject.rows(targets)], reduction="none")
+
+
+def full_pass(subject: Subject) -> Attention:
+    """Return the attention of a pass over the whole graph, with output and embedding.
+
+    If the subject's attention lacks one of the two, the model runs again.
+    """
+    attention = subject.attention
+    if attention.output is not None and attention.embedding is not None:
+        return attention
+    return capture_run(subject.model, subject.call.run, subject.graph)

@@ -1,4 +1,4 @@
-"""GNNExplainer: the smallest edge mask that keeps a prediction, learned for each target."""
+"""GNNExplainer: a small edge mask that keeps a prediction, learned for each target."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class GNNExplainer(MaskMethod):
 
     .. math:: \min_M -\log p_c(v \mid \sigma(M)) + \lambda_1 \sum_e \sigma(M_e) + \lambda_2 \overline{H(\sigma(M))}
 
-    where :math:`c` is the class predicted for target :math:`v`, :math:`\sigma(M_e)` multiplies the message of edge
-    :math:`e` in every layer and head, and :math:`H` is the entropy of a mask entry; the sum and the mean run over the
-    edges that the output depends on. An edge scores :math:`\sigma(M_e)`. In a heterogeneous graph there is one mean for
-    each edge type.
+    Here :math:`c` is the class predicted for target :math:`v`, :math:`\sigma(M_e)` multiplies the message of edge
+    :math:`e` in every layer and head, and :math:`H` is the entropy of a mask entry. The sum and the mean run over the
+    edges that the output depends on; in a heterogeneous graph there is one mean per edge type. An edge scores
+    :math:`\sigma(M_e)`.
 
-    The masks of all targets of a batch are learned at once, each on its own copy of the neighbourhood: Adam treats
-    every entry by itself, so this is PyG's `GNNExplainer`, one target after the other on the whole
-    graph, up to the masks that it starts from. Those depend on the seed, the target and the edge alone.
+    The masks of all targets of a batch are learned at once, each on its own copy of the neighbourhood. Adam treats
+    every entry separately, so the result is that of PyG's `GNNExplainer`, which explains one target after the other on
+    the whole graph, except for the initial masks. These depend on the seed, the target and the edge alone.
 
     Args:
         epochs: Steps of the optimiser.
-        lr: Its learning rate.
+        lr: Learning rate.
         edge_size: :math:`\lambda_1`.
         edge_ent: :math:`\lambda_2`.
-        feature_mask: Learn a mask of each node's features beside it, as PyG's `node_mask_type="attributes"` does; it
-            changes what the edges' mask has to explain, and is not part of the result.
-        seed: Seed of the masks' first values.
-        self_loops: Mask and score also the self-loops that layers add themselves.
+        feature_mask: Also learn a mask of each node's features, as PyG does with `node_mask_type="attributes"`. It
+            changes the learned edge mask, but is not part of the result.
+        seed: Seed of the initial masks.
+        self_loops: Also mask and score the self-loops that layers add themselves.
     """
 
     name = "gnn_explainer"
@@ -80,7 +80,7 @@ class GNNExplainer(MaskMethod):
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None
         optimizer = torch.optim.Adam([mask] if features is None else [mask, features], lr=self.lr)
         used = used_features = None
-        # Few targets are one batch: without a count of epochs they would show no progress at all.
+        # With few targets there is only one batch, so progress is shown by epochs.
         for _ in counted(range(self.epochs), f"{self.label}, epochs"):
             x = None if features is None else copies.call.x * features.sigmoid()
             logits = run.logits(copies, mask.sigmoid(), x)
@@ -103,14 +103,14 @@ class GNNExplainer(MaskMethod):
         return mask.detach().sigmoid() * used
 
     def first_mask(self, copies: TargetCopies, dtype: torch.dtype) -> Tensor:
-        """Normal numbers with PyG's standard deviation, from the size of the graph, or of its largest type."""
+        """Return normal numbers with PyG's standard deviation for the size of the graph, or of its largest type."""
         graph, types = copies.subject.graph, copies.subject.graph.types
         largest = graph.num_nodes if types is None else max(len(types.nodes(kind)) for kind in types.node_types)
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * largest))
         return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
 
     def first_feature_mask(self, copies: TargetCopies) -> Tensor:
-        """Normal numbers with PyG's standard deviation, one for each feature of each node."""
+        """Return normal numbers with PyG's standard deviation, one for each feature of each node."""
         x = copies.call.x
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
@@ -118,27 +118,27 @@ class GNNExplainer(MaskMethod):
                 f"{tuple(x.shape)} of {x.dtype}."
             )
         column = torch.arange(x.shape[1], device=x.device)
-        # Features are numbered after all edges, so that no two numbers drawn for a target are the same.
+        # Features are numbered after all edges, so that no two draws of a target are the same.
         place = copies.subject.graph.num_edges + copies.part.node.unsqueeze(1) * x.shape[1] + column
         targets = copies.targets[copies.node_owner].unsqueeze(1).expand_as(place)
         return self._normal(targets, place, FEATURE_SPREAD).to(x.dtype)
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
-        """Normal numbers that depend only on the seed, the target and the place."""
+        """Return normal numbers that depend only on the seed, the target and the place."""
         drawn = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
-        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # or numbers at the ends would be infinite
+        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # avoids infinite numbers at the ends
         return torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)
 
 
 def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:
-    """The two regularisers of a mask, computed for each target (and edge type, if there are several) and summed.
+    """Return the two regularisers of a mask, summed over targets (and edge types, if there are several).
 
     Args:
         mask: The entries, before the sigmoid.
-        owner: The target of each, or its target and type as one number.
+        owner: The target of each entry, or its target and edge type as one number.
         size: Weight of the sum of a target's entries, or of their mean.
         entropy: Weight of the mean of their entropies.
-        mean_size: Take the mean.
+        mean_size: Use the mean.
     """
     gate = mask.sigmoid()
     spread = -gate * torch.log(gate + EPSILON) - (1 - gate) * torch.log(1 - gate + EPSILON)

@@ -1,10 +1,17 @@
-"""Saliency and Integrated Gradients: gradients of the explained output by a mask of edges."""
+"""Gradient methods: Saliency, Integrated Gradients and Guided Backpropagation, with respect to an edge mask."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch_geometric.nn import MessagePassing
 
 from attree.attribution.posthoc.mask_method import COPIES_MEMORY, MaskMethod, bytes_per_edge
 from attree.attribution.posthoc.masked_run import MaskedRun
@@ -17,12 +24,12 @@ class Saliency(MaskMethod):
 
     .. math:: \left| \partial f_c(v) / \partial m_e \right|_{m = 1}
 
-    where :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
-    message of edge :math:`e` in every layer and head. Equal to PyG's `CaptumExplainer("Saliency")`.
+    Here :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the message
+    of edge :math:`e` in every layer and head. Equal to PyG's `CaptumExplainer("Saliency")`.
 
     Args:
-        absolute: Take absolute values, as Captum does.
-        self_loops: Score also the self-loops that layers add themselves.
+        absolute: Return absolute values, as Captum does.
+        self_loops: Also score the self-loops that layers add themselves.
     """
 
     name = "saliency"
@@ -42,14 +49,14 @@ class IntegratedGradients(MaskMethod):
 
     .. math:: \int_0^1 \partial f_c(v) / \partial m_e \big|_{m = a} \, da
 
-    where :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the
-    message of edge :math:`e` in every layer and head. The scores of all edges add up to the output with all messages
-    less that without any (but those of added self-loops, if they are not masked). Equal to PyG's
+    Here :math:`f_c(v)` is the logit of the class predicted for target :math:`v`, and :math:`m_e` multiplies the message
+    of edge :math:`e` in every layer and head. The scores of all edges add up to the output with all messages minus the
+    output without any (apart from added self-loops, unless they are masked). Equal to PyG's
     `CaptumExplainer("IntegratedGradients")`.
 
     Args:
         steps: Points of the Gauss-Legendre quadrature.
-        self_loops: Mask and score also the self-loops that layers add themselves.
+        self_loops: Also mask and score the self-loops that layers add themselves.
     """
 
     name = "integrated_gradients"
@@ -73,7 +80,7 @@ class IntegratedGradients(MaskMethod):
             tile = tiles.entry_owner // max(copies.targets.numel(), 1)
             mask = point[tile].requires_grad_(True)
             gradient = weight[tile] * output_gradient(run, tiles, mask, run.logits(tiles, mask))
-            # Within each tile, entries stand in the order of `total`.
+            # Within each tile, entries have the order of `total`.
             total += gradient[tile.argsort(stable=True)].view(point.numel(), -1).sum(dim=0)
         return total
 
@@ -87,9 +94,120 @@ def mask_gradient(run: MaskedRun, copies: TargetCopies) -> Tensor:
 
 
 def output_gradient(run: MaskedRun, copies: TargetCopies, mask: Tensor, logits: Tensor) -> Tensor:
-    """The gradient of the sum of all targets' explained outputs; no target depends on another's mask."""
+    """Return the gradient of the sum of all explained outputs; no target depends on another's mask."""
     explained = run.explained(copies, logits).sum()
     if not explained.requires_grad:  # no layer used the mask
         return torch.zeros_like(mask)
     (gradient,) = torch.autograd.grad(explained, mask, allow_unused=True)
     return torch.zeros_like(mask) if gradient is None else gradient
+
+
+class GuidedBackprop(MaskMethod):
+    r"""Guided Backpropagation (Springenberg et al., 2015) with respect to an edge mask.
+
+    The score is the gradient of `Saliency`, with its sign, but every activation passes back only the positive part of
+    the gradient at its input. This applies to the activations that the network really uses: ReLU, ELU, LeakyReLU, GELU
+    and similar, as functions or modules. Captum guides `torch.nn.ReLU` modules only; with any other activation PyG's
+    `CaptumExplainer("GuidedBackprop")` is the plain gradient. On networks of ReLU modules the two are equal.
+    Activations inside a convolution's scores or messages, such as the LeakyReLU of attention, are not guided.
+
+    Args:
+        self_loops: Also score the self-loops that layers add themselves.
+    """
+
+    name = "guided_backprop"
+    label = "Guided Backprop"
+
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        with guided(run.model):
+            return mask_gradient(run, copies)
+
+
+_IN_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.relu_: F.relu,
+    F.elu_: F.elu,
+    F.selu_: F.selu,
+    F.celu_: F.celu,
+    F.leaky_relu_: F.leaky_relu,
+    F.rrelu_: F.rrelu,
+    F.hardtanh_: F.hardtanh,
+    torch.Tensor.relu_: F.relu,
+}
+"""Activations that overwrite their input, and their counterparts that do not."""
+
+ACTIVATIONS: frozenset[Callable[..., Any]] = frozenset(
+    [
+        *(F.relu, F.relu6, F.elu, F.selu, F.celu, F.leaky_relu, F.prelu, F.rrelu, F.gelu, F.silu, F.mish, F.softplus),
+        *(F.hardtanh, F.hardswish, F.threshold),
+        *(torch.relu, torch.selu, torch.celu, torch.prelu, torch.rrelu, torch.threshold, torch.Tensor.relu),
+        *(torch.Tensor.prelu,),
+        *_IN_PLACE,
+    ]
+)
+"""The functions that are guided."""
+
+
+class _PositiveGradient(torch.autograd.Function):
+    """The identity with only positive gradients passed back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].clamp(min=0)
+
+
+class _Guide(TorchFunctionMode):
+    """Guides every activation that is called while it is active and not paused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in ACTIVATIONS or self.paused:
+            return func(*args, **kwargs)
+        if args:
+            given, args = args[0], args[1:]
+        else:
+            kwargs = dict(kwargs)
+            given = kwargs.pop("input")
+        in_place = func in _IN_PLACE or kwargs.get("inplace", False)
+        func = _IN_PLACE.get(func, func)
+        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
+        result = func(_PositiveGradient.apply(given), *args, **kwargs)
+        return given.copy_(result) if in_place else result
+
+
+@contextmanager
+def guided(model: nn.Module) -> Iterator[None]:
+    """Context in which activations of `model` pass back only positive gradients."""
+    guide = _Guide()
+
+    def pause(conv: nn.Module, inputs: Any) -> None:
+        guide.paused += 1
+
+    def resume(conv: nn.Module, inputs: Any, output: Any) -> None:
+        guide.paused -= 1
+
+    with ExitStack() as stack:
+        for conv in model.modules():
+            if isinstance(conv, MessagePassing):
+                for handle in (
+                    conv.register_edge_update_forward_pre_hook(pause),
+                    conv.register_edge_update_forward_hook(resume),
+                    conv.register_message_forward_pre_hook(pause),
+                    conv.register_message_forward_hook(resume),
+                ):
+                    stack.callback(handle.remove)
+        stack.enter_context(guide)
+        yield

@@ -1,4 +1,4 @@
-"""GraphMask: which messages of each layer can be replaced by a constant, learned for the whole graph."""
+"""GraphMask: learned gates that tell which messages of each layer can be replaced by a constant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import differentiable
+from attree.attribution.posthoc.frozen_model import Predictions, differentiable
 from attree.attribution.posthoc.message_gates import (
     GatedModel,
     LayerMessages,
@@ -17,7 +17,6 @@ from attree.attribution.posthoc.message_gates import (
     gated_model,
     open_probability,
 )
-from attree.attribution.posthoc.predictions import Predictions
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import expect_int, expect_number
 from attree.io.progress import progress_bar
@@ -27,29 +26,29 @@ LAMBDA_BOUNDS = (-2.0, 30.0)
 
 
 class GraphMask(TrainedMethod[Tensor]):
-    r"""GraphMask (Schlichtkrull et al., 2021): gates on messages that keep predictions with as few messages as can be.
+    r"""GraphMask (Schlichtkrull et al., 2021): gates that keep predictions with as few messages as possible.
 
     .. math:: \max_\lambda \min_{g, b} \; \alpha \sum_l \overline{P(z^{(l)} \neq 0)} + \mathrm{softplus}(\lambda)
         \, \overline{\max(0, -\log p_c(v) - \beta)}, \quad m_e^{(l)} \to z_e^{(l)} m_e^{(l)} + (1 - z_e^{(l)}) b^{(l)}
 
-    where the gate :math:`z_e^{(l)}` of edge :math:`e` in layer :math:`l` is drawn from a hard concrete distribution
-    whose location a small network :math:`g^{(l)}` reads from the edge's message and the states of its two ends,
+    The gate :math:`z_e^{(l)}` of edge :math:`e` in layer :math:`l` is drawn from a hard concrete distribution. A small
+    network :math:`g^{(l)}` computes its location from the edge's message and the states of its two ends.
     :math:`b^{(l)}` is a learned constant, and :math:`c` is the class predicted for node :math:`v`. Layers are gated one
-    after the other, the last one first. It is trained once, on all nodes (or graphs) together; an edge scores the mean
-    over layers of the probability that its gate is open, the same for every target.
+    after the other, the last one first. The gates are trained once, on all nodes (or graphs) together. An edge scores
+    the mean over layers of the probability that its gate is open, the same for every target.
 
     PyG's `GraphMaskExplainer` has the same settings, but never trains its gates on attention layers: their states do
-    not have the width it expects, so it makes gates anew in its first step, which its optimiser does not know. It also
-    passes every message through a norm and a ReLU, starts :math:`\lambda` anew in every step, and takes one head.
+    not have the width that it expects, so its first step creates new gates that its optimiser does not know. It also
+    passes every message through a norm and a ReLU, resets :math:`\lambda` in every step, and uses one head.
 
     Args:
         epochs: Steps for each layer.
         lr: Learning rate of Adam.
         penalty_scaling: :math:`\alpha`.
         allowance: :math:`\beta`.
-        init_lambda: First value of :math:`\lambda`.
-        lambda_lr: Its learning rate.
-        seed: Seed of the gates' networks and of the gates drawn.
+        init_lambda: Initial value of :math:`\lambda`.
+        lambda_lr: Learning rate of :math:`\lambda`.
+        seed: Seed of the gates' networks and of the drawn gates.
     """
 
     name = "graph_mask"
@@ -124,7 +123,7 @@ class GraphMask(TrainedMethod[Tensor]):
         predictions: Predictions,
         factor: Tensor,
     ) -> Tensor:
-        """The loss with gates drawn in the layers from `first` on."""
+        """Return the loss with gates drawn in the layers from `first` on."""
         penalty = factor.new_zeros(())
         drawn: list[tuple[MessageGate, Tensor] | None] = []
         for number, (gate, layer) in enumerate(zip(gates, layers, strict=True)):
@@ -145,7 +144,7 @@ class GraphMask(TrainedMethod[Tensor]):
 
 
 def on_graph(graph: Graph, edges: Tensor, values: Tensor) -> Tensor:
-    """Move values from a layer's own edges to the looped graph; self-loops that the layer does not have get 0."""
+    """Return values of a layer's edges as values of the graph's edges; self-loops that the layer lacks get 0."""
     if torch.equal(edges, graph.edge_index):
         return values
     proper = edges[0] != edges[1]

@@ -1,4 +1,4 @@
-"""Base class of the methods that score edges by masking the messages along them."""
+"""Base class of the methods that score edges by masking their messages."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ COPIES_MEMORY = 128 * 2**20
 
 
 class MaskMethod(AttributionMethod):
-    """Scores the edges that a target depends on, many targets in one pass of the model.
+    """Base class of methods that score the edges that a target depends on, many targets per pass of the model.
 
-    A method says what the edges of a batch of copies score (`score`). Each target is explained on a copy of its
-    neighbourhood, where that gives the outputs of the whole graph, and on the whole graph otherwise. The explained
-    output is the logit of the class that the model predicts, or its number.
+    A subclass scores the edges of a batch of copies (`score`). Each target is explained on a copy of its neighbourhood
+    if that gives the same outputs as the whole graph, else on the whole graph. The explained output is the logit of the
+    class that the model predicts, or its predicted number.
 
     Args:
-        self_loops: Mask and score also the self-loops that layers add themselves, as if the graph had them. PyG's
-            explainers cannot, so by default they score 0.
+        self_loops: Also mask and score the self-loops that layers add themselves. PyG's explainers cannot, so by
+            default they score 0.
     """
 
     def __init__(self, self_loops: bool = False) -> None:
@@ -46,20 +46,20 @@ class MaskMethod(AttributionMethod):
 
     @abstractmethod
     def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
-        """The score of each entry of the copies' masks.
+        """Return the score of each entry of the copies' masks.
 
-        Must call `MaskedRun.check`, which raises for models that cannot be run on copies.
+        A subclass must call `MaskedRun.check`, which raises for models that cannot be run on copies.
         """
 
     def open_run(self, subject: Subject) -> AbstractContextManager[MaskedRun]:
-        """How the model is run on copies: by default with its messages masked."""
+        """Open the context in which the model runs on copies; default: with its messages masked."""
         return masked_run(subject)
 
     def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
         """Score, for every target, all edges that it depends on.
 
         Args:
-            subject: What is explained, with its model.
+            subject: The subject to explain, with its model.
             targets: Nodes, pairs of nodes, or graphs.
         """
         subject = as_subject(subject)
@@ -83,7 +83,7 @@ class MaskMethod(AttributionMethod):
         run: MaskedRun,
         batches: Callable[[Subject, Tensor], Iterator[TargetCopies]],
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For each batch: the number of edges of each target, the edges, and their scores."""
+        """Return, for each batch, the number of edges of each target, the edges, and their scores."""
         parts = []
         with progress_bar(self.label, targets.numel()) as advance:
             for copies in batches(subject, targets):
@@ -94,17 +94,17 @@ class MaskMethod(AttributionMethod):
 
 
 def local_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """Copies of what targets depend on, as many at once as fit into the working memory."""
+    """Yield copies of the targets' neighbourhoods, as many at once as fit into the working memory."""
     return target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY)
 
 
 def whole_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """The whole graph, once for each target."""
+    """Yield the whole graph, once for each target."""
     return (TargetCopies.whole(subject, target) for target in targets.split(1))
 
 
 def bytes_per_edge(subject: Subject) -> float:
-    """Rough memory of a forward and a backward pass per edge, including the features of its source."""
+    """Return a rough estimate of the bytes per edge of a forward and backward pass, with the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
     given = [rows for rows in tensors_in(subject.call.features) if rows.dim()] or [subject.output]
@@ -114,14 +114,14 @@ def bytes_per_edge(subject: Subject) -> float:
 
 
 def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of a batch as rows of a result; the self-loops that a node was given with are merged into one."""
+    """Return the scores of a batch as rows of a result; several self-loops of a node are merged into one."""
     graph, count = copies.subject.graph, copies.targets.numel()
     owner, edges = copies.entry_owner, copies.entry_edge
-    if graph.types is not None:  # entries stand type by type, rows target by target
+    if graph.types is not None:  # entries are ordered by type, rows by target
         order = owner.argsort(stable=True)
         owner, edges, scores = owner[order], edges[order], scores[order]
     if copies.is_whole or copies.masks_loops:
-        # Of the whole graph most edges do not matter to a target, and of a part the self-loops of its outermost nodes.
+        # Most edges of the whole graph do not affect a target; nor do the self-loops of a part's outermost nodes.
         kept = (scores != 0) | (edges < (0 if copies.is_whole else graph.num_proper_edges))
         owner, edges, scores = owner[kept], edges[kept], scores[kept]
     if bool((edges >= graph.num_proper_edges).any()):

@@ -1,8 +1,8 @@
-"""Run a model with its messages multiplied by an edge mask, as PyG's explainers do, without touching its layers.
+"""Run a model with its messages multiplied by an edge mask, as PyG's explainers do, without changing its layers.
 
-PyG's explainers multiply the message of every edge, in every layer and head, by the edge's entry of a mask; self-loops
-that a layer adds itself are not masked. They set flags and masks on the layers for it. Here the same is done by hooks
-that are gone afterwards, and self-loops can be masked too.
+PyG's explainers multiply the message of every edge, in every layer and head, by the edge's entry of a mask. Self-loops
+that a layer adds itself are not masked. PyG sets flags and masks on the layers; here, temporary hooks do the same, and
+self-loops can be masked too.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges, hook_messages
 from attree.attention.locality import difference
-from attree.attribution.posthoc.predictions import Predictions
+from attree.attribution.posthoc.frozen_model import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
 from attree.subject.part_check import NotLocalError, check_local
 
 TRIED = 8
-"""TargetCopies that are tried among decoys where all copies are compared anyway."""
+"""Number of copies that are checked among decoys if all copies are compared anyway."""
 
 
 class MaskedRun:
-    """Runs a subject's model on copies, with masked messages; made by `masked_run`.
+    """Runs a subject's model on copies with masked messages; created by `masked_run`.
 
     Args:
-        subject: The subject.
+        subject: The subject to explain.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -42,36 +42,36 @@ class MaskedRun:
         self._mask: Tensor | None = None
 
     def logits(self, copies: TargetCopies, mask: Tensor, x: Tensor | None = None) -> Tensor:
-        """Logits of the targets, [B, classes].
+        """Return the logits of the targets, [B, classes].
 
         Args:
             copies: The copies.
             mask: One factor per entry of the copies' masks: per edge, and per self-loop if those are masked.
             x: Other features for the nodes of the copies, if any.
         """
-        self._copies, self._mask = copies, mask  # they stay, as a checkpointed layer runs again in the backward pass
+        self._copies, self._mask = copies, mask  # kept, because a checkpointed layer runs again in the backward pass
         call = copies.call if x is None else copies.call.with_features(x)
         return self.predictions.read(copies.rows(call.run()), copies.targets)
 
     def explained(self, copies: TargetCopies, logits: Tensor) -> Tensor:
-        """The explained output of each target, [B], of their logits."""
+        """Return the explained output of each target, [B], from their logits."""
         return self.predictions.explained(logits, copies.targets)
 
     def loss(self, copies: TargetCopies, logits: Tensor) -> Tensor:
-        """How far each target's logits are from its prediction, [B]."""
+        """Return the loss of each target's logits against its prediction, [B]."""
         return self.predictions.loss(logits, copies.targets)
 
     @torch.no_grad()
     def check(self, copies: TargetCopies, logits: Tensor | None = None) -> None:
-        """Raise unless the model computes the targets from their copies as it does from the whole graph.
+        """Raise unless the model computes the same outputs for the targets from copies as from the whole graph.
 
         Args:
             copies: The copies.
-            logits: The targets' logits with nothing masked, if at hand: these are compared, and only the first copies
-                are tried among decoys.
+            logits: The targets' logits with nothing masked, if known. Then these are compared, and only the first
+                copies are checked among decoys.
 
         Raises:
-            NotLocalError: It does not.
+            NotLocalError: The outputs differ.
         """
         if copies.is_whole:
             return
@@ -89,12 +89,12 @@ class MaskedRun:
             self._mask = mask
 
     def unmasked(self, copies: TargetCopies) -> Tensor:
-        """A mask that leaves every message as it is."""
+        """Return a mask of ones."""
         return torch.ones(copies.entry_owner.numel(), dtype=self.predictions.logits.dtype, device=copies.targets.device)
 
     @property
     def is_masking(self) -> bool:
-        """Whether a pass is made to explain, not to check the copies."""
+        """Whether the current pass is masked; passes that check copies are not."""
         return self._mask is not None
 
     def scale(self, conv: MessagePassing, edges: Tensor, messages: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class MaskedRun:
         return messages * self._aligned(conv, edges).to(messages.dtype).view(size)
 
     def _aligned(self, conv: MessagePassing, edges: Tensor) -> Tensor:
-        """The mask on a layer's own edges, which may lack or add self-loops."""
+        """Return the mask on a layer's own edges, which may lack or add self-loops."""
         copies, mask = self._copies, self._mask
         assert copies is not None
         assert mask is not None
@@ -122,7 +122,7 @@ class MaskedRun:
         return aligned.masked_scatter(proper, of_edges[copies.proper])
 
     def _aligned_types(self, conv: MessagePassing, edges: Tensor, copies: TargetCopies, mask: Tensor) -> Tensor:
-        """The same on a heterogeneous graph, where a layer has the edges of one type, or of several in one list."""
+        """Do the same for a heterogeneous graph, where a layer has the edges of one type, or of several in one list."""
         given = self.edges.given(conv)
         ids = edge_ids(copies.graph, given, edges)
         if ids is None:
@@ -131,7 +131,7 @@ class MaskedRun:
             return mask[ids]
         aligned = torch.cat([mask, mask.new_ones(copies.graph.num_nodes)])[ids]
         if isinstance(given, Tensor) and not torch.equal(edges, given):
-            # The layer put self-loops of its own in place of those given, if any.
+            # The layer replaced given self-loops by its own.
             aligned = torch.where(edges[0] == edges[1], 1.0, aligned)
         return aligned
 
@@ -145,9 +145,9 @@ def _other_edges(conv: MessagePassing) -> UnsupportedModelError:
 
 @contextmanager
 def masked_run(subject: Subject) -> Iterator[MaskedRun]:
-    """While open, the returned run masks messages in the subject's model, which must be frozen."""
+    """Context in which the returned run masks messages in the subject's model, which must be frozen."""
     run = MaskedRun(subject)
-    # As in PyG's explainers, layers whose `explain` is False are left alone.
+    # As in PyG's explainers, layers with `explain` set to False are not masked.
     convs = [conv for conv in subject.model.modules() if isinstance(conv, MessagePassing) and conv.explain is not False]
     with ExitStack() as stack:
         if subject.graph.types is not None:

@@ -1,4 +1,4 @@
-"""Gates that pass a layer's messages or replace them by a learned constant, as in GraphMask."""
+"""Gates for GraphMask that pass a layer's messages or replace them by a learned constant."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from attree.attention.conv_edges import hook_messages
 from attree.errors import UnsupportedModelError
 from attree.subject import ModelCall
 
-# The hard concrete distribution, with the numbers of GraphMask.
+# Parameters of the hard concrete distribution, as in GraphMask.
 BETA, GAMMA, ZETA, LOCATION = 1 / 3, -0.2, 1.2, 2.0
 MIN_WIDTH = 16
 
 
 @dataclass
 class LayerMessages:
-    """One call of a convolution in a pass of the model: what its gate reads.
+    """Inputs of a gate, from one call of a convolution.
 
     Attributes:
-        edges: The edges that it sent messages along, [2, edges].
-        states: What it was given for each node, [num_nodes, channels].
+        edges: The edges that messages were sent along, [2, edges].
+        states: Input of the call for each node, [num_nodes, channels].
         messages: The messages, [edges, ...].
     """
 
@@ -38,10 +38,10 @@ class LayerMessages:
 
 
 class MessageGate(nn.Module):
-    """Computes how open each edge of one layer is, from the states of its ends and from its message.
+    """Computes how open each edge of one layer is, from the states of its ends and its message.
 
     Args:
-        layer: The layer.
+        layer: Inputs of the gate, which set its widths.
     """
 
     def __init__(self, layer: LayerMessages) -> None:
@@ -57,24 +57,24 @@ class MessageGate(nn.Module):
         self.constant = nn.Parameter(torch.empty(layer.messages.shape[1:]).uniform_(-bound, bound))
 
     def forward(self, layer: LayerMessages) -> Tensor:
-        """How open each edge is, as logits."""
+        """Return how open each edge is, as logits."""
         parts = self.source(layer.states)[layer.edges[0]] + self.destination(layer.states)[layer.edges[1]]
         parts = parts + self.message(layer.messages.flatten(1))
         return self.out(F.relu(parts / 3 + self.bias)).view(-1) + LOCATION
 
     def apply_to(self, messages: Tensor, gate: Tensor) -> Tensor:
-        """Messages where the gate is open, the constant where it is shut."""
+        """Return the message of each edge, mixed with the constant as far as the gate is closed."""
         gate = gate.view(-1, *[1] * (messages.dim() - 1))
         return gate * messages + (1 - gate) * self.constant
 
 
 def open_probability(logits: Tensor) -> Tensor:
-    """The probability that a gate is not shut."""
+    """Return the probability that a gate is not closed."""
     return torch.sigmoid(logits - BETA * math.log(-GAMMA / ZETA))
 
 
 def draw_gates(logits: Tensor) -> Tensor:
-    """Gates drawn from the hard concrete distribution: 0 or 1, with the gradients of the soft gate."""
+    """Draw gates from the hard concrete distribution: 0 or 1, with the gradients of the soft gate."""
     noise = torch.empty_like(logits).uniform_(1e-6, 1 - 1e-6)
     soft = torch.sigmoid((noise.log() - (1 - noise).log() + logits) / BETA)
     soft = (soft * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
@@ -82,7 +82,7 @@ def draw_gates(logits: Tensor) -> Tensor:
 
 
 class GatedModel:
-    """A model whose messages can be recorded and gated, call by call; made by `gated_model`."""
+    """A model whose messages can be recorded and gated, call by call; created by `gated_model`."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -93,7 +93,7 @@ class GatedModel:
 
     @torch.no_grad()
     def record(self, call: ModelCall) -> list[LayerMessages]:
-        """What every convolution is given and sends, in the order of calls."""
+        """Return the inputs and messages of every convolution, in the order of calls."""
         self._recorded, self._gates, self._call = [], [], 0
         try:
             call.run()
@@ -102,12 +102,12 @@ class GatedModel:
             self._recorded = None
 
     def run(self, call: ModelCall, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
-        """The model's output with some calls gated: for each, the gate and how open it is at each edge."""
+        """Return the model's output with some calls gated; `gates` has the gate and its openness at each edge."""
         self._gates, self._call = gates, 0
         return call.run()
 
     def see_states(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hook: note what a convolution is given."""
+        """Store the input of a convolution; a forward pre-hook."""
         x = args[0] if args else kwargs.get("x")
         self._states[conv] = x[0] if isinstance(x, tuple) else x
 
@@ -130,7 +130,7 @@ class GatedModel:
 
 @contextmanager
 def gated_model(model: nn.Module) -> Iterator[GatedModel]:
-    """While open, the returned model records and gates the messages of `model`."""
+    """Context in which the returned model records and gates the messages of `model`."""
     gated = GatedModel(model)
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""PGExplainer: a network that reads an edge's mask from embeddings, learned from many predictions."""
+"""PGExplainer: a network, trained on many predictions, that computes an edge's mask from embeddings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from attree.attribution.pairs import Pairs
+from attree.attribution.posthoc.frozen_model import full_pass
 from attree.attribution.posthoc.mask_method import COPIES_MEMORY, bytes_per_edge
 from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
-from attree.attribution.posthoc.predictions import full_pass
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
@@ -26,7 +26,7 @@ BIAS = 0.01
 
 
 class Fitted(NamedTuple):
-    """What was learned: the network, and the embeddings that it reads."""
+    """The trained network and the embeddings that it reads."""
 
     mlp: nn.Module
     embedding: Tensor
@@ -37,23 +37,23 @@ class PGExplainer(TrainedMethod[Fitted]):
 
     .. math:: M_e = \mathrm{MLP}([z_i, z_j, z_v]), \quad e = (i \to j)
 
-    where :math:`z` are the embeddings of the last layer and :math:`v` is the target, which is left out where graphs
-    are explained. In training, masks are drawn from the concrete distribution around :math:`M_e`, at a temperature
-    that falls from 5 to 2, and the loss is that of `GNNExplainer`, for the class that the model predicts. An edge
-    scores :math:`\sigma(M_e)`; self-loops that the graph was not given with score 0.
+    Here :math:`z` are the embeddings of the last layer and :math:`v` is the target, which is omitted if graphs are
+    explained. In training, masks are drawn from the concrete distribution around :math:`M_e`, at a temperature that
+    falls from 5 to 2. The loss is that of `GNNExplainer`, for the class that the model predicts. An edge scores
+    :math:`\sigma(M_e)`; self-loops that were not given score 0.
 
-    Equal to PyG's `PGExplainer`, which trains on the whole graph, in all but the numbers drawn for edges that a target
-    does not depend on; here each target is trained on its neighbourhood, with the embeddings of the whole graph. PyG
-    leaves it to the caller what to train on: here it is a random choice among all nodes or graphs.
+    PyG's `PGExplainer` trains on the whole graph; here each target is trained on its neighbourhood, with the embeddings
+    of the whole graph. The two differ only in the random numbers of edges that a target does not depend on. PyG lets
+    the caller choose the training targets; here they are a random choice among all nodes or graphs.
 
     Args:
-        epochs: Passes over what is trained on.
+        epochs: Passes over the training targets.
         lr: Learning rate of Adam.
         edge_size: Weight of the masks' sum.
         edge_ent: Weight of the masks' mean entropy.
-        num_train: How many nodes or graphs to train on, at most.
-        seed: Seed of the network, of what is trained on and of the masks drawn.
-        self_loops: Mask and score also the self-loops that layers add themselves.
+        num_train: Maximum number of nodes or graphs to train on.
+        seed: Seed of the network, of the training targets and of the drawn masks.
+        self_loops: Also mask and score the self-loops that layers add themselves.
     """
 
     name = "pg_explainer"
@@ -112,7 +112,7 @@ class PGExplainer(TrainedMethod[Fitted]):
                     advance(1)
 
     def loss(self, run: MaskedRun, part: TargetCopies, mlp: nn.Module, embedding: Tensor, temperature: float) -> Tensor:
-        """The loss of one target, with a mask drawn for it."""
+        """Return the loss of one target, with a randomly drawn mask."""
         ends = part.subject.graph.edge_index[:, part.entry_edge]
         logits = edge_logits(mlp, embedding, ends, None if run.graph_level else part.targets)
         noise = (1 - 2 * BIAS) * torch.rand_like(logits) + BIAS
@@ -138,11 +138,11 @@ class PGExplainer(TrainedMethod[Fitted]):
 
 
 CHUNK = 2**16
-"""Pairs that are scored at once."""
+"""Number of pairs that are scored at once."""
 
 
 def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor | None) -> Tensor:
-    """The network's logit of each edge, from its two ends and, if nodes are explained, its target."""
+    """Return the network's logit of each edge, from its two ends and, if nodes are explained, its target."""
     parts = [embedding[ends[0]], embedding[ends[1]]]
     if targets is not None:
         parts.append(embedding[targets].expand_as(parts[0]))
@@ -150,7 +150,7 @@ def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor
 
 
 def induced_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """For each target alone, its L-hop subgraph, or its graph."""
+    """Yield, for each target alone, its L-hop subgraph, or its graph."""
     for copies in target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY, induced=True):
         for place in torch.arange(copies.targets.numel(), device=targets.device).split(1):
             yield replace(copies, targets=copies.targets[place], part=copies.part.take(place))

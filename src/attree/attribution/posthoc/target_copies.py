@@ -1,7 +1,7 @@
-"""Copies of what targets depend on, side by side: one pass of the model explains them all.
+"""Copies of the targets' neighbourhoods, side by side, so that one pass of the model explains many targets.
 
-Every target has edges of its own in such a batch, so that one backward pass gives the gradients of all targets, each
-with respect to its own mask.
+Every target has its own edges in such a batch. So one backward pass gives the gradients of all targets, each with
+respect to its own mask.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from attree.subject.part_check import NotLocalError, target_outputs
 
 @dataclass(frozen=True)
 class TargetCopies:
-    """A part of a subject's graph with a copy for each target, and the entries that masks of its edges have.
+    """A part of a subject's graph with one copy per target, and the entries of a mask of its edges.
 
-    A mask has one entry for each edge, then one for the self-loop of each node if `masks_loops`. In a heterogeneous
-    graph, edges and nodes stand type by type, as the model gets them.
+    A mask has one entry per edge, then one per node for its self-loop if `masks_loops`. In a heterogeneous graph, edges
+    and nodes are ordered by type, as in the model's arguments.
 
     Attributes:
-        subject: The subject.
+        subject: The subject to explain.
         targets: The target of each copy, [B].
-        part: The copies, one after the other; the whole graph if its nodes are in no copies, for one target.
+        part: The copies, one after the other; or the whole graph, for one target.
         masks_loops: Whether masks also have an entry for the self-loop of each node of the part.
     """
 
@@ -41,19 +41,19 @@ class TargetCopies:
 
     @classmethod
     def whole(cls, subject: Subject, target: Tensor) -> TargetCopies:
-        """The whole graph, for one target: exact for every model."""
+        """Return the whole graph, for one target; this is exact for every model."""
         edges = differentiable(subject.graph.original_edge_index)
         edge = torch.arange(edges.shape[1], device=edges.device)
         return cls(subject, target, Part(torch.arange(subject.graph.num_nodes, device=edges.device), edges, edge))
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the whole graph."""
+        """Whether the part is the whole graph."""
         return self.part.graph is None
 
     @cached_property
     def placed(self) -> Part:
-        """The part in the order in which the model gets it: type by type, if there are types."""
+        """The part in the order of the model's arguments: by type, if there are several."""
         types = self.subject.graph.types
         if types is None or self.is_whole:
             return self.part
@@ -77,7 +77,7 @@ class TargetCopies:
 
     @cached_property
     def proper(self) -> Tensor:
-        """Which edges are not self-loops."""
+        """Mask of the edges that are not self-loops."""
         return self.edge_index[0] != self.edge_index[1]
 
     @cached_property
@@ -88,7 +88,7 @@ class TargetCopies:
 
     @cached_property
     def entry_edge(self) -> Tensor:
-        """The edge of the looped graph that each entry of a mask belongs to."""
+        """Id in the graph with self-loops of each mask entry's edge."""
         graph, part = self.subject.graph, self.placed
         assert part.edge is not None
         edges = graph.position[part.edge]
@@ -100,14 +100,14 @@ class TargetCopies:
         types = self.subject.graph.types
         if types is None:
             return self.entry_owner
-        # Self-loops that layers add are of no type: they come after the last.
+        # Self-loops that layers add have no type; they are numbered after the last.
         return self.entry_owner * (len(types.edge_types) + 1) + types.type_of_edges(self.entry_edge)
 
     def rows(self, output: Tensor) -> Tensor:
-        """The outputs of the targets, a row each, in what the model returned.
+        """Return the outputs of the targets, one row each, from the model's output.
 
         Raises:
-            NotLocalError: If it returned other rows than those of the part.
+            NotLocalError: If the output has other rows than the part.
         """
         if not self.is_whole:
             return target_outputs(self.subject.call, self.placed, output)
@@ -123,11 +123,11 @@ class TargetCopies:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph that the model gets."""
+        """The graph of that call."""
         return self.call.graph
 
     def tiled(self, times: int) -> TargetCopies:
-        """The same copies several times, one after the other."""
+        """Return the same copies several times, one after the other."""
         if times == 1:
             return self
         part = self.part.take(torch.arange(self.part.count, device=self.targets.device).repeat(times))
@@ -137,6 +137,6 @@ class TargetCopies:
 def target_copies(
     subject: Subject, targets: Tensor, bytes_per_edge: float, memory: float, *, induced: bool = False
 ) -> Iterator[TargetCopies]:
-    """Copies of what consecutive targets depend on, as many as fit into memory; see `neighbourhoods`."""
+    """Yield copies of the neighbourhoods of consecutive targets, as many as fit into memory; see `neighbourhoods`."""
     for begin, end, part in neighbourhoods(subject, targets, bytes_per_edge, memory, induced=induced):
         yield TargetCopies(subject, targets[begin:end], part)

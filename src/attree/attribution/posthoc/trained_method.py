@@ -1,4 +1,4 @@
-"""Base class of the methods that are trained once for a model and then score any target."""
+"""Base class of the methods that are trained once per model and then score any target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.neighbourhoods import subject_pairs
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import frozen_model
 from attree.attribution.result import Attribution
-from attree.attribution.subject_pairs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
 from attree.subject.roots import Targets
@@ -23,13 +23,13 @@ Fit = TypeVar("Fit")
 
 
 class TrainedMethod(AttributionMethod, Generic[Fit]):
-    """Scores pairs with something that was first fitted to the model.
+    """Base class of methods that score pairs with something that was first fitted to the model.
 
-    Fitting happens once for a subject with its present weights, whichever targets are asked for; it is seeded, so
-    that all processes of a run come to the same.
+    A method is fitted once per subject with its current weights, for any targets. Fitting is seeded, so that all
+    processes of a run get the same result.
 
     Args:
-        seed: Seed of what fitting draws.
+        seed: Seed of fitting.
     """
 
     needs_training: ClassVar[bool] = True
@@ -48,14 +48,14 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     @abstractmethod
     def score(self, subject: Subject, fitted: Fit, pairs: Pairs) -> Tensor:
-        """Scores of the pairs, [P]."""
+        """Return the scores of the pairs, [P]."""
 
     def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
-        """Score, for every target, all edges around it that explanations are judged on.
+        """Score, for every target, the edges around it on which explanations are evaluated.
 
         Args:
-            subject: What is explained, with its model.
-            targets: Nodes, or graphs of a graph-level subject.
+            subject: The subject to explain, with its model.
+            targets: Nodes or graphs.
         """
         subject = as_subject(subject)
         fitted = self.fitted(subject)
@@ -69,7 +69,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
         return self.score(subject, self.fitted(subject), pairs)
 
     def fitted(self, subject: Subject) -> Fit:
-        """What was fitted to the subject. Attention of another pass means other weights, so it is fitted again."""
+        """Return the fitted object of the subject; fit again if its attention, and so its weights, changed."""
         if (types := subject.graph.types) is not None:
             raise UnsupportedModelError(
                 f"Expected a graph with one type of nodes and edges to be explained by {self.label}, but "
@@ -88,5 +88,5 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
         return self._fitted[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without what was fitted: copies of a method are fitted again."""
+        """Return the state without the fitted object; copies of a method are fitted again."""
         return {**vars(self), "_fitted": None}
