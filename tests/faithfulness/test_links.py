@@ -12,7 +12,7 @@ from torch_geometric.nn import GAT, GATConv, GATv2Conv, TransformerConv
 
 from attree.attribution import Pairs, subject_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
-from attree.faithfulness.exact import plan
+from attree.faithfulness.exact import reduction_plan
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotRowwiseError
 from helpers.graphs import NODES, messy_graph, randomize
@@ -141,7 +141,7 @@ def test_links_on_rows_are_as_one_pass_each(name: str, monkeypatch: pytest.Monke
             after = expected(model, pairs, protocol.name, head)
             torch.testing.assert_close(reduction.probability, after, rtol=0, atol=1e-9)
             assert float(reduction.delta_pc.abs().max()) > 1e-4
-        monkeypatch.setattr(plan, "CHUNK_BYTES", 2_000)
+        monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", 2_000)
         again = Reducer(own).record().reduce(pairs, protocol, with_probability=True)
         torch.testing.assert_close(again.probability, after, rtol=0, atol=1e-9)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from attree.attention import Graph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction, ReductionProtocol
-from attree.faithfulness.exact import changes, plan
+from attree.faithfulness.exact import changes, reduction_plan
 from attree.faithfulness.exact.changes import ChunkPlan
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
@@ -54,7 +54,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
     kind: str, protocol: ReductionProtocol, kept: str, followed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kept == "in chunks":
-        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
+        monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
     monkeypatch.setattr(changes, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
     net, x, edge_index = setting(kind, 3, 2, seed=4)
     net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
@@ -75,7 +75,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
 @pytest.mark.parametrize("kept", list(MEMORY))
 def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kept == "in chunks":
-        monkeypatch.setattr(plan, "CHUNK_BYTES", SMALL_CHUNK)
+        monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
     net, x, edge_index = setting("GATv2", 2, 3, seed=6)
     graph = Graph(edge_index, NODES)
     every = [subgraph_pairs(graph, torch.tensor(targets), 2) for targets in ([0, 10, 5], [4], [5, 0])]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import ArgumentError
-from attree.metrics import FaithfulnessComparison, comparison
+from attree.metrics import FaithfulnessComparison, faithfulness
 from attree.metrics.functional import Ranking, auroc, faithfulness_statistics
 
 
@@ -72,7 +72,7 @@ def test_fixed_columns_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, *others = columns()
     metric = FaithfulnessComparison(scores, fixed=["random 0"])
     ranked = []
-    monkeypatch.setattr(comparison, "Ranking", lambda values: ranked.append(values) or Ranking(values))
+    monkeypatch.setattr(faithfulness, "Ranking", lambda values: ranked.append(values) or Ranking(values))
     for _ in range(3):
         metric.reset()
         for part in (slice(0, 25), slice(25, None)):

@@ -23,8 +23,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect, expect_ints, expect_memory
 from attree.subject import Subject
-from attree.subject.roots import Roots
-from attree.subject.target_ids import Targets
+from attree.subject.roots import Roots, Targets
 from attree.tensors.limits import WALK_MEMORY
 from attree.tensors.ragged import pointers
 

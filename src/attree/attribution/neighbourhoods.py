@@ -21,8 +21,7 @@ from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect, expect_instance, expect_int, expect_memory
 from attree.subject import Part, Subject
-from attree.subject.roots import Roots
-from attree.subject.target_ids import Targets, as_targets
+from attree.subject.roots import Roots, Targets, as_targets
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
 from attree.tensors.ragged import expand, group, pointers
 

@@ -7,7 +7,7 @@ returned with edge ids of the full graph.
 
 This holds only for networks whose layers see neighbours alone. A network that normalises or pools over all nodes in
 eval mode computes something else on a part of the graph. So the outputs of the first targets are computed on two
-different parts, and the network is refused if they differ (see `attree.subject.locality`).
+different parts, and the network is refused if they differ (see `attree.subject.part_check`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
 from attree.io.progress import track
 from attree.subject import ModelCall, Part
-from attree.subject.locality import NotLocalError, check_local
-from attree.subject.roots import Roots
-from attree.subject.target_ids import Targets, as_targets
+from attree.subject.part_check import NotLocalError, check_local
+from attree.subject.roots import Roots, Targets, as_targets
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds
 
 TRIED = 8
