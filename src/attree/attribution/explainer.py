@@ -72,7 +72,7 @@ class TreeExplainer(ExplainerAlgorithm):
         self.normalize = expect_bool(normalize, "normalize")
         expect(node_type is None or isinstance(node_type, str), "node_type", "the name of a type, or None", node_type)
         self.node_type = node_type
-        self._said: WeakSet[nn.Module] = WeakSet()
+        self._warned: WeakSet[nn.Module] = WeakSet()
 
     def forward(
         self,
@@ -86,8 +86,8 @@ class TreeExplainer(ExplainerAlgorithm):
     ) -> Explanation | HeteroExplanation:
         """Compute the explanation; called by `torch_geometric.explain.Explainer`."""
         subject = self._subject(model, x, edge_index, kwargs)
-        if model not in self._said and not self.method.reads_effects:  # effects include everything the model does
-            self._said.add(model)
+        if model not in self._warned and not self.method.reads_effects:  # effects include everything the model does
+            self._warned.add(model)
             for sentence in what_attention_misses(subject, bypass_of(subject)):
                 warnings.warn(sentence, stacklevel=2)
         graph, dtype = subject.graph, subject.attention.weights[0].dtype

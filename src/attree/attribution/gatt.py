@@ -49,7 +49,7 @@ class FlowMethod(AttributionMethod):
     weighs_branches: ClassVar[bool] = True
 
     def __init__(self, heads: Sequence[int] | None = None, skips: Skips = "ignore") -> None:
-        self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one a layer, or None")
+        self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one per layer, or None")
         expect(skips in ("ignore", "follow"), "skips", "'ignore' or 'follow'", skips)
         self.skips: Skips = skips
 

@@ -135,7 +135,7 @@ def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int
     """
     expect_seed(seed)
     if heads is not None:
-        heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
+        heads = expect_ints(heads, "heads", "head numbers, one per layer, or None")
     known = f"names among {', '.join(METHODS)}, or methods"
     made: dict[str, AttributionMethod] = {}
     for given in expect_list(methods, "methods", (str, AttributionMethod), known):

@@ -101,7 +101,7 @@ def graph_pairs(graph: Graph, batch: Tensor) -> Pairs:
     expect(
         batch.shape == (graph.num_nodes,) and batch.dtype == torch.int64,
         "batch",
-        f"{graph.num_nodes} graph ids of dtype torch.int64, one a node",
+        f"{graph.num_nodes} graph ids of dtype torch.int64, one per node",
         f"{tuple(batch.shape)} of {batch.dtype}",
     )
     source, destination = batch[graph.edge_index]

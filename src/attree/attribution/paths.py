@@ -102,7 +102,7 @@ def strongest_paths(
     """
     subject = as_subject(subject)
     if heads is not None:
-        heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
+        heads = expect_ints(heads, "heads", "head numbers, one per layer, or None")
     return paths_from(subject.attention, subject.roots([expect_int(target, "target")]), k, heads)
 
 

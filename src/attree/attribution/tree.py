@@ -91,7 +91,7 @@ class ComputationTree:
         expect_instance(attention, "attention", Attention)
         expect_bool(prune, "prune")
         if heads is not None:
-            heads = expect_ints(heads, "heads", "head numbers, one a layer, or None")
+            heads = expect_ints(heads, "heads", "head numbers, one per layer, or None")
         attention.check_chain()
         graph, num_layers = attention.graph, attention.num_layers
         target = expect_int(target, "target", 0, graph.num_nodes - 1)

@@ -184,24 +184,6 @@ def _ignore(done: int, total: int) -> None:
     """Report no progress."""
 
 
-def measure(logits: Tensor, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compare predictions before and after a reduction, row by row.
-
-    Args:
-        logits: Logits before the reduction, [n, classes].
-        reduced_logits: Logits after the reduction, [n, classes].
-
-    Returns:
-        dPC, dNE, dP (bool), and the class probabilities after the reduction.
-
-    >>> before, after = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])
-    >>> pc, ne, changed, _ = measure(before, after)
-    >>> round(pc.item(), 4), round(ne.item(), 4), changed.item()
-    (0.7616, 0.0, True)
-    """
-    return Prediction.of(logits).compare(reduced_logits)
-
-
 class Prediction(NamedTuple):
     """Predictions before a reduction, one row each.
 
@@ -234,7 +216,19 @@ class Prediction(NamedTuple):
         return take_rows(self.probability, rows).sub_(after)
 
     def compare(self, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compare with logits after a reduction; see `measure` for the result."""
+        """Compare with the predictions after a reduction, row by row.
+
+        Args:
+            reduced_logits: Logits after the reduction, [n, classes].
+
+        Returns:
+            dPC, dNE, dP (bool), and the class probabilities after the reduction.
+
+        >>> before, after = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+        >>> pc, ne, changed, _ = Prediction.of(before).compare(after)
+        >>> round(pc.item(), 4), round(ne.item(), 4), changed.item()
+        (0.7616, 0.0, True)
+        """
         log_q = reduced_logits.log_softmax(dim=-1)
         q = log_q.exp()
         delta_pc = self.probability - q.gather(-1, self.predicted.unsqueeze(-1)).squeeze(-1)
