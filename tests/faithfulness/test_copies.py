@@ -108,7 +108,7 @@ class Returns(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "outputs are those of chosen nodes")]
+    ("what", "sentence"), [("tuple", "one row of logits per node"), ("rows", "it returns outputs of chosen nodes only")]
 )
 def test_outputs_that_are_no_predictions_are_refused(what: str, sentence: str) -> None:
     with pytest.raises(AttreeError, match=sentence):

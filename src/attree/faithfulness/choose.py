@@ -84,7 +84,7 @@ class Reducer:
             reason = error.reason
         else:
             reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        self._reasons.append(f"{self._left[0].way} cannot serve it, because {reason}")
+        self._reasons.append(f"{self._left[0].way} do not work for it, because {reason}")
         self._left.pop(0)
         self._engine, self.has_warned = None, False
 

@@ -45,14 +45,14 @@ class CopiesReducer(ReductionEngine):
         super().__init__(subject, memory)
         outputs, call = subject.outputs, subject.call
         if outputs.nodes is not None:
-            raise NotLocalError(call.name, "its outputs are those of chosen nodes, which a copy may not have")
+            raise NotLocalError(call.name, "it returns outputs of chosen nodes only, which a copy may lack")
         ids = len(call.of_kind(Kind.IDS))
         if outputs.level == "edge" and ids == 0:
-            raise NotLocalError(call.name, "its outputs are those of the edges that it runs on")
+            raise NotLocalError(call.name, "it returns one output per edge that it runs on")
         if ids > int(outputs.level == "edge"):
             raise NotLocalError(call.name, "an argument holds node ids, which change in a copy")
         if outputs.level == "graph" and call.batch is None:
-            raise NotLocalError(call.name, "no argument tells its graphs apart, so copies would run together")
+            raise NotLocalError(call.name, "no argument separates its graphs, so copies would be taken for one graph")
 
     def record(self) -> CopiesPass:
         """Run the model with its current weights."""

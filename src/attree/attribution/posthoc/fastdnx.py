@@ -81,18 +81,20 @@ class FastDnX(TrainedMethod[Surrogate]):
 
     def fit(self, subject: Subject) -> Surrogate:
         if subject.level == "graph":
-            raise UnsupportedModelError("Expected a model of nodes, but got one of graphs: FastDnX explains nodes.")
+            raise UnsupportedModelError("Expected a model with outputs of nodes, but got one with outputs of graphs.")
         if subject.outputs.nodes is not None:
-            raise UnsupportedModelError("Expected a model that returns all nodes, which FastDnX distils, but got some.")
+            raise UnsupportedModelError(
+                "Expected a model that returns outputs of all nodes, but got one of chosen nodes."
+            )
         predictions = Predictions(subject)
         if predictions.are_numbers:
             raise UnsupportedModelError(
-                "Expected a model of classes, whose probabilities FastDnX distils, but got one of numbers."
+                "Expected a model of classes, because FastDnX distils their probabilities, but got a regression model."
             )
         x = differentiable(subject.call.x)
         if x.dim() != 2 or not x.is_floating_point():
             raise UnsupportedModelError(
-                f"Expected node features [nodes, features] of floats, which FastDnX distils from, but got "
+                f"Expected node features [nodes, features] of floats, which the FastDnX surrogate reads, but got "
                 f"{tuple(x.shape)} of {x.dtype}."
             )
         hops, weight = subject.num_layers, normalised_adjacency(subject.graph, x.dtype)

@@ -79,7 +79,7 @@ class MaskedRun:
         if logits is not None:
             expected = self.predictions.of(targets)
             if difference(logits, expected, logits.dtype) is not None:
-                raise NotLocalError(subject.call.name, "on copies its outputs are others")
+                raise NotLocalError(subject.call.name, "its outputs differ on copies")
             few = torch.arange(min(TRIED, part.count), device=targets.device)
             part, targets = part.take(few), targets[few]
         mask, self._mask = self._mask, None

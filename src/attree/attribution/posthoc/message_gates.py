@@ -120,7 +120,7 @@ class GatedModel:
             if not known or messages.shape[0] != layer.edges.shape[1]:
                 raise UnsupportedModelError(
                     f"Expected {type(conv).__name__} to take states [nodes, channels] and to send one message along "
-                    "each edge, which GraphMask's gates read, but got others."
+                    "each edge, because GraphMask's gates read both, but it does not."
                 )
             self._recorded.append(layer)
             return None

@@ -72,14 +72,14 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
         """Return the fitted object of the subject; fit again if its attention, and so its weights, changed."""
         if (types := subject.graph.types) is not None:
             raise UnsupportedModelError(
-                f"Expected a graph with one type of nodes and edges to be explained by {self.label}, but "
+                f"Expected a graph with one type of nodes and edges for {self.label}, but "
                 f"{subject.call.name} runs on the node types {', '.join(types.node_types)}: methods that are trained "
-                "for a model do not explain those, others do."
+                "first do not support heterogeneous graphs; all others do."
             )
         if subject.level == "edge":
             raise UnsupportedModelError(
-                f"Expected nodes or graphs to be explained by {self.label}, but {subject.call.name} returns one row "
-                "per pair of nodes: methods that are trained for a model do not explain those, others do."
+                f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per pair "
+                "of nodes: methods that are trained first do not support these; all others do."
             )
         model, attention = subject.model, subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:

@@ -53,12 +53,12 @@ class Checker:
         if graph.num_nodes == 0:
             raise NotRowwiseError("its graph has no nodes")
         if outputs.nodes is not None:
-            raise NotRowwiseError("its outputs are those of chosen nodes")
+            raise NotRowwiseError("it returns outputs of chosen nodes only")
         if graph.types is not None:
             _check_types(recorder.call, outputs)
         ids = len(recorder.call.of_kind(Kind.IDS))
         if outputs.ends is not None and (ids == 0 or outputs.ends.numel() == 0):
-            raise NotRowwiseError("its outputs are those of the edges that it runs on")
+            raise NotRowwiseError("it returns one output per edge that it runs on")
         if ids > int(outputs.ends is not None):
             raise NotRowwiseError("one of its arguments holds ids of nodes")
         self._recorder = recorder
@@ -133,7 +133,7 @@ class Checker:
 def _check_types(call: ModelCall, outputs: OutputLevel) -> None:
     """Raise for heterogeneous models that cannot run on rows."""
     if outputs.batch is not None:
-        raise NotRowwiseError("its outputs are those of graphs of several types")
+        raise NotRowwiseError("it returns outputs of heterogeneous graphs")
     if any(not isinstance(value, Tensor) for value in call.of_kind(Kind.IDS)):
         raise NotRowwiseError("it takes the links to predict as a dict")
 

@@ -56,7 +56,7 @@ class ConvArguments:
         if "x_dict" in given and "edge_index_dict" in given:
             rows, edges = given["x_dict"], given["edge_index_dict"]
             if not all(isinstance(one, Tensor) for one in rows.values()):
-                raise NotRowwiseError(f"{name} is called with a type that has no features")
+                raise NotRowwiseError(f"{name} is called with a node type that has no features")
             returned = tuple(kind for kind in rows if kind in algebra.conv.dst_node_types)
             return cls(tuple(rows.values()), edges, types=tuple(rows), returned=returned)
         x, edge_index = given.pop("x", None), given.pop("edge_index", None)
@@ -129,14 +129,14 @@ class LayerEdges:
         if graph.types is not None:
             return cls._of_types(algebra, call, graph)
         if len(call.inputs) != 1 or call.x.shape[0] != graph.num_nodes or call.x.dim() != 2:
-            raise NotRowwiseError(f"{name} runs on other nodes than the model is given")
+            raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
         adds_loops = getattr(algebra.conv, "add_self_loops", False)
         if adds_loops and call.features is None and call.edge_index is graph.original_edge_index:
             return cls(whole)
         edge_index, features = algebra.edges_used(call.edge_index, _columns(call, algebra), graph.num_nodes)
         proper = edge_index[0] != edge_index[1]
         if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
-            raise NotRowwiseError(f"{name} runs on other edges than the model is given")
+            raise NotRowwiseError(f"{name} does not run on the edges of the model's graph")
         if torch.equal(edge_index, graph.edge_index):
             return cls(whole, None, features)
         loops = graph.num_proper_edges + edge_index[0, ~proper]
@@ -152,7 +152,7 @@ class LayerEdges:
         types, name = graph.types, type(algebra.conv).__name__
         assert types is not None
         if call.wants_weights:
-            raise NotRowwiseError(f"{name} is asked for its attention")
+            raise NotRowwiseError(f"{name} is called to return its attention, too")
         if call.types:
             kinds = {kind: find_type(graph, edges) for kind, edges in call.edge_index.items()}
             known = call.types == types.node_types and all(kind == found for kind, found in kinds.items())
@@ -160,21 +160,21 @@ class LayerEdges:
                 x.dim() != 2 or x.shape[0] != len(types.nodes(kind))
                 for kind, x in zip(call.types, call.inputs, strict=True)
             ):
-                raise NotRowwiseError(f"{name} runs on other nodes or edges than the model is given")
+                raise NotRowwiseError(f"{name} does not run on the nodes and edges of the model's graph")
             return cls(all_relations(graph, tuple(kinds), call.types))
         kind = find_type(graph, call.edge_index)
         if kind is None:
-            raise NotRowwiseError(f"{name} runs on other edges than those of one relation")
+            raise NotRowwiseError(f"{name} does not run on the edges of one relation")
         ends = (kind[0], kind[2])[-len(call.inputs) :]
         sizes = [len(types.nodes(end)) for end in ends]
         if len(call.inputs) == 1 and kind[0] != kind[2]:
-            raise NotRowwiseError(f"{name} is given features of one type for a relation of two")
+            raise NotRowwiseError(f"{name} gets features of one node type for a relation between two types")
         if any(x.dim() != 2 or x.shape[0] != size for x, size in zip(call.inputs, sizes, strict=True)):
-            raise NotRowwiseError(f"{name} runs on other nodes than the model is given")
+            raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
         used, features = algebra.edges_used(call.edge_index, _columns(call, algebra), min(sizes))
         ids = edge_ids(graph, call.edge_index, used)
         if ids is None or ids.unique().numel() != ids.numel():
-            raise NotRowwiseError(f"{name} runs on other edges than those of one relation, each once")
+            raise NotRowwiseError(f"{name} does not run on each edge of one relation once")
         return cls(one_relation(graph, kind, ids, ends), None, features)
 
 

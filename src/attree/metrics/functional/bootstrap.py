@@ -171,7 +171,7 @@ def _wins(
 ) -> NDArray[np.float64]:
     """Count wins minus losses of each target's positives against each target's negatives, [targets, targets]."""
     distinct, place = np.unique(positive, return_inverse=True)
-    # Column j: the target's negatives that rank below the j-th distinct positive, less those above.
+    # Column j: the target's negatives that rank below the j-th distinct positive, minus those above.
     shape = targets, len(distinct) + 1
     first, last = (np.searchsorted(distinct, negative, side) for side in ("left", "right"))
     below, upto = (np.bincount(negative_owner * shape[1] + at, minlength=math.prod(shape)) for at in (last, first))

@@ -30,7 +30,7 @@ def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
     found = np.empty(len(x))
     inside, rest = side == 0, (side != 0).nonzero()[0]
     size = len(x.counts)
-    # Against the points outside the group, a point of the group sees the sides they lie on.
+    # A point of the group is compared with the points outside it by the side on which they lie.
     above, below = (np.bincount(x.dense[side == one], minlength=size).astype(float) for one in (1, -1))
     found[inside] = (lead(below) - lead(above))[x.dense[inside]]
     members = lead(np.bincount(x.dense[inside], minlength=size).astype(float))
@@ -81,9 +81,9 @@ def _dominated(a: Ints, b: Ints) -> Ints:
     """Return, for each point, how many points have both a smaller a and a smaller b."""
     count, span = len(a), int(b.max()) + 1
     places = np.arange(count)
-    # Read in the order of a (equal a: larger b first), it is how many earlier values are smaller.
+    # Sort by a (equal a: larger b first); then count the earlier values that are smaller.
     order = np.argsort(a * span - b)
-    # Equal values become a permutation in which the earlier is the larger, so that none counts as smaller.
+    # Number equal values so that the earlier is the larger; then none counts as smaller.
     permutation = np.empty(count, np.int64)
     permutation[np.argsort(b[order] * count - places)] = places
     found = np.empty(count, np.int64)
@@ -101,7 +101,7 @@ def _smaller_before(permutation: Ints) -> Ints:
     for half, is_low, _ in partitions(values, _BLOCK_BITS):
         high = (~is_low).nonzero()[0]
         own = values.take(high)
-        # So many low values are before it in the whole list; those of the blocks before are not its own.
+        # Number of low values before it in the whole list, minus those of earlier blocks.
         smaller[own] += high - np.arange(len(high)) - own // (2 * half) * half
     size = 1 << _BLOCK_BITS
     padded = np.concatenate([values, np.full(-len(values) % size, len(values), values.dtype)]).reshape(-1, size)

@@ -128,7 +128,7 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
     a, b = x.dense[rest], y.dense[rest]
     x_counts = np.bincount(a, minlength=len(x.counts))
 
-    # For every value of x: how many of the group lie below it, less how many lie above it.
+    # For every value of x: how many of the group lie below it, minus how many lie above it.
     members = x.counts - x_counts
     lead = (2 * members.cumsum() - members - size)[a]
     against_group = 2 * int(lead[b > group].sum()) - int(lead.sum())
@@ -144,8 +144,8 @@ def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int)
     points = (a << bits) + b
     points.sort()
     both_tied = tied_pairs(run_lengths(points)) if (points[1:] == points[:-1]).any() else 0
-    # Read in the order of (b, place), the places are a permutation whose inversions are the discordant pairs: equal
-    # a are ascending in b already, equal b ascending in place, so neither kind of tie is ever inverted.
+    # Sorted by (b, place), the places are a permutation whose inversions are the discordant pairs. Points of equal a
+    # are already ascending in b, and points of equal b ascending in place, so ties are never inverted.
     bits_n = n.bit_length()
     places = ((points & ((1 << bits) - 1)) << bits_n) + np.arange(n)
     places.sort()
@@ -164,7 +164,7 @@ def _inversions(permutation: NDArray[np.int64]) -> int:
     for half, _, places in partitions(values, _BLOCK_BITS):
         blocks = n // (2 * half)
         total += int(places.sum()) - _places_of_low(blocks, half, len(places) - blocks * half)
-    # Blocks of 2**_BLOCK_BITS values now follow each other in ascending order: only close neighbours can be inverted.
+    # Blocks of 2**_BLOCK_BITS values are now in ascending order, so only close neighbours can be inverted.
     for start in range(0, n, _CHUNK):
         window = values[start : start + _CHUNK + (1 << _BLOCK_BITS)]
         for distance in range(1, min(1 << _BLOCK_BITS, len(window))):
@@ -193,7 +193,7 @@ def partitions(values: NDArray[Any], block_bits: int) -> Iterator[tuple[int, NDA
         places = is_low.nonzero()[0]
         yield half, is_low, places
         low, high = values.take(places), values.compress(~is_low)
-        # Every block but the last is complete: as many low values as high ones.
+        # All blocks except the last are complete, with as many low values as high ones.
         blocks = n // (2 * half)
         body = blocks * half
         tail = len(low) - body

@@ -65,7 +65,7 @@ class ResampledPairs:
         self.is_exact = len(owner) <= EXACT_PAIRS or weights.shape[1] < FEW_TARGETS
         self.kept = _thinned(owner, seed) if self.is_exact else np.arange(len(owner))
         self._counts = weights @ np.bincount(owner, minlength=weights.shape[1])
-        # The first row draws every target once: the statistic of all pairs.
+        # The first row draws every target once, which gives the statistic of all pairs.
         self._every = np.concatenate([np.ones_like(weights[:1]), weights])
         self._known: dict[tuple[str, int], tuple[Ranking, Any]] = {}
 
@@ -110,7 +110,7 @@ class ResampledPairs:
         sums, squares = self._weighted(deviations), self._weighted(deviations * deviations)
         with np.errstate(divide="ignore", invalid="ignore"):
             variances = squares - sums * sums / self._counts
-        # What rounding leaves of a column that is constant in a resample is no variance.
+        # Remove rounding errors of columns that are constant in a resample.
         return _Moments(deviations, sums, np.where(variances <= 1e-13 * squares, 0.0, variances))
 
     def _untied(self, column: Ranking) -> Floats:
@@ -154,7 +154,7 @@ class ResampledPairs:
         """Return the function's result for a column; call the function once per column."""
         key = function.__name__, id(column)
         if key not in self._known:
-            self._known[key] = column, function(column)  # the column is kept, so that no other takes its id
+            self._known[key] = column, function(column)  # store the column, so that its id is not reused
         found: T = self._known[key][1]
         return found
 

@@ -102,8 +102,8 @@ Values: TypeAlias = Tensor | Ranking
 
 def sort_keys(values: Tensor) -> NDArray[Any]:
     """Return the values as an array on the host, in a dtype that holds each exactly."""
-    values = values.detach().cpu()  # first: the device may have no float64
-    if values.dtype != torch.uint64:  # the one dtype with integers that int64 cannot hold
+    values = values.detach().cpu()  # before the conversion, because the device may have no float64
+    if values.dtype != torch.uint64:  # the only dtype with integers that int64 cannot hold
         values = values.to(torch.float64 if values.is_floating_point() else torch.int64)
     return values.numpy()
 
@@ -119,7 +119,7 @@ def unit_deviations(values: Tensor) -> Tensor:
     deviations = column - column.mean()
     deviations = deviations - deviations.mean()
     deviations = deviations / deviations.abs().amax()
-    # The mean of equal numbers can be off by a rounding, so a constant is told from its extremes.
+    # The mean of equal numbers can have a rounding error, so constants are detected by their extremes.
     lowest, highest = torch.aminmax(column)
     return torch.where(lowest == highest, math.nan, deviations / deviations.square().sum().sqrt())
 
