@@ -83,9 +83,7 @@ class FastDnX(TrainedMethod[Surrogate]):
         if subject.level == "graph":
             raise UnsupportedModelError("Expected a model with outputs of nodes, but got one with outputs of graphs.")
         if subject.outputs.nodes is not None:
-            raise UnsupportedModelError(
-                "Expected a model that returns outputs of all nodes, but got one of chosen nodes."
-            )
+            raise UnsupportedModelError("Expected a model with outputs of all nodes, but got outputs of chosen nodes.")
         predictions = Predictions(subject)
         if predictions.are_numbers:
             raise UnsupportedModelError(

@@ -78,8 +78,8 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
             )
         if subject.level == "edge":
             raise UnsupportedModelError(
-                f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per pair "
-                "of nodes: methods that are trained first do not support these; all others do."
+                f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per "
+                "pair of nodes: methods that are trained first do not support these; all others do."
             )
         model, attention = subject.model, subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:
