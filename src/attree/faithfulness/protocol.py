@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, MessagePassing
 
-from attree.attention.eager import eval_mode
-from attree.attention.edge_hook import EdgeHook, hook_edges
-from attree.attention.edge_ids import edge_ids
+from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges
+from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
 from attree.attention.softmax_hook import attention_convs, hook_softmax
 from attree.defaults import ALL_PROTOCOLS, AUTHORS

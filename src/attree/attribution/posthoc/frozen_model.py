@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attree.attention.capture import Attention, capture_run, eval_mode
+from attree.attention.capture import Attention, capture_run
+from attree.attention.eval_mode import eval_mode
 from attree.subject import Subject
 from attree.subject.head import check_output
 from attree.tensors.limits import exact_dtype
