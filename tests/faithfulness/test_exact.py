@@ -186,7 +186,7 @@ def test_arguments_are_checked() -> None:
     graph = Graph(edge_index, NODES)
     with pytest.raises(ArgumentError, match="memory"):
         exact_pass(net, x, graph.original_edge_index, graph=graph, memory=0)
-    with pytest.raises(ArgumentError, match="the looped graph of `edge_index`"):
+    with pytest.raises(ArgumentError, match="the graph of `edge_index`"):
         any_pass(net, x, edge_index[:, 1:], graph=graph)
 
 
