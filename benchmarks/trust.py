@@ -258,7 +258,10 @@ def show(path: Path) -> None:
         here = rows[rows["dataset"] == dataset]
         counts = here.groupby("net")["seed"].nunique()
         accuracies = here.groupby("net")["accuracy"].mean()
-        print(f"\n## {dataset}\n\n{counts.size} nets, {_range(counts)} seeds each; test accuracy of the nets ", end="")
+        print(
+            f"\n## {dataset}\n\n{counts.size} networks, {_range(counts)} seeds each; test accuracy of the networks ",
+            end="",
+        )
         print(f"{accuracies.min():.2f} to {accuracies.max():.2f}.\n")
         columns = [column for column in COLUMNS if column != "passes" and not here[column].isna().all()]
         print("| method | " + " | ".join(columns) + " | passes |\n|---|" + "---:|" * (len(columns) + 1))

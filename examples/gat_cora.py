@@ -1,6 +1,7 @@
 """Train a GAT on Cora and watch how well its attention explains it: `python examples/gat_cora.py [DATA_FOLDER]`.
 
-The same as `attree fit --config cora`, written out. Cora is downloaded if DATA_FOLDER (default: `data`) has it not.
+The steps are those of `attree fit --config cora`, with other settings. Cora is downloaded if it is not in DATA_FOLDER
+(default: `data`).
 """
 
 from __future__ import annotations

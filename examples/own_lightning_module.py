@@ -1,6 +1,6 @@
-"""Add one callback to a Lightning project of one's own: `python examples/own_lightning_module.py`.
+"""Add one callback to your own Lightning project: `python examples/own_lightning_module.py`.
 
-The module, its loss and its data are any project's. `ExplainCallback` finds the network, the graph and the labels.
+The module, its loss and its data do not use attree. `ExplainCallback` finds the network, the graph and the labels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attree import ExplainCallback
 
 
 class Net(LightningModule):
-    """Two attention layers; knows nothing of attree."""
+    """A network of two attention layers, without attree."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Net(LightningModule):
 
 
 def make_graph() -> Data:
-    """A random graph in which a node's class is the sign of what its neighbours carry."""
+    """Return a random graph. The class of a node is the sign of the sum of its neighbours' first feature."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 8, generator=generator)
     edge_index = torch.randint(0, 200, (2, 800), generator=generator)
@@ -50,7 +50,7 @@ def make_graph() -> Data:
 
 
 def main(epochs: int = 30) -> dict[str, float]:
-    """Train, and return the last metrics: the project's own, and those of the callback."""
+    """Train, and return the last metrics of the project and of the callback."""
     seed_everything(0, verbose=False)
     loader = DataLoader([make_graph()])
     trainer = Trainer(max_epochs=epochs, callbacks=[ExplainCallback(num_targets=50)], enable_checkpointing=False)

@@ -1,11 +1,12 @@
-"""Compare an attribution method of one's own with GAtt: `python examples/own_method.py`.
+"""Compare your own attribution method with GAtt: `python examples/own_method.py`.
 
-A method is a class with a name and `attribute`, which scores the edges around each target.
+A method is a class with a name and a method `attribute`, which scores the edges around each target.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -16,16 +17,15 @@ from attree.attention import Attention
 from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.evaluation import Evaluation
 from attree.subject import Subject
-from attree.subject.roots import Targets
 
 
 class NeighboursOnly(AttributionMethod):
-    """GAtt of the edges between nodes alone: self-loops, which say what a node keeps of itself, score 0."""
+    """GAtt of the edges between different nodes. Self-loops score 0."""
 
     name = "neighbours_only"
     label = "GAtt, no loops"
 
-    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+    def attribute(self, subject: Subject | Attention, targets: Any = "all") -> Attribution:
         """Score as GAtt does, then set the scores of self-loops to 0."""
         found = GAtt().attribute(subject, targets)
         source, destination = found.graph.edge_index[:, found.edges]
@@ -33,7 +33,7 @@ class NeighboursOnly(AttributionMethod):
 
 
 def main() -> Evaluation:
-    """Evaluate both on an untrained model, and print the table."""
+    """Evaluate both methods on an untrained model, and print the table."""
     torch.manual_seed(0)
     graph = Data(x=torch.randn(100, 8), edge_index=torch.randint(0, 100, (2, 400)))
     model = GAT(8, 16, num_layers=2, out_channels=3)

@@ -93,7 +93,10 @@ def test_masks_are_drawn_only_where_there_are_none() -> None:
 
 INTEGERS = (torch.arange(NODES) < 20).long()
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"train_mask": INTEGERS}, r"`data.train_mask` to be a tensor of 40 booleans, one a node, but got 'int64 of shape"),
+    (
+        {"train_mask": INTEGERS},
+        r"`data.train_mask` to be a tensor of 40 booleans, one per node, but got 'int64 of shape",
+    ),
     ({"val_mask": INTEGERS}, "`data.val_mask` to be a tensor of 40 booleans"),
     ({"train_mask": torch.zeros(NODES, dtype=torch.bool)}, "`data.train_mask` to be true at one node at least"),
     ({"test_mask": torch.ones(NODES - 1, dtype=torch.bool)}, r"`data.test_mask` to be a tensor of 40 .* shape \[39\]"),
@@ -102,7 +105,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"y": torch.arange(NODES) - 1}, "`data.y` to be labels in 0 .. 38, but got -1"),
     ({"y": torch.arange(NODES).float()}, "`data.y` to be labels of dtype torch.int64"),
     ({"y": torch.zeros(NODES, 1, dtype=torch.long)}, r"`data.y` to be labels .* but got 'int64 of shape \[40, 1\]'"),
-    ({"y": torch.arange(NODES - 1)}, "`data.y` to be 40 labels, one a node, but got 39"),
+    ({"y": torch.arange(NODES - 1)}, "`data.y` to be 40 labels, one per node, but got 39"),
     ({"y": None}, "`data.y` to be labels .* but got 'none'"),
     ({"x": None}, "`data.x` to be a dense tensor of floating-point features"),
     ({"x": torch.ones(NODES, WIDTH).long()}, "`data.x` to be a dense tensor of floating-point features"),
@@ -178,7 +181,7 @@ class TwoConvs(nn.Module):
 def test_too_few_hops_are_refused(tmp_path: Path, net: nn.Module) -> None:
     data = NodeDataModule.from_data(make_graph(), num_neighbors=[5])
     with pytest.raises(
-        ArgumentError, match=r"`num_neighbors` to be 2 numbers, one a layer of the network, but got \[5\]"
+        ArgumentError, match=r"`num_neighbors` to be 2 numbers, one per layer of the network, but got \[5\]"
     ):
         make_trainer(tmp_path).fit(NodeClassifier(net), datamodule=data)
 

@@ -70,11 +70,11 @@ def check_masks(graph: Any, name: str = "data") -> None:
     ids.
     """
     shape = (graph.x.size(0),)
-    expect(tuple(graph.y.shape) == shape, f"{name}.y", f"{shape[0]} labels, one a node", graph.y.numel())
+    expect(tuple(graph.y.shape) == shape, f"{name}.y", f"{shape[0]} labels, one per node", graph.y.numel())
     for key in MASKS:
         mask = graph.get(key)
         fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == shape
-        expect(fits, f"{name}.{key}", f"a tensor of {shape[0]} booleans, one a node", _described(mask))
+        expect(fits, f"{name}.{key}", f"a tensor of {shape[0]} booleans, one per node", _described(mask))
     expect(bool(graph.train_mask.any()), f"{name}.train_mask", "true at one node at least", "false at all nodes")
 
 

@@ -97,7 +97,9 @@ class NodeDataModule(WholeGraphModule[Data]):
             return
         hops, layers = len(self.num_neighbors), stated_depth(module)
         if layers is not None:
-            expect(hops >= layers, "num_neighbors", f"{layers} numbers, one a layer of the network", self.num_neighbors)
+            expect(
+                hops >= layers, "num_neighbors", f"{layers} numbers, one per layer of the network", self.num_neighbors
+            )
         elif hops < num_convolutions(module):
             rank_zero_warn(
                 f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "

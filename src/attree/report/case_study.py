@@ -101,7 +101,7 @@ def case_study(
     expect_int(max_edges, "max_edges", 1)
     if node_names is not None:
         number = graph.num_nodes
-        expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
+        expect(len(node_names) == number, "node_names", f"{number} names, one per node", len(node_names))
     for method, dense in scores.items():
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
     part = _neighbourhood(graph, target, num_layers, truth, edges)

@@ -129,6 +129,6 @@ def _check(arrays: dict[str, Tensor]) -> None:
     """Raise unless the authors' arrays describe the same nodes."""
     num_nodes, train = arrays["x"].size(0), arrays["idx_train"]
     check_edge_index(arrays["edge_index"], num_nodes)
-    expect(arrays["y"].numel() == num_nodes, "y", f"{num_nodes} labels, one a node", arrays["y"].numel())
+    expect(arrays["y"].numel() == num_nodes, "y", f"{num_nodes} labels, one per node", arrays["y"].numel())
     strange = train[(train < 0) | (train >= num_nodes)].tolist()
     expect(not strange, "idx_train", f"node ids in [0, {num_nodes})", strange[:3])

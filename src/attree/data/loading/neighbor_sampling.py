@@ -166,7 +166,7 @@ def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 def check_num_neighbors(num_neighbors: Sequence[int]) -> None:
     """Raise unless the numbers of edges to draw in each hop are valid."""
     fine = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
-    expect(fine, "num_neighbors", "integers >= 1, or -1 for all, one a hop", list(num_neighbors))
+    expect(fine, "num_neighbors", "integers >= 1, or -1 for all, one per hop", list(num_neighbors))
 
 
 def neighbor_loader(

@@ -83,7 +83,7 @@ def page_content(
         expect(true_classes.shape == (count,), "true_classes", f"of shape [{count}]", tuple(true_classes.shape))
     if node_names is not None:
         number = pairs.graph.num_nodes
-        expect(len(node_names) == number, "node_names", f"{number} names, one a node", len(node_names))
+        expect(len(node_names) == number, "node_names", f"{number} names, one per node", len(node_names))
     highest = _highest_class(evaluation, predictions, true_classes)
     if class_names is None and about.class_names is not None and len(about.class_names) > highest:
         class_names = about.class_names
