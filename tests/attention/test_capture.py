@@ -217,7 +217,7 @@ def test_same_under_inference_mode_and_usable_after_it() -> None:
 def test_a_graph_at_hand_is_used_and_checked() -> None:
     graph = Graph(CLEAN, 6)
     assert capture_attention(build("gat")[0], X, CLEAN, graph=graph).graph is graph
-    with pytest.raises(ValueError, match="the looped graph of `edge_index`"):
+    with pytest.raises(ValueError, match="the graph of `edge_index`"):
         capture_attention(build("gat")[0], X, MESSY, graph=graph)
 
 

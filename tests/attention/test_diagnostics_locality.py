@@ -98,7 +98,7 @@ def test_graphs_must_not_see_other_graphs(mixes: bool) -> None:
     edge_index = RING[:, batch[RING[0]] == batch[RING[1]]]
     model = Pooled(mixes)
     assert measure_locality(model, FEATURES, edge_index, batch, num_layers=1, graph_of=batch).local is not mixes
-    with pytest.raises(ValueError, match="`graph_of` to be the graph of each node where the model returns one row"):
+    with pytest.raises(ValueError, match="`graph_of` to be the graph of each node if the model returns one row"):
         measure_locality(model, FEATURES, edge_index, batch, num_layers=1)
 
 

@@ -127,7 +127,7 @@ def test_branches_have_the_factors_of_their_combination(name: str) -> None:
         (recurrent, r"`first` \(GATConv\) and `second` \(GATConv\) are combined by `LSTM`"),
         (in_one_buffer, r"`second` \(GATConv\) does not read the output of `first`"),
         (through_numpy, "computed outside torch"),
-        (outside_torch, "depends on none of those it called"),
+        (outside_torch, "depends on none of the convolutions that it called"),
         (nothing_returned, "it returned no tensor"),
         (not_as_a_module, "called as a module"),
     ],
