@@ -124,7 +124,7 @@ def test_a_gate_that_opens_later_is_noticed() -> None:
     reducer.record().reduce(pairs, PROTOCOLS["weight"])
     assert isinstance(reducer.engine, ExactReducer)
     nn.init.ones_(model.bend.gate)
-    with pytest.warns(UserWarning, match="what stands between"):
+    with pytest.warns(UserWarning, match="the operations between"):
         assert_as_one_pass_each(reducer.record(), model.eval(), X, EDGES)
     assert isinstance(reducer.engine, WholeReducer)
 
