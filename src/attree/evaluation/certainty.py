@@ -62,6 +62,10 @@ class PairColumns:
             None if self.labels is None else function(self.labels),
         )
 
+    def at(self, positions: Tensor) -> PairColumns:
+        """Return the pairs at some positions, in the given order."""
+        return self.map(lambda column: column[positions])
+
     def on_cpu(self) -> PairColumns:
         """Return the columns as tensors on the CPU, without gradients."""
         return self.map(lambda column: column.detach().cpu())
@@ -82,8 +86,7 @@ class PairColumns:
             deltas,
             torch.cat(labels) if labels else None,
         )
-        order = whole.owner.argsort(stable=True)
-        return whole.map(lambda column: column[order])
+        return whole.at(whole.owner.argsort(stable=True))
 
 
 @dataclass(frozen=True)
