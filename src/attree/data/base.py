@@ -172,15 +172,15 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
         return self._shares[device]
 
     def val_dataloader(self) -> WholeGraph[GraphT]:
-        """The whole graph; metrics are computed on the nodes of `val_mask`."""
+        """Return a loader of the whole graph; metrics are computed on the nodes of `val_mask`."""
         return WholeGraph(self._share_on(self._device))
 
     def test_dataloader(self) -> WholeGraph[GraphT]:
-        """The whole graph; metrics are computed on the nodes of `test_mask`."""
+        """Return a loader of the whole graph; metrics are computed on the nodes of `test_mask`."""
         return WholeGraph(self._share_on(self._device))
 
     def predict_dataloader(self) -> WholeGraph[GraphT]:
-        """The whole graph; every process predicts all nodes."""
+        """Return a loader of the whole graph; every process predicts all nodes."""
         return WholeGraph(self.graph)
 
     def transfer_batch_to_device(self, batch: GraphT, device: torch.device, dataloader_idx: int) -> GraphT:

@@ -16,7 +16,8 @@ from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_graph_labels
 from attree.data.counts import Counts
 from attree.data.loading.sharding import EvaluationShard, TrainingShard, epoch_of, process_of
-from attree.errors import expect, expect_int, expect_number
+from attree.data.loading.splits import check_fractions
+from attree.errors import expect, expect_int
 
 
 class GraphDataModule(DatasetModule):
@@ -40,10 +41,7 @@ class GraphDataModule(DatasetModule):
 
     def __init__(self, val_fraction: float, test_fraction: float, batch_size: int, seed: int) -> None:
         super().__init__()
-        expect_number(val_fraction, "val_fraction", above=0, below=1)
-        expect_number(test_fraction, "test_fraction", above=0, below=1)
-        both = val_fraction + test_fraction
-        expect(both < 1, "val_fraction + test_fraction", "below 1, so that graphs are left to train on", both)
+        check_fractions(val_fraction, test_fraction, "graphs")
         expect_int(batch_size, "batch_size", 1)
         expect_int(seed, "seed")
         self.val_fraction = val_fraction
@@ -94,21 +92,21 @@ class GraphDataModule(DatasetModule):
         _ = self.graphs
 
     def train_dataloader(self) -> DataLoader:
-        """Training graphs, reshuffled every epoch."""
+        """Return a loader of the training graphs, reshuffled every epoch."""
         graphs = self._part("train")
         shard = TrainingShard(graphs, *process_of(self.trainer), self.seed, epoch=epoch_of(self.trainer))
         return DataLoader(graphs, self.batch_size, sampler=shard, generator=shard.generator)
 
     def val_dataloader(self) -> DataLoader:
-        """Validation graphs, in order."""
+        """Return a loader of the validation graphs, in order."""
         return self._evaluation_loader("val")
 
     def test_dataloader(self) -> DataLoader:
-        """Test graphs, in order."""
+        """Return a loader of the test graphs, in order."""
         return self._evaluation_loader("test")
 
     def predict_dataloader(self) -> DataLoader:
-        """All graphs, in order."""
+        """Return a loader of all graphs, in order."""
         return DataLoader(self.graphs, self.batch_size, generator=torch.Generator())
 
     def _evaluation_loader(self, part: str) -> DataLoader:

@@ -15,7 +15,8 @@ from attree.data.base import DatasetModule, WholeGraph
 from attree.data.checks import check_graph
 from attree.data.counts import Counts
 from attree.data.loading.sharding import process_of
-from attree.errors import expect, expect_bool, expect_number, expect_seed
+from attree.data.loading.splits import check_fractions
+from attree.errors import expect_bool, expect_seed
 
 PARTS = ("train", "val", "test")
 
@@ -43,10 +44,7 @@ class LinkDataModule(DatasetModule):
         self, val_fraction: float = 0.05, test_fraction: float = 0.1, undirected: bool = True, seed: int = 0
     ) -> None:
         super().__init__()
-        expect_number(val_fraction, "val_fraction", above=0, below=1)
-        expect_number(test_fraction, "test_fraction", above=0, below=1)
-        both = val_fraction + test_fraction
-        expect(both < 1, "val_fraction + test_fraction", "below 1, so that edges are left to train on", both)
+        check_fractions(val_fraction, test_fraction, "edges")
         expect_bool(undirected, "undirected")
         expect_seed(seed)
         self.val_fraction = val_fraction
@@ -96,19 +94,19 @@ class LinkDataModule(DatasetModule):
         _ = self.parts
 
     def train_dataloader(self) -> WholeGraph[Data]:
-        """One step per epoch over the training graph and its edges."""
+        """Return a loader with one step per epoch over the training graph and its edges."""
         return WholeGraph(self.parts["train"])
 
     def val_dataloader(self) -> WholeGraph[Data]:
-        """The validation pairs of this process."""
+        """Return a loader of this process's validation pairs."""
         return WholeGraph(self._share("val"))
 
     def test_dataloader(self) -> WholeGraph[Data]:
-        """The test pairs of this process."""
+        """Return a loader of this process's test pairs."""
         return WholeGraph(self._share("test"))
 
     def predict_dataloader(self) -> WholeGraph[Data]:
-        """All test pairs, in every process."""
+        """Return a loader of all test pairs, in every process."""
         return WholeGraph(self.parts["test"])
 
     def _share(self, part: str) -> Data:

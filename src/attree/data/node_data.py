@@ -107,7 +107,7 @@ class NodeDataModule(WholeGraphModule[Data]):
             )
 
     def train_dataloader(self) -> WholeGraph[Data] | NodeLoader:
-        """One step per epoch over the whole graph, or sampled mini-batches of this process's training nodes."""
+        """Return a loader of the whole graph, or of sampled mini-batches of this process's training nodes."""
         if self.num_neighbors is None:
             return WholeGraph(self._share_on(self._device))
         rank, world_size = process_of(self.trainer)
@@ -164,7 +164,7 @@ class HeteroDataModule(WholeGraphModule[HeteroData]):
         return graph[self.node_type]
 
     def train_dataloader(self) -> WholeGraph[HeteroData]:
-        """One step per epoch over the whole graph."""
+        """Return a loader with one step per epoch over the whole graph."""
         return WholeGraph(self._share_on(self._device))
 
 

@@ -13,9 +13,10 @@ from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColor
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from attree.attribution import METHODS, method_label
+from attree.attribution import method_label
 from attree.errors import expect
 from attree.report.looks import Look, method_looks
+from attree.report.score_figures import is_random_method
 from attree.report.style import (
     BLUE,
     FAINT,
@@ -70,7 +71,7 @@ def pareto_figure(
             _draw(axes, table, accuracy, {metric: looks[method_of(metric) or metric] for metric in metrics})
             if row == len(rows) - 1:
                 _color_bar(figure, list(grid[:, column]), table, axis_label(swept, table))
-    handles = [look.handle(line="-" if not _is_random(name) else "") for name, look in looks.items()]
+    handles = [look.handle(line="-" if not is_random_method(name) else "") for name, look in looks.items()]
     note = f"Ringed and joined: settings that none beats in both (Pareto front). {SPREAD}"
     plain_legend(figure, handles, [method_label(name) for name in looks], note, loc="outside lower center")
     return figure
@@ -154,10 +155,6 @@ def _by_strength(table: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(SETTING, kind="stable") if numeric else table
 
 
-def _is_random(method: str) -> bool:
-    return method in METHODS and METHODS[method].is_random
-
-
 def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Look]) -> None:
     unknown = points = 0
     for metric, look in looks.items():
@@ -168,7 +165,7 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         spreads = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
         known = np.isfinite(means).all(axis=1)
         unknown, points = unknown + int((~known).sum()), points + known.size
-        if not _is_random(method_of(metric) or metric):
+        if not is_random_method(method_of(metric) or metric):
             front = means[pareto_front(means)]
             size = 20 if look.is_beneath else 16
             rings: dict[str, Any] = {

@@ -64,7 +64,7 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
         value = known[method] if method in known else float(auroc(values.detach(), changed))
         quality = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
-        if method in known and method in METHODS and METHODS[method].is_random:
+        if method in known and is_random_method(method):
             quality += " (mean of draws)"
         method_title(axes, looks[method], f"{method_label(method)}, {quality}")
         smallest = min(
@@ -158,7 +158,7 @@ def dpc_scatter(
         if method not in given and total > 1:
             correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double()))
         known = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
-        if method in given and method in METHODS and METHODS[method].is_random:
+        if method in given and is_random_method(method):
             known += " (mean of draws)"
         is_left, is_low = number % columns == 0, number + columns >= len(scores)
         plain_axes(
@@ -219,9 +219,14 @@ def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: st
     for method, values in curves.items():
         points = values.detach().cpu().double().numpy()
         mean, places = points.mean(axis=0), np.asarray(counts, dtype=float)
-        is_random = method in METHODS and METHODS[method].is_random
         look = looks[method]
-        axes.plot(places, mean, linestyle="--" if is_random else "-", label=method_label(method), **look.lined(4.0))
+        axes.plot(
+            places,
+            mean,
+            linestyle="--" if is_random_method(method) else "-",
+            label=method_label(method),
+            **look.lined(4.0),
+        )
         if len(points) > 1:
             error = points.std(axis=0, ddof=1) / np.sqrt(len(points))
             axes.fill_between(places, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
@@ -233,3 +238,8 @@ def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: st
     axes.set_ylim(0.0, 1.02)
     axes.legend(frameon=False, fontsize=SMALL_SIZE)
     return figure
+
+
+def is_random_method(name: str) -> bool:
+    """Return whether the scores of a method are random."""
+    return name in METHODS and METHODS[name].is_random

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from attree.errors import expect_int
+from attree.errors import expect, expect_int, expect_number
 
 
 def index_mask(index: np.ndarray, size: int) -> Tensor:
@@ -51,3 +51,11 @@ def check_split_arguments(seed: int, num_val: int) -> None:
     """Raise unless the arguments of a random split are valid."""
     expect_int(seed, "seed")
     expect_int(num_val, "num_val", 1)
+
+
+def check_fractions(val_fraction: float, test_fraction: float, examples: str) -> None:
+    """Raise unless the fractions for validation and testing are valid and leave `examples` to train on."""
+    expect_number(val_fraction, "val_fraction", above=0, below=1)
+    expect_number(test_fraction, "test_fraction", above=0, below=1)
+    both = val_fraction + test_fraction
+    expect(both < 1, "val_fraction + test_fraction", f"below 1, so that {examples} are left to train on", both)

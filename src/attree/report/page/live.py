@@ -42,8 +42,8 @@ class LiveModel:
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a browser's question, `{"target", "edges", "protocol"}`. Nothing in it is trusted."""
         expect(isinstance(asked, Mapping), "question", "target, edges and protocol", type(asked).__name__)
-        target, edges, protocol = (asked.get(name) for name in ("target", "edges", "protocol"))
-        return self.what_if(target, edges, protocol)  # type: ignore[arg-type]  # checked there
+        question: dict[str, Any] = {name: asked.get(name) for name in ("target", "edges", "protocol")}
+        return self.what_if(**question)
 
     def what_if(self, target: int, edges: Sequence[int], protocol: str) -> dict[str, Any]:
         """Return the model's prediction for a target, without and with a reduction of some edges.
