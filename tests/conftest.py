@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -41,6 +42,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the server of processes, if a test may need it: it is forked from this process as it is now."""
     if session.items and "helpers.processes" in sys.modules:
         sys.modules["helpers.processes"].start_server()
+    gc.collect()
+    gc.freeze()  # modules and tests stay to the end: the collector need not walk through them again and again
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,11 +5,13 @@ If the number of rows does not decide this, an experiment finds the nodes that e
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attree.attention.graph import Types, plain
 from attree.attention.wiring import is_plain_stack
@@ -18,6 +20,7 @@ from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
 from attree.subject.reading import DRAWS, nodes_read
 from attree.subject.roots import Level
+from attree.subject.structure import call_structure
 
 SAMPLED_ROWS = 6
 """Number of rows to examine if a sample is enough."""
@@ -43,6 +46,32 @@ class OutputLevel:
     ends: Tensor | None = None
     nodes: Tensor | None = None
     node_type: str | None = None
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, tuple[Hashable, OutputLevel]] = WeakKeyDictionary()
+"""Models that returned one row per node, with the structure of that call."""
+
+
+def known_level(call: ModelCall) -> OutputLevel | None:
+    """Return the level that was found for an earlier call of the same structure; None if there was none."""
+    known = _KNOWN.get(call.model)
+    return known[1] if known is not None and known[0] == call_structure(call) else None
+
+
+def keep_level(call: ModelCall, found: OutputLevel) -> None:
+    """Keep the level of a call for later calls, if it cannot depend on the values of the arguments.
+
+    This holds for one row per node, in order, if all tensors but the edges hold real numbers: integers and masks can
+    choose rows.
+    """
+    others = [one for kind, one in zip(call.kinds, call.values, strict=True) if kind is not Kind.EDGES]
+    parts = [part for one in others for part in (one.values() if isinstance(one, dict) else [one])]
+    fixed = all(
+        part.is_floating_point() if isinstance(part, Tensor) else isinstance(part, bool | int | float | str | None)
+        for part in parts
+    )
+    if fixed and found.level == "node" and found.nodes is None:
+        _KNOWN[call.model] = call_structure(call), found
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:

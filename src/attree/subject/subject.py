@@ -17,7 +17,7 @@ from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
-from attree.subject.level import OutputLevel, find_level
+from attree.subject.level import OutputLevel, find_level, keep_level, known_level
 from attree.subject.model_call import ModelCall
 from attree.subject.reading import add_batch, without_unread_ids
 from attree.subject.readout import Readout, check_readout, read_readout, readout_weights
@@ -218,9 +218,12 @@ class Subject:
     @cached_property
     def outputs(self) -> OutputLevel:
         """What each row of the output belongs to: a node, a pair of nodes or a graph."""
+        if self._asked_level in (None, "node") and (known := known_level(self.call)) is not None:
+            return known
         output = self._returned
         call = without_unread_ids(self.call, output)
         found = find_level(call, output, self._asked_level)
+        keep_level(call, found)
         if found.batch is not None and call.batch is None:
             call = add_batch(call, found.batch, output)
         self._call = call

@@ -76,7 +76,8 @@ class ExactPass(ReductionPass):
     """
 
     def __init__(self, reducer: ExactReducer, recording: Recording, stages: Stages) -> None:
-        super().__init__(reducer.subject, recording.attention, recording.output)
+        # The recorded output decides what outputs mean: the model need not run once more to find out.
+        super().__init__(reducer.subject.seen(recording.attention), recording.attention, recording.output)
         self._reducer = reducer
         self.recording = recording
         self._stages = stages

@@ -1,0 +1,65 @@
+"""The structure of a model and of its call: everything that decides the shape of a computation, without the weights.
+
+Two calls with the same structure have the same wiring and return rows of the same level. What an experiment found for
+one of them therefore holds for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from attree.subject.model_call import ModelCall
+
+LONGEST = 64
+"""Collections with more entries than this are compared by identity."""
+
+_REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
+
+
+def model_structure(model: nn.Module) -> Hashable:
+    """Return the modules of a model with their attributes, buffers and hooks, as one hashable value.
+
+    Numbers, strings and small collections count by their values, buffers by their identity and version, and all
+    other objects by their identity.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    >>> before = model_structure(net)
+    >>> net[1].p = 0.1
+    >>> before == model_structure(net)
+    False
+    """
+    return tuple((id(module), type(module), _attributes(module)) for module in model.modules())
+
+
+def call_structure(call: ModelCall) -> Hashable:
+    """Return the structure of a call: its model, and the names, kinds and shapes of its arguments."""
+    shapes = tuple((name, _shape(value)) for name, value in zip(call.names, call.values, strict=True))
+    return model_structure(call.model), call.kinds, shapes, call.node_type, type(call.convention)
+
+
+def _attributes(module: nn.Module) -> Hashable:
+    own = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _REGISTRIES)
+    return own, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
+
+
+def _value(value: Any) -> Hashable:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        return id(value), None if value.is_inference() else value._version
+    if isinstance(value, Mapping) and len(value) <= LONGEST:
+        return id(type(value)), tuple((_value(key), _value(one)) for key, one in value.items())
+    if isinstance(value, Sequence | set | frozenset) and len(value) <= LONGEST:
+        return id(type(value)), tuple(_value(one) for one in value)
+    return id(value)
+
+
+def _shape(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, Mapping):
+        return tuple((key, _shape(one)) for key, one in value.items())
+    return _value(value)
