@@ -43,6 +43,9 @@ PART_ROWS = 4_000_000
 REDUCED_PART_ROWS = 1_000_000
 """Approximate number of rows per file, without and with protocols."""
 
+RowsOf = Callable[[int, int], pa.Table]
+"""Returns the rows of the targets from a first position to a last one (exclusive)."""
+
 
 def explain_run(
     run: Path,
@@ -145,10 +148,10 @@ class _Call:
         try:
             if has_summary:
                 summary = evaluate_targets(self.run, sample, self.seed)
+                rows: RowsOf = partial(explained.evaluated_table, summary.evaluation)
                 if sample is not explained:
                     summary.shown = evaluate_targets(self.run, _most_telling(explained), self.seed)
-                is_all = sample is explained
-                rows = partial(explained.evaluated_table, summary.evaluation) if is_all else explained.table
+                    rows = explained.table
                 written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
                 summary.show(console, show)
@@ -169,7 +172,7 @@ class _Call:
             allow = ["--allow", ",".join(foreign)] if foreign else []
             console.print(next_command("attree", "serve", self.run.folder, *allow))
 
-    def _kept(self, rows: Callable[[int, int], pa.Table]) -> Callable[[int, int], pa.Table]:
+    def _kept(self, rows: RowsOf) -> RowsOf:
         """Return a function that returns the rows to write: all of `rows`, or each target's strongest edges."""
         top, first = self.top, next(iter(self.explained.methods))
         return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
@@ -184,7 +187,7 @@ def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
 def _most_telling(explained: ExplainedTargets) -> ExplainedTargets:
     """Return the most telling targets, judged without scores, to show if there are too many targets.
 
-    These targets are not evaluated: metrics of targets that were picked for correct predictions would mislead.
+    Metrics are taken from a random sample instead, because these targets are picked for correct predictions.
     """
     order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
     return _fitting(explained, order[:MOST_TARGETS].sort().values)

@@ -82,6 +82,9 @@ def resolve_name(given: str, known: tuple[str, ...]) -> str:
     return next((name for name in known if letters(name) == letters(given)), given)
 
 
+FEW_CHANGED = 30
+"""With fewer changed predictions per network than this, an AUROC depends mostly on chance."""
+
 CLOSE, NEAR, FAR = 0.02, 0.05, 0.1
 """Bounds on the difference from the paper. They set the colours of cells; beyond FAR, a reason is given."""
 

@@ -11,11 +11,10 @@ import pandas as pd
 
 from attree.attribution import method_label
 from attree.io.files import replacing, write_text
-from attree.paper.item import CLOSE, FAR, NEAR, Picture, Report, Section, Table
+from attree.paper.item import CLOSE, FAR, FEW_CHANGED, NEAR, Picture, Report, Section, Table
 from attree.report.plain_page import PagePart, inline, plain_page, plain_table
 
 SLIP = "†"
-FEW_CHANGED = 30
 STATISTICS = {
     "pc_pearson": "dPC Pearson",
     "pc_kendall": "dPC Kendall",

@@ -136,18 +136,28 @@ class Cell(ABC):
 
 
 @dataclass(frozen=True)
-class Trained(Cell):
-    """A network's test accuracy."""
+class NetCell(Cell):
+    """A measurement of one network.
+
+    Attributes:
+        net: The network.
+    """
 
     net: Net
-    kind: ClassVar[str] = "trained"
-
-    def __str__(self) -> str:
-        return f"accuracy of {self.net}"
 
     @property
     def dataset(self) -> str:
         return self.net.dataset
+
+
+@dataclass(frozen=True)
+class Trained(NetCell):
+    """A network's test accuracy."""
+
+    kind: ClassVar[str] = "trained"
+
+    def __str__(self) -> str:
+        return f"accuracy of {self.net}"
 
     def measure(self, context: CellContext) -> Result:
         return {"accuracy": context.model(self.net)[1]}

@@ -17,32 +17,25 @@ from attree.attribution.neighbourhoods import subgraph_pairs
 from attree.errors import expect
 from attree.evaluation import EvaluationConfig, Evaluator, MetricName
 from attree.evaluation.names import TRUTH
-from attree.paper.cells.base import Cell, CellContext, Result
-from attree.paper.net import Net
+from attree.paper.cells.base import CellContext, NetCell, Result
 from attree.subject import Subject
 
 
 @dataclass(frozen=True)
-class Explanation(Cell):
+class Explanation(NetCell):
     """AUROC of a method against ground truth, over all targets with ground truth, and its runtime.
 
     Attributes:
-        net: The network.
         method: Name of the method.
         self_loops: Also mask self-loops, if the method can, as on graphs that contain self-loops as edges.
     """
 
-    net: Net
     method: str
     self_loops: bool = False
     kind: ClassVar[str] = "explanation"
 
     def __str__(self) -> str:
         return f"{self.method}{' with self-loops' if self.self_loops else ''} on {self.net}"
-
-    @property
-    def dataset(self) -> str:
-        return self.net.dataset
 
     def measure(self, context: CellContext) -> Result:
         expect(self.method in METHODS, "method", f"one of {', '.join(METHODS)}", self.method)
@@ -140,26 +133,20 @@ CALCULATIONS: dict[str, tuple[str, Prepare | None]] = {
 
 
 @dataclass(frozen=True)
-class Calculation(Cell):
+class Calculation(NetCell):
     """Runtime of a calculation of GAtt for some targets, from captured attention.
 
     Attributes:
-        net: The network.
         calculation: One of `CALCULATIONS`.
         targets: Number of targets with ground truth to explain; None for all.
     """
 
-    net: Net
     calculation: str
     targets: int | None = None
     kind: ClassVar[str] = "calculation"
 
     def __str__(self) -> str:
         return f"GAtt by {CALCULATIONS[self.calculation][0]} on {self.net}"
-
-    @property
-    def dataset(self) -> str:
-        return self.net.dataset
 
     def measure(self, context: CellContext) -> Result:
         expect(self.calculation in CALCULATIONS, "calculation", f"one of {', '.join(CALCULATIONS)}", self.calculation)

@@ -19,8 +19,8 @@ from attree.faithfulness import reduce_attention, resolve_protocol
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.metrics.functional.bootstrap import Interval, percentile_interval, resampled_faithfulness
 from attree.paper.authors import AuthorsSuperGAT, reported_attention
-from attree.paper.cells.base import Cell, CellContext, Result
-from attree.paper.net import Net, held_out
+from attree.paper.cells.base import CellContext, NetCell, Result
+from attree.paper.net import held_out
 from attree.subject import Subject
 from attree.subject.roots import Targets
 
@@ -50,27 +50,21 @@ def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FaithfulnessCell(Cell):
+class FaithfulnessCell(NetCell):
     """The seven statistics of all methods that read attention and of the baselines.
 
     Attributes:
-        net: The network.
         protocols: Names of the reduction protocols.
         targets: Number of nodes to explain, as the authors draw them. For graph-level networks, all test graphs are
             explained.
     """
 
-    net: Net
     protocols: tuple[str, ...] = ("coefficient", "weight", "removal")
     targets: int = 100
     kind: ClassVar[str] = "faithfulness"
 
     def __str__(self) -> str:
         return f"faithfulness of {self.net}"
-
-    @property
-    def dataset(self) -> str:
-        return self.net.dataset
 
     def measure(self, context: CellContext) -> Result:
         model, accuracy = context.model(self.net)
@@ -160,24 +154,20 @@ def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, I
 
 
 @dataclass(frozen=True)
-class HeadSelection(Cell):
+class HeadSelection(NetCell):
     """Pearson correlation of GAtt with dPC for every choice of one head per layer of the same network.
 
+    The network has several heads in all layers except the last.
+
     Attributes:
-        net: The network, with several heads in all layers but the last.
         targets: Number of nodes to explain, as the authors draw them.
     """
 
-    net: Net
     targets: int = 100
     kind: ClassVar[str] = "heads"
 
     def __str__(self) -> str:
         return f"single heads of {self.net}"
-
-    @property
-    def dataset(self) -> str:
-        return self.net.dataset
 
     def measure(self, context: CellContext) -> Result:
         model, accuracy = context.model(self.net)

@@ -9,12 +9,10 @@ import pandas as pd
 
 from attree.evaluation import MetricName
 from attree.paper.cells import Cell, FaithfulnessCell, Result
-from attree.paper.item import FAR
+from attree.paper.item import FAR, FEW_CHANGED, NEAR
 from attree.paper.printed_numbers import add_printed
 
 KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
-FEW = 30
-"""With fewer changed predictions than this, an AUROC depends mostly on chance."""
 
 
 def authors_protocol(model: str) -> str:
@@ -83,7 +81,7 @@ def _reason(row: pd.Series) -> str:
         return row["slip"]
     meant, low, high = row["meant"], row.get("low", math.nan), row.get("high", math.nan)
     changed = row.get("changed", math.nan)
-    if row["statistic"] == "p_auroc" and changed < FEW:
+    if row["statistic"] == "p_auroc" and changed < FEW_CHANGED:
         return f"rests on {changed:.0f} changed predictions a network"
     if row["method"] == "random":
         return "a random method: the paper has one draw"
@@ -124,9 +122,9 @@ def agreement(rows: pd.DataFrame) -> str:
     if len(compared) == 0:
         return "No number to compare with the paper's."
     away = compared["difference"].abs()
-    near, far = int((away <= 0.05).sum()), int((away > FAR).sum())
+    near, far = int((away <= NEAR).sum()), int((away > FAR).sum())
     unexplained = int((compared["reason"] == "unexplained").sum())
-    as_printed = int(((compared["ours"] - compared["paper"]).abs() <= 0.05).sum())
+    as_printed = int(((compared["ours"] - compared["paper"]).abs() <= NEAR).sum())
     share = f"{near} of {len(compared)} numbers ({near / len(compared):.0%}) are within 0.05 of what the paper meant"
     return (
         f"{share} ({as_printed} of what it prints), {far} differ by more than 0.1; "
