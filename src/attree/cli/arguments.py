@@ -163,7 +163,7 @@ The comments in the shipped sweep files explain the format: attree configs front
         type=integer(1),
         default=60,
         metavar="SECONDS",
-        help="seconds without a sign of life after which others take over a worker's run (default: 60)",
+        help="seconds without a heartbeat after which other workers take over a worker's run (default: 60)",
     )
     parser.add_argument("--dry_run", action="store_true", help="print a shell command for each unfinished run")
     parser.add_argument("--run", metavar="ID", default=None, help="do only one run, as the commands of --dry_run do")

@@ -32,7 +32,7 @@ FORMAT = "attree-scores-2"
 KEY = b"attree"
 ROW_GROUP = 2**20
 GRACE = 60.0
-"""Seconds without a sign of life after which the claims of a process expire."""
+"""Seconds without a heartbeat after which the claims of a process expire."""
 
 PATIENCE = 60.0
 """Seconds to wait for the folder's lock."""
@@ -48,7 +48,7 @@ class PartFolder:
         folder: The folder.
         fingerprint: Hashes of everything that the parts depend on, by name.
         num_parts: Number of parts.
-        grace: Seconds without a sign of life after which the claims of a process expire.
+        grace: Seconds without a heartbeat after which the claims of a process expire.
     """
 
     def __init__(self, folder: Path, fingerprint: Mapping[str, str], num_parts: int, grace: float = GRACE) -> None:
