@@ -277,7 +277,7 @@ def test_undefined_objectives_are_said_and_nothing_is_done_again(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("sweep", str(file), launch=BlindFit(logs=True)) == 0
-    assert f"in no setting all of the objectives are defined (val/acc, {QUALITY})" in capsys.readouterr().out
+    assert f"no setting has defined values of all objectives (val/acc, {QUALITY})" in capsys.readouterr().out
     assert {trial.user_attrs["attree:reason"] for trial in study().trials} == {f"undefined: {QUALITY}"}
     again = SearchedFit()
     assert command("sweep", str(file), launch=again) == 0
