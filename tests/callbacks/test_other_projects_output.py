@@ -197,19 +197,19 @@ def test_reasons_are_not_cut_before_the_cure(tmp_path: Path) -> None:
 
 
 def test_pictures_of_a_short_fit_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attree.callbacks import pictures
+    from attree.callbacks import reporting
 
     drawn: list[int] = []
-    draw = pictures.draw_case_studies
+    draw = reporting.draw_case_studies
 
     def count(*args: Any, **kwargs: Any) -> Any:
         drawn.append(1)
         return draw(*args, **kwargs)
 
-    monkeypatch.setattr(pictures, "draw_case_studies", count)
+    monkeypatch.setattr(reporting, "draw_case_studies", count)
     make_trainer(tmp_path, [explain(figures=1, save=True)], max_epochs=10).fit(PlainNodes(), DataLoader([node_graph()]))
     assert len(drawn) == 1
-    monkeypatch.setattr(pictures, "SHARE", 1e9)
+    monkeypatch.setattr(reporting, "SHARE", 1e9)
     long = make_trainer(tmp_path, [explain(figures=1, save=True)], max_epochs=10)
     long.fit(PlainNodes(), DataLoader([node_graph()]))
     assert len(drawn) == 1 + 6  # five times in a run, and of what it ends with
