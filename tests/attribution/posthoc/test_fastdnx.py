@@ -71,5 +71,5 @@ def test_refusals() -> None:
             return torch.zeros(int(batch.max()) + 1, 3).double().index_add(0, batch, self.conv(x, edge_index))
 
     batch = Batch.from_data_list([Data(x=X, edge_index=messy_graph(k)) for k in range(2)])
-    with pytest.raises(AttreeError, match="FastDnX explains nodes"):
+    with pytest.raises(AttreeError, match="outputs of nodes, but got one with outputs of graphs"):
         FastDnX().attribute(Subject.of_data(GraphNet().double(), batch), 0)

@@ -183,6 +183,7 @@ def _group(
     source: Tensor,
     edge: Tensor | None,
 ) -> RowGroup:
+    """Return a group of rows, with the numbers of their changed and reduced entries."""
     slot = ptr[rows.changes.row] + graph.entering_rank[rows.changes.edge]
     enters = graph.enters(rows.reduced, rows.node).nonzero().view(-1)
     reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
@@ -255,7 +256,6 @@ class ChunkPlan:
         calls: The plan of each call.
         rows: The rows of each family of stages.
         pairs: The pairs (target, edge) whose target changes.
-        targets: The targets of these pairs.
         found: The output row of each of these pairs.
         queries: For link outputs: the two ends of each pair's target as rows of the family that outputs read,
             [2, pairs], numbered within their types if there are several; else None.
@@ -266,7 +266,6 @@ class ChunkPlan:
     calls: list[CallPlan]
     rows: list[RowKeys]
     pairs: Tensor
-    targets: Tensor
     found: Tensor
     queries: Tensor | None
     done: int

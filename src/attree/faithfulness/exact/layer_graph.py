@@ -48,7 +48,6 @@ class LayerGraph:
         graph: The graph with self-loops, or the union of types.
         edge: Id in `graph.edge_index` of each edge of the call; None if the call has all edges, in order.
         source: The source of each edge; None with `edge`.
-        num_sources: Number of sources; None with `edge`.
         nodes: Ids in `graph` of the destinations, which are consecutive; None with `edge`.
         blocks: How features become sources and destinations; None for a graph of one type.
         block: The block of each edge's source; None if there is only one.
@@ -59,7 +58,6 @@ class LayerGraph:
         graph: Graph,
         edge: Tensor | None = None,
         source: Tensor | None = None,
-        num_sources: int | None = None,
         nodes: range | None = None,
         blocks: Blocks | None = None,
         block: Tensor | None = None,
@@ -69,12 +67,11 @@ class LayerGraph:
         self.blocks = blocks
         self.block = block
         self.device = graph.device
-        if edge is None or source is None or nodes is None or num_sources is None:
+        if edge is None or source is None or nodes is None:
             self.source, self.destination = graph.source, graph.destination
-            self.num_sources = self.num_nodes = graph.num_nodes
-            self.num_edges, self._first = graph.num_edges, 0
+            self.num_nodes, self.num_edges, self._first = graph.num_nodes, graph.num_edges, 0
             return
-        self.source, self.num_sources = source, num_sources
+        self.source = source
         self.num_nodes, self.num_edges, self._first = len(nodes), edge.numel(), nodes.start
         self.destination = graph.destination[edge] - nodes.start
 
@@ -182,7 +179,7 @@ def one_relation(graph: Graph, kind: EdgeType, edge: Tensor, inputs: Sequence[st
     assert graph.types is not None
     sources, destinations = graph.types.nodes(kind[0]), graph.types.nodes(kind[2])
     blocks = Blocks(tuple(inputs), (kind,), (0,), (len(inputs) - 1,))
-    return LayerGraph(graph, edge, graph.source[edge] - sources.start, len(sources), destinations, blocks)
+    return LayerGraph(graph, edge, graph.source[edge] - sources.start, destinations, blocks)
 
 
 def all_relations(graph: Graph, kinds: Sequence[EdgeType], inputs: Sequence[str]) -> LayerGraph:
@@ -205,4 +202,4 @@ def all_relations(graph: Graph, kinds: Sequence[EdgeType], inputs: Sequence[str]
     at = {kind: number for number, kind in enumerate(inputs)}
     blocks = Blocks(tuple(inputs), tuple(kinds), tuple(at[kind[0]] for kind in kinds), tuple(range(len(inputs))))
     every = range(graph.num_nodes)
-    return LayerGraph(graph, torch.cat(edges), torch.cat(sources), first, every, blocks, torch.cat(block))
+    return LayerGraph(graph, torch.cat(edges), torch.cat(sources), every, blocks, torch.cat(block))

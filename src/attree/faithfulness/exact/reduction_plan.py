@@ -153,11 +153,11 @@ class ReductionPlan:
             calls.append(CallPlan(local, outputs, later))
         row, is_found = self._families.pair_rows(families, owner, target, reduced)
         queries = self._families.queries(families, owner, target)
-        changing = self._flow[part], target, row
+        pairs = self._flow[part]
         if not bool(is_found.all()):
             chosen = is_found.nonzero().view(-1)
-            changing = take_rows(changing[0], chosen), take_rows(target, chosen), take_rows(row, chosen)
-        return ChunkPlan(edges, calls, families, *changing, queries, part.stop)
+            pairs, row = take_rows(pairs, chosen), take_rows(row, chosen)
+        return ChunkPlan(edges, calls, families, pairs, row, queries, part.stop)
 
     def _reached(self, call: int, reduced: RowKeys, edges: Tensor) -> RowKeys:
         """Return the rows that reduced edges enter in a call, if they lie on a path to a target."""
