@@ -16,7 +16,7 @@ from attree.io.yaml_files import MAX_VALUES, check_yaml, read_yaml
         "a: 1",
         "a: &x {b: [1, 2]}\nc: *x\nd: {<<: *x, e: 3}",
         "- &x 1\n" + "- *x\n" * 1000,
-        yaml.safe_dump(list(range(MAX_VALUES - 1))),
+        "- 1\n" * (MAX_VALUES - 1),
     ],
 )
 def test_ordinary_text_passes(text: str) -> None:
@@ -26,7 +26,7 @@ def test_ordinary_text_passes(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (yaml.safe_dump(list(range(MAX_VALUES))), "more than 100000 values"),
+        ("- 1\n" * MAX_VALUES, "more than 100000 values"),
         ("a: &x [" + "1," * 1000 + "]\nb: [" + "*x," * 100 + "]", "more than 100000 values"),
         ("a: &a {b: *a}", "the alias *a stands for something that it is in"),
         ("[" * 51 + "]" * 51, "more than 50 lists"),
