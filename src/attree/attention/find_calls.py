@@ -99,7 +99,7 @@ def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> N
     """
     for call in sorted(reaching(records, output) - set(calls)):
         users = [number for number, record in enumerate(records) if call in record.uses]
-        if not any(call in records[user].beside for user in users):
+        if not any(call in records[user].destination_calls for user in users):
             raise UnsupportedModelError(
                 "Expected attention layers to read each other's outputs as features of nodes, but "
                 f"{describe(records, users[-1])} reads the output of {describe(records, call)} in another way, and the "

@@ -42,7 +42,7 @@ class LayerRecord:
         relation: The relation of each edge, if there is one softmax per relation.
         output: The node embeddings that the convolution returned.
         mix: The calls that directly produced the features of the sources, with their factors.
-        beside: Indices of the calls that directly produced the features of the destinations.
+        destination_calls: Indices of the calls that directly produced the features of the destinations.
         uses: Indices of the calls that directly produced any argument, and of the calls inside this one.
     """
 
@@ -60,7 +60,7 @@ class LayerRecord:
     relation: Tensor | None = None
     output: Any = None
     mix: Mix = NOTHING
-    beside: Marks = NONE
+    destination_calls: Marks = NONE
     uses: Marks = NONE
 
     @property
@@ -130,7 +130,7 @@ class _Recorder:
             if self.provenance is not None:
                 sources, destinations = sides_of(features)
                 record.mix = self.provenance.mix(sources)
-                record.beside = self.provenance.marks(destinations)
+                record.destination_calls = self.provenance.marks(destinations)
                 record.uses |= self.provenance.marks((args, kwargs))
                 self.provenance.pause()
             if conv in self.readers:

@@ -6,7 +6,6 @@ If the number of rows does not decide this, an experiment finds the nodes that e
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,7 +18,7 @@ from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
 from attree.subject.reading import DRAWS, nodes_read
-from attree.subject.roots import Level
+from attree.subject.roots import Level, OutputLevel
 from attree.subject.structure import call_structure
 
 SAMPLED_ROWS = 6
@@ -27,26 +26,6 @@ SAMPLED_ROWS = 6
 
 CHOSEN_ROWS = 4096
 """Maximum number of rows if the node of every row must be found: each needs a backward pass from the last layer."""
-
-
-@dataclass(frozen=True)
-class OutputLevel:
-    """What each row of a model's output belongs to.
-
-    Attributes:
-        level: `node`, `edge` (a pair of nodes) or `graph`.
-        batch: Graph level: the graph of each node.
-        ends: Edge level: the two nodes of each row, [2, rows].
-        nodes: Node level: the node of each row; None if there is one row per node, in order.
-        node_type: Node level, heterogeneous graphs: the type of the nodes; `nodes` are numbered within it.
-    """
-
-    level: Level
-    batch: Tensor | None = None
-    ends: Tensor | None = None
-    nodes: Tensor | None = None
-    node_type: str | None = None
-
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[Hashable, OutputLevel]] = WeakKeyDictionary()
 """Models that returned one row per node, with the structure of that call."""

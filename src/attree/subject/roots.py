@@ -1,4 +1,4 @@
-"""Targets and roots: the nodes, pairs or graphs to explain, and the nodes at which their computation trees start."""
+"""Targets (the nodes, pairs or graphs to explain), their rows in the output, and the roots of their trees."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from attree.attention.graph import Graph
 from attree.errors import ArgumentError, expect
 from attree.tensors.limits import exact_dtype
 
@@ -49,6 +50,51 @@ def as_targets(targets: Targets, count: int, device: torch.device, what: str = "
     expect(outside.numel() == 0, "targets", f"{what} ids in [0, {count})", outside[:3].tolist())
     expect(ids.unique().numel() == ids.numel(), "targets", f"distinct {what} ids", "some more than once")
     return ids
+
+
+@dataclass(frozen=True)
+class OutputLevel:
+    """What each row of a model's output belongs to.
+
+    Attributes:
+        level: `node`, `edge` (a pair of nodes) or `graph`.
+        batch: Graph level: the graph of each node.
+        ends: Edge level: the two nodes of each row, [2, rows].
+        nodes: Node level: the node of each row; None if there is one row per node, in order.
+        node_type: Node level, heterogeneous graphs: the type of the nodes; `nodes` are numbered within it.
+    """
+
+    level: Level
+    batch: Tensor | None = None
+    ends: Tensor | None = None
+    nodes: Tensor | None = None
+    node_type: str | None = None
+
+    def num_targets(self, graph: Graph) -> int:
+        """Return the number of nodes, pairs or graphs that can be explained."""
+        if self.batch is not None:
+            return int(self.batch.max()) + 1 if self.batch.numel() else 0
+        return len(graph.nodes(self.node_type)) if self.ends is None else self.ends.shape[1]
+
+    def targets(self, targets: Targets, graph: Graph) -> Tensor:
+        """Check the ids of targets and return them as a tensor on the graph's device."""
+        what = "pair" if self.level == "edge" else self.level
+        known = self.nodes if self.batch is None else self.batch.unique()
+        if known is not None and isinstance(targets, str) and targets == "all":
+            return known
+        ids = as_targets(targets, self.num_targets(graph), graph.device, what)
+        if known is not None:
+            expected = "ids of graphs that have nodes" if what == "graph" else "ids of nodes that the model returns"
+            expect(bool(torch.isin(ids, known).all()), "targets", expected, ids.tolist()[:5])
+        return ids
+
+    def rows(self, targets: Tensor, graph: Graph) -> Tensor:
+        """Return the row of the output of each target."""
+        if self.nodes is None:
+            return targets
+        row = torch.full((self.num_targets(graph),), -1, device=self.nodes.device)
+        row[self.nodes] = torch.arange(self.nodes.numel(), device=self.nodes.device)
+        return row[targets]
 
 
 @dataclass(frozen=True)

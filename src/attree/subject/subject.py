@@ -17,11 +17,11 @@ from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
-from attree.subject.level import OutputLevel, find_level, keep_level, known_level
+from attree.subject.level import find_level, keep_level, known_level
 from attree.subject.model_call import ModelCall
 from attree.subject.reading import add_batch, without_unread_ids
 from attree.subject.readout import Readout, check_readout, read_readout, readout_weights
-from attree.subject.roots import LEVELS, Level, Roots, Targets, as_targets
+from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
 
 
 class Subject:
@@ -252,12 +252,7 @@ class Subject:
     @property
     def num_targets(self) -> int:
         """Number of nodes, pairs or graphs that can be explained."""
-        outputs = self.outputs
-        if outputs.batch is not None:
-            return int(outputs.batch.max()) + 1 if outputs.batch.numel() else 0
-        if outputs.ends is not None:
-            return outputs.ends.shape[1]
-        return len(self.graph.nodes(outputs.node_type))
+        return self.outputs.num_targets(self.graph)
 
     @property
     def node_type(self) -> str | None:
@@ -266,25 +261,11 @@ class Subject:
 
     def targets(self, targets: Targets = "all") -> Tensor:
         """Check the ids of targets and return them as a tensor on the graph's device."""
-        outputs = self.outputs
-        what = "pair" if outputs.level == "edge" else outputs.level
-        known = outputs.nodes if outputs.batch is None else outputs.batch.unique()
-        if known is not None and isinstance(targets, str) and targets == "all":
-            return known
-        ids = as_targets(targets, self.num_targets, self.device, what)
-        if known is not None:
-            those = "ids of graphs that have nodes" if what == "graph" else "ids of nodes that the model returns"
-            expect(bool(torch.isin(ids, known).all()), "targets", those, ids.tolist()[:5])
-        return ids
+        return self.outputs.targets(targets, self.graph)
 
     def rows(self, targets: Tensor) -> Tensor:
         """Return the row of the output of each target."""
-        nodes = self.outputs.nodes
-        if nodes is None:
-            return targets
-        place = torch.full((self.num_targets,), -1, device=nodes.device)
-        place[nodes] = torch.arange(nodes.numel(), device=nodes.device)
-        return place[targets]
+        return self.outputs.rows(targets, self.graph)
 
     def nodes_of(self, targets: Tensor) -> Tensor:
         """Node level: return the node id of each target in the graph, or in the union of types."""

@@ -27,8 +27,8 @@ from attree.faithfulness.exact.stages import StageError, Stages
 from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
-from attree.subject.level import OutputLevel
 from attree.subject.part_check import NotRowwiseError
+from attree.subject.roots import OutputLevel
 
 ENTERING = 2048
 """Approximate number of edges on which a convolution is compared with its algebra."""

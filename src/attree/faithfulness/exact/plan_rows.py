@@ -15,7 +15,7 @@ from attree.attention.graph import Graph
 from attree.faithfulness.exact.changes import OutputRows, RowKeys
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.stages import Stages
-from attree.subject.level import OutputLevel
+from attree.subject.roots import OutputLevel
 from attree.tensors.ragged import Rows, expand, group
 
 

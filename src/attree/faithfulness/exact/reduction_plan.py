@@ -28,7 +28,7 @@ from attree.faithfulness.exact.changes import (
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.plan_rows import FamilyRows, TargetPaths
 from attree.faithfulness.exact.stages import Stages
-from attree.subject.level import OutputLevel
+from attree.subject.roots import OutputLevel
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand, pointers, row_of, take_rows
 

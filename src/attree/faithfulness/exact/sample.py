@@ -14,7 +14,7 @@ from torch import Tensor
 from attree.attention.graph import Graph, Types
 from attree.faithfulness.exact.stages import Reads
 from attree.subject import Part
-from attree.subject.level import OutputLevel
+from attree.subject.roots import OutputLevel
 from attree.tensors.ragged import expand, group
 
 NODES = 24
