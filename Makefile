@@ -3,6 +3,7 @@
 #   make test        lint, types and tests
 #   make test-oldest the same tests, without those of pages and packages, with the oldest versions: constraints-oldest.txt;
 #                    make test-oldest OLDEST_TESTS="tests/cli tests/models" runs some of them
+#   make test-long  tests of 5 to 30 seconds each: packaging, the documentation's site, killed runs and sweeps
 #   make docs        build the documentation into site/, with every link checked
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
@@ -11,7 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OLDEST ?= .venv-oldest
 
-.PHONY: demo test test-oldest test-slow docs install clean
+.PHONY: demo test test-oldest test-long test-slow docs install clean
 
 install: $(VENV)/installed
 
@@ -49,6 +50,9 @@ test-oldest: $(OLDEST)/installed
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+test-long: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m long
 
 test-slow: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 BLOCKED = ("lightning", "pytorch_lightning", "tensorboard", "ogb", "pyarrow")
 
 CODE = f"""
@@ -34,6 +36,7 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.long
 def test_evaluate_and_explain_need_no_lightning() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -120,6 +120,7 @@ def test_the_wheel_has_one_copy_of_every_config_and_all_data_files(wheel: Path) 
     assert {name.partition("/")[0] for name in names} == {"attree", f"attree-{__version__}.dist-info"}
 
 
+@pytest.mark.long
 def test_the_demo_runs_in_an_empty_folder(attree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(attree, "--version", cwd=tmp_path) == f"attree {__version__}\n"
     with pytest.raises(SystemExit):

@@ -140,6 +140,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_site_has_every_page_and_fetches_nothing(site: Path) -> None:
     built = {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html")} - {"404"}
     gallery = {f"gallery/{path.stem}" for path in (DOCS / "gallery").glob("*.json")}

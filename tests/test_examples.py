@@ -17,6 +17,7 @@ def load(name: str) -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
+@pytest.mark.long
 @pytest.mark.needs("planetoid/Cora/raw")
 @pytest.mark.filterwarnings("ignore")
 def test_gat_cora(data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,6 +338,7 @@ class Untrained(LightningModule):
         return None
 
 
+@pytest.mark.long
 def test_callback(device: torch.device, tmp_path: Path) -> None:
     def fit(where: torch.device | str) -> dict[str, float]:
         accelerator = None if where == "cpu" else PretendedAccelerator()

@@ -43,6 +43,7 @@ def finish(arguments: list[str]) -> None:
     assert process.returncode == 0, errors
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     finish(command(whole))

@@ -50,7 +50,7 @@ def test_equals_the_matrix_form(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases(partial=True))
 def test_targets_and_memory_budget_do_not_change_scores(name: str, case: Case) -> None:
     (method,) = make_methods([name]).values()

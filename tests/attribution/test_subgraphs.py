@@ -43,6 +43,7 @@ def assert_same(result: Attribution, expected: Attribution) -> None:
     torch.testing.assert_close(result.scores, expected.scores, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_equal_the_full_graph(data: st.DataObject) -> None:

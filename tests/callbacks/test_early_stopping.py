@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from lightning.pytorch import seed_everything
 from lightning.pytorch.callbacks import EarlyStopping
 
@@ -17,6 +18,7 @@ from helpers.small_fits import trainer
 ADVICE = 'EarlyStopping("val/loss", patience=50, min_delta=0.005)'
 
 
+@pytest.mark.long
 def test_the_advice_stops_infection_after_it_has_learned(tmp_path: Path) -> None:
     assert ADVICE in str(ExplainCallback.__doc__)
     seed_everything(1)

@@ -196,6 +196,7 @@ def test_reasons_are_not_cut_before_the_cure(tmp_path: Path) -> None:
         make_trainer(tmp_path, [explain()], num_sanity_val_steps=0).fit(module, DataLoader([node_graph()]))
 
 
+@pytest.mark.long
 def test_pictures_of_a_short_fit_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attree.callbacks import reporting
 

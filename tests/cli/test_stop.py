@@ -39,7 +39,7 @@ def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int,
     [
         (signal.SIGTERM, 143, "SIGTERM", []),
         (signal.SIGINT, 130, "Ctrl-C", []),
-        (signal.SIGTERM, 143, "SIGTERM", PROCESSES),
+        pytest.param(signal.SIGTERM, 143, "SIGTERM", PROCESSES, marks=pytest.mark.long),
     ],
     ids=["SIGTERM", "Ctrl-C", "SIGTERM, two processes"],
 )

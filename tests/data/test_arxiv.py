@@ -13,6 +13,7 @@ from attree.errors import ArgumentError, MissingDataError
 needs_arxiv = pytest.mark.needs("ogb/ogbn_arxiv/raw")
 
 
+@pytest.mark.long
 @needs_arxiv
 def test_public_split_and_directed_edges(data_root: str) -> None:
     data = Arxiv(split="public", symmetrize=False, root=data_root)

@@ -126,6 +126,7 @@ def test_planted_code_in_ogb_files(tmp_path: Path, mark: Path, monkeypatch: pyte
     assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
 
 
+@pytest.mark.long
 @pytest.mark.needs(f"{OGB}/raw")
 def test_planted_code_in_ogb_splits(data_root: str, tmp_path: Path, mark: Path) -> None:
     Arxiv(root=data_root).setup()  # so that there is a processed file

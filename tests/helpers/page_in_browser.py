@@ -20,7 +20,18 @@ def one(page: Chrome, selector: str) -> WebElement:
 
 
 def texts(page: Chrome, selector: str) -> list[str]:
-    return [element.text for element in page.find_elements(By.CSS_SELECTOR, selector)]
+    """The visible text of each element; one request for all of them."""
+    script = """
+        const text = (element) => (element.checkVisibility() ? element.innerText.trim() : "");
+        return [...document.querySelectorAll(arguments[0])].map(text);
+    """
+    found: list[str] = page.execute_script(script, selector)
+    return found
+
+
+def column(page: Chrome, place: int) -> list[float]:
+    """The numbers in one column of the table of edges."""
+    return [read(text) for text in texts(page, f".edges tbody tr > :nth-child({place + 1})")]
 
 
 def field(page: Chrome, label: str) -> Select:

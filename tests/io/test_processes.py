@@ -103,6 +103,7 @@ def test_workers_of_the_paper_end_when_it_is_killed(tmp_path: Path) -> None:
     wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "workers go on without their parent")
 
 
+@pytest.mark.long
 def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

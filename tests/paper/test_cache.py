@@ -72,6 +72,7 @@ def hashes() -> tuple[str, str]:
     return fingerprint.code_hash("attree.paper.net"), fingerprint.code_hash(FaithfulnessCell.__module__)
 
 
+@pytest.mark.long
 def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> None:
     """Of both hashes, those change that depend on the file: found by name, whichever room it is in."""
     before = hashes()

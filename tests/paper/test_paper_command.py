@@ -59,6 +59,7 @@ def test_absent_data_is_said_and_nothing_else_fails(tmp_path: Path, capsys: pyte
     assert "HIN is left out: " in (tmp_path / "out" / "graph_level" / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.needs("webkb/cornell", "webkb/texas")
 def test_killed_and_started_again_gives_the_same_tables(
     data_root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -166,6 +166,7 @@ def test_gradients_are_those_of_finite_differences(net: type[Any], name: str) ->
     assert along != 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("net", NETS)
 def test_training_moves_what_a_penalty_says_and_nothing_without_strength(net: type[Any]) -> None:
     data = people()

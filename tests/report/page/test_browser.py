@@ -26,6 +26,7 @@ from helpers.explained import IMAGE, SCRIPT, ExplainedModel
 from helpers.graphs import randomize
 from helpers.page_in_browser import (
     assert_card_is_right,
+    column,
     drawn,
     field,
     hover_arrow,
@@ -125,8 +126,7 @@ def test_methods_and_protocols_change_picture_and_table(page: Chrome, model: Exp
     for protocol, reduction in model.evaluation.reductions.items():
         field(page, "Reduce an edge by").select_by_visible_text(protocol)
         order = model.evaluation.pair_scores["gatt"][own].sort(descending=True, stable=True).indices
-        effects = [read(row.find_elements(By.TAG_NAME, "td")[2].text) for row in rows(page)]
-        assert effects == pytest.approx(reduction.delta_pc[own][order].tolist(), rel=6e-3, abs=1e-7)
+        assert column(page, 3) == pytest.approx(reduction.delta_pc[own][order].tolist(), rel=6e-3, abs=1e-7)
 
 
 @pytest.mark.parametrize("key", ["score gatt", "score avgatt", "pc", "ne"])
@@ -135,16 +135,12 @@ def test_the_table_sorts_by_any_column(page: Chrome, key: str) -> None:
         button.get_attribute("data-key") for button in page.find_elements(By.CSS_SELECTOR, ".edges thead button")
     ]
     place = columns.index(key)
-
-    def values() -> list[float]:
-        return [read(row.find_elements(By.CSS_SELECTOR, "th, td")[place].text) for row in rows(page)]
-
     button = f'.edges [data-key="{key}"]'
     if one(page, f"{button}").find_element(By.XPATH, "..").get_attribute("aria-sort") is None:
         one(page, button).click()
-    assert values() == sorted(values(), reverse=True)
+    assert column(page, place) == sorted(column(page, place), reverse=True)
     one(page, button).click()
-    assert values() == sorted(values())
+    assert column(page, place) == sorted(column(page, place))
     assert one(page, button).find_element(By.XPATH, "..").get_attribute("aria-sort") == "ascending"
 
 

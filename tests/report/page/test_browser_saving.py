@@ -127,6 +127,7 @@ def test_the_graph_is_saved_as_graphml(page: Chrome, model: ExplainedModel, fold
     assert pairs.graph.num_nodes >= graph.number_of_nodes()
 
 
+@pytest.mark.long
 def test_the_picture_is_saved_as_png(page: Chrome, folder: Path) -> None:
     save(page, "Picture (PNG)")
     path = saved_file(page, folder / "node_7_gatt.png")
