@@ -6,7 +6,7 @@
 The nets are trained as benchmarks/trust.py trains them. For each net, trained and as initialised:
 
 - effect and size: Pearson and Kendall of GAtt and AvgAtt with the effect of an edge, and with its absolute value. If a
-  method foretells sizes but not effects, what it lacks is the sign. "With a flow": among the edges that can reach the
+  method predicts sizes but not effects, what it lacks is the sign. "With a flow": among the edges that can reach the
   target at all; the others have neither score nor effect, and agree by that alone.
 - negative: share of the edges with an effect that make the prediction surer by leaving.
 - temperature: Pearson of GAtt under `weight`, when the net's logits are divided by a number before softmax. This

@@ -5,7 +5,7 @@
 Counted is the second of two calls, so that imports and what is found out once for a class do not count. A function
 counts if it was entered, a class if one of its methods was, a pass if the model's forward got all nodes. One method
 (`gatt`), one protocol (`weight`), 20 targets. The model is a network of attree, PyG's GAT with two heads, or the same
-with jumping knowledge. The last takes more passes, which find out what its outputs belong to and what goes around its
+with jumping knowledge. The last takes more passes, which find out what its outputs belong to and what bypasses its
 attention; of plain stacks that is known. The script uses nothing but `attree.evaluate` and `attree.models`, so that it
 also traces older versions.
 """

@@ -1,4 +1,4 @@
-"""How much goes around attention, against hand-made passes with zero weights."""
+"""How much bypasses attention, against hand-made passes with zero weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_nothing_goes_around_a_plain_stack(model: nn.Module) -> None:
     bypass = measure_bypass(model, X, MESSY)
     assert not bypass.exists
     assert bypass.share == 0.0
-    assert "Nothing goes around attention" in str(bypass)
+    assert "Nothing bypasses attention" in str(bypass)
 
 
 def only_skips(conv: GATConv, x: Tensor) -> Tensor:

@@ -192,8 +192,8 @@ def test_equal_scores_are_no_difference() -> None:
     nn.init.zeros_(model.conv.att_src)
     nn.init.zeros_(model.conv.att_dst)  # learned attention is uniform
     result = attree.evaluate(model.eval(), small(), methods=["gatt", "uniform"])
-    assert "Uniform may be as good" in str(result) or "no method foretells well" in str(result)
-    assert "GAtt less Uniform is +0.000 [+0.000, +0.000]" in str(result)
+    assert "Uniform may be as good" in str(result) or "no method predicts well" in str(result)
+    assert "GAtt minus Uniform is +0.000 [+0.000, +0.000]" in str(result)
 
 
 def test_all_walks_where_fewer_exist_than_asked_for() -> None:

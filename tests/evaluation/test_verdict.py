@@ -41,16 +41,16 @@ def verdict_of(result: Evaluation) -> tuple[Evaluation, dict[str, str]]:
 
 def test_attention_that_matters(graph: Data) -> None:
     result, found = verdict(graph, Built(sharpness=4.0, scale=3.0))
-    assert "Under `weight`, learned attention says more than uniform attention" in found["learned"]
+    assert "Under `weight`, learned attention explains more than uniform attention" in found["learned"]
     assert str(result.difference("gatt", "uniform", "weight", "pc_pearson")) in found["learned"]
-    assert "Under `weight`, GAtt foretells best what" in found["best"] or "GAtt may be as good" in found["best"]
+    assert "Under `weight`, GAtt predicts best how" in found["best"] or "GAtt may be as good" in found["best"]
     assert not {"no_effect", "unseen", "saturated"} & set(found)
 
 
 def test_attention_that_does_not_matter(graph: Data) -> None:
     _, found = verdict(graph, Built(sharpness=0.0, scale=3.0))
-    assert "says no more than uniform attention, so the computation tree alone says as much" in found["learned"]
-    assert "says more" not in found["learned"]
+    assert "explains no more than uniform attention, so the computation tree alone explains as much" in found["learned"]
+    assert "explains more" not in found["learned"]
 
 
 def test_a_skip_that_carries_all(graph: Data) -> None:
@@ -103,8 +103,8 @@ def test_the_best_method_is_recommended(graph: Data) -> None:
 @pytest.mark.parametrize(
     ("slope", "noise", "sentence"),
     [
-        (-0.01, 0.0, "GAtt knows the strongest edges, but over all edges its ranks run the wrong way"),
-        (0.0, 0.01, "GAtt knows the strongest edges, but over all edges its ranks agree less"),
+        (-0.01, 0.0, "GAtt finds the strongest edges, but over all edges its ranks run the wrong way"),
+        (0.0, 0.01, "GAtt finds the strongest edges, but over all edges its ranks agree less with the effects"),
         (-0.1, 0.0, "GAtt even ranks the edges the wrong way round"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_few_strong_edges_and_all_others(graph: Data, slope: float, noise: flo
     built = replace(result, metrics=metrics, pair_scores={"gatt": scores}, reductions=reductions)
     said = {finding.rule: finding.sentence for finding in built.verdict}
     assert said["ranks"].startswith(f"Under `removal`, {sentence} (confidence, Kendall: {kendall:.2f} [")
-    assert ("no method foretells well" in said["best"]) == ("even" in sentence) == (pearson < 0.3)
+    assert ("no method predicts well" in said["best"]) == ("even" in sentence) == (pearson < 0.3)
     other = replace(built, metrics={name: -value for name, value in metrics.items()}, pair_scores={"gatt": -scores})
     assert "ranks" not in other.verdict.rules  # where all correlations are negative, there is nothing to limit
 
@@ -162,8 +162,8 @@ def test_a_difference_between_two_weak_scores_is_called_so(graph: Data) -> None:
         reductions = {"removal": replace(result.reductions["removal"], delta_pc=effect)}
         built = replace(result, metrics=metrics, pair_scores=scores, reductions=reductions)
         (sentence,) = (finding.sentence for finding in built.verdict if finding.rule == "learned")
-        assert "says more than uniform attention" in sentence
-        assert (", but neither foretells much (confidence" in sentence) == is_said
+        assert "explains more than uniform attention" in sentence
+        assert (", but neither predicts the effects well (confidence" in sentence) == is_said
 
 
 def test_random_scores_are_never_called_the_best(graph: Data) -> None:

@@ -247,7 +247,7 @@ def test_an_evaluation_explains_any_target(
     truth = GroundTruth(torch.tensor([3]), data.edge_index[:, :2])
     result = attree.evaluate(model, data, targets=[0, 3], methods=["gatt"], truth=truth)
     other = result.explain(5)
-    assert result.verdict.method == other.method == "gatt"  # the only one, and it foretells something here
+    assert result.verdict.method == other.method == "gatt"  # the only one, and it predicts something here
     assert other.to_pandas().equals(attree.explain(model, data, 5, "gatt").to_pandas())
     assert other.true_class == int(data.y[5])
     assert result.explain(3, "gatt", "weight").method == "gatt"

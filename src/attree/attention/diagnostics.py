@@ -45,20 +45,20 @@ class Bypass:
 
     @property
     def exists(self) -> bool:
-        """Whether any path goes around attention."""
+        """Whether any path bypasses attention."""
         return self.spread > NEGLIGIBLE or bool(self.around)
 
     def __str__(self) -> str:
         if math.isnan(self.spread):
-            return "What goes around attention is undefined: the model's outputs are NaN."
+            return "The bypass of attention is undefined: the model's outputs are NaN."
         if not self.exists:
-            return "Nothing goes around attention: without any one layer's weights the outputs are the same for all."
+            return "Nothing bypasses attention: without any one layer's weights the outputs are the same for all."
         which = "all attention weights" if self.layer is None else f"all attention weights of layer {self.layer + 1}"
         kept = "" if math.isnan(self.share) else f"With {which} 0, {self.share:.0%} of the targets keep their class: "
-        found = "something goes around attention (a skip, jumping knowledge, a readout)"
+        found = "information bypasses attention (a skip connection, jumping knowledge, a readout)"
         if self.share == 0:
             return f"{found.capitalize()}, but with {which} 0 no target keeps its class."
-        return f"{kept}{found if kept else found.capitalize()}, which explains only a part of these predictions."
+        return f"{kept}{found if kept else found.capitalize()}, so attention explains only a part of these predictions."
 
 
 def predicted_class(output: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def measure_bypass(
 
     If the weights of layer l are 0, the output of a plain stack does not depend on the layers before l. So a path goes
     around layer l if the output then changes with the outputs of layers 1 to l - 1 (for layer 1: with the features).
-    This takes one run per layer. If a path goes around the last layer, it takes one more run for all layers, and up to
+    This takes one run per layer. If a path bypasses the last layer, it takes one more run for all layers, and up to
     one more per layer to find the bypassed layers.
 
     Args:
@@ -113,7 +113,7 @@ def measure_bypass(
         usual = score_tensor(run(x)) if usual is None else usual
         size, has_rows = _spread(usual), usual.shape[0] > 1
         last = cut(every[-1:]) if has_rows and len(layers) > 1 else None
-        # If nothing goes around the last layer, the layers before it do not matter.
+        # If nothing bypasses the last layer, the layers before it do not matter.
         bare = last if last is not None and _spread(last) <= NEGLIGIBLE * size else cut(every)
         size_bare = _spread(bare)
         if not has_rows:

@@ -5,7 +5,7 @@ so on. In most networks this is a chain with one call per layer. Calls side by s
 per relation) are branches. Each branch has the factor with which it is combined with the others. Calls that the output
 does not depend on (an auxiliary head, a second pass for another loss) are not layers.
 
-If the output of a call also goes around later layers (a residual, jumping knowledge), the path around them is a *skip*.
+If the output of a call also bypasses later layers (a residual, jumping knowledge), the path around them is a *skip*.
 `Wiring` ignores skips; `Wiring.followed` includes them.
 """
 
@@ -183,7 +183,7 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
 
 
 def is_plain_stack(model: Any) -> bool:
-    """Whether a model is known to be a chain of attention layers in which nothing goes around a layer.
+    """Whether a model is known to be a chain of attention layers in which nothing bypasses a layer.
 
     The outputs of such a model belong to nodes, and no experiment is needed to find this out. A model states this by
     its attribute `is_plain_stack`. PyG's `GAT` is a plain stack without jumping knowledge, residuals and norms over all

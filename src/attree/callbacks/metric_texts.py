@@ -22,7 +22,7 @@ EFFECTS = {"pc": "how far the predicted class's probability falls", "ne": "how f
 OTHER_DESCRIPTIONS = {
     "p_auroc": "How well the method's scores separate edges whose reduction changes the predicted class from all other "
     "edges (AUROC). 1 is perfect, 0.5 is chance.",
-    BYPASS: "How much of the prediction goes around attention, through skip connections and the like. 0 is nothing.",
+    BYPASS: "How much of the prediction bypasses attention, through skip connections and the like. 0 is nothing.",
     SECONDS: "How long this evaluation of the explanations took.",
 }
 

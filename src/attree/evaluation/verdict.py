@@ -119,7 +119,7 @@ def best_first(evaluation: Evaluation, protocol: str) -> dict[str, float]:
     return dict(sorted(known.items(), key=lambda item: -item[1]))
 
 
-def foretells(evaluation: Evaluation, method: str, protocol: str) -> bool:
+def predicts_effects(evaluation: Evaluation, method: str, protocol: str) -> bool:
     """Whether a method predicts effects: its correlation is not weak, and its interval is above 0."""
     low, _ = evaluation.interval(method, protocol, STATISTIC)
     return value_of(evaluation, method, protocol) >= WEAK and not low <= 0

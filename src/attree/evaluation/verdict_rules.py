@@ -22,10 +22,10 @@ from attree.evaluation.verdict import (
     best_first,
     cost_of,
     exact_methods,
-    foretells,
     join_labels,
     label_of,
     labelled_value,
+    predicts_effects,
     value_of,
 )
 from attree.metrics.functional.correlation import pearson
@@ -91,11 +91,13 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
         label, number = label_of(evaluation, best), labelled_value(evaluation, best, protocol)
         exact = exact_methods(evaluation, protocol)
         left_out = (
-            f" ({label_of(evaluation, exact[0])} does not count here: it is that effect, measured.)" if exact else ""
+            f" ({label_of(evaluation, exact[0])} is left out here: its scores are the measured effects.)"
+            if exact
+            else ""
         )
-        if not foretells(evaluation, best, protocol):
+        if not predicts_effects(evaluation, best, protocol):
             yield (
-                f"Under `{protocol}`, no method foretells well what reducing an edge does to the prediction: the best "
+                f"Under `{protocol}`, no method predicts well how reducing an edge changes the prediction: the best "
                 f"is {label} ({number}).{left_out}"
             )
             continue
@@ -106,7 +108,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
         ]
         tied = f"; {join_labels(evaluation, rivals)} may be as good" if rivals else ""
         yield (
-            f"Under `{protocol}`, {label} foretells best what reducing an edge does to the prediction "
+            f"Under `{protocol}`, {label} predicts best how reducing an edge changes the prediction "
             f"({number}{cost_of(evaluation, best)}){tied}.{left_out}"
         )
 
@@ -119,12 +121,12 @@ def _ranks(evaluation: Evaluation) -> Iterator[str]:
             continue
         is_opposite = evaluation.interval(best, protocol, RANKS)[1] < 0
         label, number = label_of(evaluation, best), f"({labelled_value(evaluation, best, protocol, RANKS)})"
-        if not foretells(evaluation, best, protocol):
+        if not predicts_effects(evaluation, best, protocol):
             if is_opposite:
                 yield f"Under `{protocol}`, {label} even ranks the edges the wrong way round {number}."
         elif is_opposite or value_of(evaluation, best, protocol, RANKS) < WEAK:
-            ranks = "its ranks run the wrong way" if is_opposite else "its ranks agree less"
-            yield f"Under `{protocol}`, {label} knows the strongest edges, but over all edges {ranks} {number}."
+            ranks = "its ranks run the wrong way" if is_opposite else "its ranks agree less with the effects"
+            yield f"Under `{protocol}`, {label} finds the strongest edges, but over all edges {ranks} {number}."
 
 
 def _learned(evaluation: Evaluation) -> Iterator[str]:
@@ -135,27 +137,28 @@ def _learned(evaluation: Evaluation) -> Iterator[str]:
         if any(map(math.isnan, values)):
             continue
         found = evaluation.difference("gatt", "uniform", protocol, STATISTIC)
-        little = ", but neither foretells much" if max(values) < WEAK and found.is_certain else ""
+        little = ", but neither predicts the effects well" if max(values) < WEAK and found.is_certain else ""
         yield (
-            f"Under `{protocol}`, learned attention {_says(found)}{little} "
-            f"({METRIC_LABELS[STATISTIC]}: {_less(evaluation, found)})."
+            f"Under `{protocol}`, learned attention {_compared(found)}{little} "
+            f"({METRIC_LABELS[STATISTIC]}: {_minus(evaluation, found)})."
         )
 
 
-def _says(found: Difference) -> str:
+def _compared(found: Difference) -> str:
+    """Return how much learned attention explains, compared with uniform attention."""
     if abs(found.low) <= SAME and abs(found.high) <= SAME:
         more = "hardly more" if found.low > SAME / 10 else "no more"
-        return f"says {more} than uniform attention, so the computation tree alone says as much"
+        return f"explains {more} than uniform attention, so the computation tree alone explains as much"
     if found.low > 0:
-        return "says more than uniform attention"
+        return "explains more than uniform attention"
     if found.high < 0:
-        return "says less than uniform attention"
-    return "may or may not say more than uniform attention"
+        return "explains less than uniform attention"
+    return "may or may not explain more than uniform attention"
 
 
-def _less(evaluation: Evaluation, found: Difference) -> str:
+def _minus(evaluation: Evaluation, found: Difference) -> str:
     """Return the difference between learned and uniform attention, with the names of the methods."""
-    return f"{label_of(evaluation, 'gatt')} less {label_of(evaluation, 'uniform')} is {found}"
+    return f"{label_of(evaluation, 'gatt')} minus {label_of(evaluation, 'uniform')} is {found}"
 
 
 def _protocols(evaluation: Evaluation) -> Iterator[str]:
@@ -191,7 +194,7 @@ def _truth(evaluation: Evaluation) -> Iterator[str]:
     number = f"{METRIC_LABELS[TRUTH]}: {known[best]:.3f}{interval}"
     sentence = f"{label_of(evaluation, best)} finds the true edges best ({number})"
     if {"gatt", "uniform"} <= set(known):
-        sentence += f"; {_less(evaluation, evaluation.difference('gatt', 'uniform', 'truth'))}"
+        sentence += f"; {_minus(evaluation, evaluation.difference('gatt', 'uniform', 'truth'))}"
     yield sentence + "."
 
 
@@ -199,8 +202,8 @@ def _unseen(evaluation: Evaluation) -> Iterator[str]:
     share = evaluation.metrics.get(BYPASS, 0.0)
     if share > 0:
         yield (
-            f"Attention does not see all: {share:.0%} of the predictions stay the same without the attention of a "
-            "layer, because something goes around it (a skip, jumping knowledge, a readout)."
+            f"Attention does not explain everything: {share:.0%} of the predictions stay the same without the "
+            "attention of a layer, because information bypasses it (a skip connection, jumping knowledge, a readout)."
         )
 
 
@@ -239,9 +242,9 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     Rule("no_effect", "Does attention have an effect at all?", _no_effect),
-    Rule("best", "What foretells the model best, and at what cost?", _best),
+    Rule("best", "Which method predicts the effects of edges best, and how long does it take?", _best),
     Rule("ranks", "Does that hold for all edges, or for the strongest only?", _ranks),
-    Rule("learned", "Does learned attention say more than uniform attention?", _learned),
+    Rule("learned", "Does learned attention explain more than uniform attention?", _learned),
     Rule("protocol", "Does it matter what reducing an edge means?", _protocols),
     Rule("truth", "What finds the true edges?", _truth),
     Rule("unseen", "What does attention not see?", _unseen),
@@ -262,5 +265,5 @@ def _recommended(evaluation: Evaluation) -> str | None:
     if not evaluation.reductions:
         return None
     protocol = PROTOCOL if PROTOCOL in evaluation.reductions else list(evaluation.reductions)[-1]
-    foretelling = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
-    return next(iter([*exact_methods(evaluation, protocol), *foretelling]), None)
+    predicting = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
+    return next(iter([*exact_methods(evaluation, protocol), *predicting]), None)
