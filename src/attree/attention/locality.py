@@ -157,7 +157,7 @@ def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
 
 
 def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Choose some nodes, and return them with a mask of nodes within `hops`: at most half of all nodes if possible."""
+    """Return some nodes, and a mask of all nodes within `hops` of them: at most half of the graph if possible."""
 
     some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
     reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)

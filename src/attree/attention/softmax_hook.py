@@ -146,7 +146,12 @@ class SoftmaxPatch:
         return changed
 
     def replacement(self, value: Any, names: Names = frozenset()) -> Any:
-        """Return the replacement of `value` for code that uses these names; None if it needs no replacement."""
+        """Return a replacement of `value` that calls the other softmax; None if `value` does not lead to PyG's softmax.
+
+        Args:
+            value: A function, method, module or class.
+            names: Attribute names that the calling code reads from modules and classes.
+        """
         if value is pyg_softmax:
             return self._softmax
         if isinstance(value, FunctionType):

@@ -165,7 +165,7 @@ class Walk:
                 moved[layer] = value.new_zeros(size).index_add_(0, step.reached, flows)
 
     def _at_level(self, value: Tensor, level: int, wanted: int) -> Tensor:
-        """Return values of one level's entries as values of the entries of a later level, which include them."""
+        """Expand values of one level's entries to the entries of a later level, which include them; others get 0."""
         if level == wanted:
             return value
         everywhere = value.new_zeros(self.node.numel()).index_copy_(0, self.places[level], value)

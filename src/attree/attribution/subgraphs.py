@@ -57,8 +57,8 @@ def attribute_subgraphs(
         x: Node features of the full graph.
         edge_index: Edges of the full graph, [2, E].
         targets: Nodes to explain.
-        num_layers: Number of attention layers that the output depends on; None finds out.
-        memory: Bytes that a batch may take in the forward pass, roughly estimated, and again in the attribution.
+        num_layers: Number of attention layers that the output depends on; None finds it by a forward pass.
+        memory: Approximate bytes that the forward pass of a batch may take; its attribution may take as many again.
         progress: Show a progress bar.
         **kwargs: Further arguments of the model; those with one row per node or edge (see `ModelCall`) are cut to the
             neighbourhood.

@@ -21,10 +21,9 @@ def log_step(trainer: Trainer) -> int:
 
 
 def validate_again(trainer: Trainer, callback: Callback) -> None:
-    """Run the validation of a fit once more with the current weights. Only this callback is told about it.
+    """Run the validation of a fit once more with the current weights. Only the hooks of this callback are called.
 
-    Other callbacks have already been told that training has ended. A progress bar or early stopping must not see
-    another validation.
+    For other callbacks, training has already ended: a progress bar or early stopping must not see another validation.
     """
     callbacks, loop = exchange_callbacks(trainer, [callback]), trainer.fit_loop.epoch_loop
     trainer.validating = True

@@ -29,7 +29,7 @@ class CallState:
 
     Attributes:
         pictures: Draws pictures, and knows when they are due.
-        explained: The module that is explained, once it is found.
+        explained: The module to explain, once it is found.
         latest: The last evaluation.
         names: Logged names of the metrics, each with the name that reports use.
         writer: The TensorBoard writer, in the process that has one.

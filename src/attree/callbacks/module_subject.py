@@ -59,7 +59,7 @@ class ExplainSettings:
 
 @dataclass(frozen=True)
 class ExplainedModule:
-    """A module that is explained in one call of a trainer.
+    """The module to explain in one call of a trainer.
 
     Attributes:
         evaluator: The evaluator of its targets.

@@ -119,7 +119,7 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
         given: The type, or a pair of the type and its nodes, as PyG's `input_train_nodes`; None looks for labels.
 
     Raises:
-        ArgumentError: The labels do not tell the type.
+        ArgumentError: No type has labels, or several have.
         UnsupportedModelError: The graph is a sampled subgraph.
     """
     sampled = [key for key in SAMPLED for store in graph.stores if key in store]

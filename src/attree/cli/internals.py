@@ -25,7 +25,7 @@ class HookedCLI(LightningCLI):
         """Read `--ckpt_path`. Called after the arguments are parsed and before anything is built."""
 
     def _parse_ckpt_path(self) -> None:
-        """Call the hook. Lightning would copy hyperparameters into the config, but they can name any class."""
+        """Call the hook. Lightning would copy the checkpoint's hyperparameters, with any class that they name."""
         self.read_checkpoint_argument()
 
     def _add_instantiators(self) -> None:
@@ -34,7 +34,7 @@ class HookedCLI(LightningCLI):
 
 
 class _Instantiator(_InstantiatorFn):
-    """Lightning's instantiator, which records arguments for `load_from_checkpoint`, but without links to nothing.
+    """Lightning's instantiator, which records arguments for `load_from_checkpoint`, without links to missing arguments.
 
     The target of a link may not exist: a user's module may have no `net` whose width could be set. jsonargparse ignores
     such a link; Lightning fails on it.
@@ -67,7 +67,7 @@ def command_parsers(parser: ArgumentParser) -> dict[str, ArgumentParser]:
 
 
 def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Return the actions of a parser, without those of links."""
+    """Return the actions of a parser, without jsonargparse's links between arguments."""
     return [action for action in parser._actions if not isinstance(action, ActionLink)]
 
 

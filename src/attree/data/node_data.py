@@ -88,7 +88,7 @@ class NodeDataModule(WholeGraphModule[Data]):
         check_node_labels(graph, self.num_classes)
 
     def masked(self, graph: Data) -> Any:
-        """Return the graph, which has the masks and labels."""
+        """Return the storage that holds the masks and labels: the graph itself."""
         return graph
 
     def check_network(self, module: nn.Module) -> None:
@@ -184,9 +184,9 @@ def offsets(graph: HeteroData) -> dict[str, int]:
 
 
 def stated_depth(module: nn.Module) -> int | None:
-    """Return the number of message-passing layers that a network states as `num_layers`, as attree's and PyG's do.
+    """Return the attribute `num_layers` of a network or of a submodule; networks of attree and PyG have it.
 
-    The result is None if no part of the network states it, or if a convolution is outside the part that does.
+    The result is None if no submodule has the attribute, if several have it, or if a convolution is outside of it.
     """
     stating = _outermost(module)
     if len(stating) != 1 or stating[0][1] != num_convolutions(module):
@@ -200,7 +200,7 @@ def num_convolutions(module: nn.Module) -> int:
 
 
 def _outermost(module: nn.Module) -> list[tuple[int, int]]:
-    """Return (stated depth, number of convolutions) of each outermost part that states its depth."""
+    """Return (`num_layers`, number of convolutions) of each outermost submodule with an attribute `num_layers`."""
     stated, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
     if isinstance(stated, int) and convolutions > 0:
         return [(stated, convolutions)]

@@ -243,7 +243,7 @@ def find_targets(run: FinishedRun, request: ExplainRequest) -> ExplainedTargets:
 
 
 def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:
-    """Raise if the model predicts something else than the targets that the data asks for."""
+    """Raise if the model's outputs do not belong to the targets of the data."""
     if subject.level != level:
         expected = {
             "graph": "predict classes of graphs, as its data has many",

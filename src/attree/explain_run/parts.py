@@ -1,7 +1,7 @@
 """A dataset as a folder of Parquet files (parts), written by any number of processes.
 
 Each process claims a missing part, writes it and claims the next. The claims of a dead process expire. Files are
-written atomically. The footer of each file names its call and has a hash of its rows, so that damaged files are found
+written atomically. The footer of each file has hashes of its call and of its rows, so that damaged files are detected
 and written again. `_manifest.json` describes the call. Parquet readers ignore names that begin with an underscore.
 """
 

@@ -55,15 +55,15 @@ class Worker:
             return
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Touch the lock file, as a heartbeat."""
         _touch(_lock_file(self._lock.folder))
 
     def as_dict(self) -> dict[str, str]:
-        """Return what other workers need to know about this one."""
+        """Return this worker's name, kernel and lock folder, by which other workers check whether it is alive."""
         return {"name": self.name, "kernel": self._kernel, "lock": str(self._lock.folder)}
 
     def knows_alive(self, other: Mapping[str, Any]) -> bool | None:
-        """Whether another worker lives; None if unknown, as for workers on other machines.
+        """Whether another worker is alive; None if unknown, as for workers on other machines.
 
         Args:
             other: The other worker, as `as_dict` returned it.

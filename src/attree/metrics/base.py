@@ -58,7 +58,7 @@ class ColumnMetric(Metric):
         return torch.cat([torch.empty(0, dtype=exact_dtype(self.device), device=self.device), *state])
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Concatenate each column before processes exchange it, so that all have the same dtype, even if empty."""
+        """Concatenate each column before processes exchange it, so that even empty columns have the same dtype."""
         for name, state in self.metric_state.items():
             if isinstance(state, list):
                 state[:] = [self.column(name)]

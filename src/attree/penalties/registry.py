@@ -65,7 +65,7 @@ def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
 def only_own(settings: Any) -> dict[str, Any]:
     """Return only the settings of attree's own penalties.
 
-    The settings come from files that a stranger may have written. Making other penalties would run their code.
+    The settings come from files that may not be trusted, and creating other penalties would run their code.
     """
     if not isinstance(settings, Mapping):
         return {}
@@ -109,7 +109,7 @@ def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
 
 
 def _make(name: str, value: Any) -> AttentionPenalty:
-    """Make one penalty of a mapping."""
+    """Create one penalty from its entry in the config."""
     if isinstance(value, AttentionPenalty):
         return _check_class(value)
     where = f"penalties.{name}"

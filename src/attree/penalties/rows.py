@@ -133,8 +133,8 @@ class Sparsity(AttentionPenalty):
     .. math:: \frac{1}{n - 1} \left( \Big( \sum_{k=1}^{n} \sqrt{\alpha_k} \Big)^2 - 1 \right)
 
     The L1 norm would have no effect, because the weights always sum to 1. This is 0 if one edge has all attention and 1
-    for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). It acts more on small weights than the
-    entropy.
+    for uniform attention (Xu et al., "L1/2 Regularization", IEEE TNNLS 2012). It acts
+    more strongly on small weights than the entropy penalty does.
     """
 
     name = "sparsity"

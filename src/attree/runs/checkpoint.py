@@ -77,7 +77,7 @@ MAY_DIFFER = ("data.root", "data.num_workers")
 
 
 def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
-    """Make a TensorBoard logger continue the checkpoint's run, without its later points. Return False if it cannot."""
+    """Make a TensorBoard logger continue the checkpoint's run, without points after `step`; False if it cannot."""
     run = run_of(checkpoint)
     if run is None or not str(getattr(logger, "class_path", "")).endswith("TensorBoardLogger"):
         return False

@@ -151,7 +151,7 @@ def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
 
 
 def _of_nodes(call: ModelCall, edges: list[Tensor]) -> OutputLevel:
-    """Find the level of an output with as many rows as nodes: node level, unless rows read other nodes or pairs.
+    """Find the level of an output with as many rows as nodes: node level, unless rows depend on other nodes or pairs.
 
     Args:
         call: The call of the model.

@@ -155,8 +155,7 @@ def add_batch(call: ModelCall, batch: Tensor, output: Any) -> ModelCall:
 
 
 def _returns(call: ModelCall, output: Any) -> bool:
-    """Whether a call runs and returns this output."""
-
+    """Whether a call succeeds and returns this output."""
     try:
         with eval_mode(call.model), torch.no_grad():
             again = call.run()

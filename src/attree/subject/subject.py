@@ -181,7 +181,7 @@ class Subject:
         return self._again(None)
 
     def _again(self, attention: Attention | None) -> Subject:
-        """Return a copy of this subject with other attention; level and meaning of the outputs stay the same."""
+        """Return a copy of this subject with other attention; the level and the meaning of the outputs are kept."""
         subject = copy.copy(self)
         for depends_on_weights in ("_returned", "node_weights"):
             subject.__dict__.pop(depends_on_weights, None)
@@ -217,7 +217,7 @@ class Subject:
 
     @cached_property
     def outputs(self) -> OutputLevel:
-        """What each row of the output belongs to: a node, a pair of nodes or a graph."""
+        """The level of the output: whether its rows belong to nodes, pairs of nodes or graphs."""
         if self._asked_level in (None, "node") and (known := known_level(self.call)) is not None:
             return known
         output = self._returned
@@ -231,7 +231,7 @@ class Subject:
 
     @property
     def level(self) -> Level:
-        """What each row of the output belongs to: `node`, `edge` or `graph`."""
+        """The level of the output's rows: `node`, `edge` or `graph`."""
         return self.outputs.level
 
     @property
@@ -264,7 +264,7 @@ class Subject:
         return self.outputs.targets(targets, self.graph)
 
     def rows(self, targets: Tensor) -> Tensor:
-        """Return the row of the output of each target."""
+        """Return the output row of each target."""
         return self.outputs.rows(targets, self.graph)
 
     def nodes_of(self, targets: Tensor) -> Tensor:

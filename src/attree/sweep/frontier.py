@@ -132,8 +132,8 @@ class _Objective:
 def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) -> list[Path]:
     """Write a config for each setting on the front, ready for `attree fit --config`, and return the files.
 
-    It is the config of the setting's first run, with defaults, but with another logger. A setting whose runs are on
-    another machine gets no config.
+    Each is the config of the setting's first run, with all defaults, but with another logger. A setting whose runs are
+    on another machine gets no config.
 
     Args:
         plan: The plan.

@@ -166,7 +166,7 @@ class SweepStudy:
 
     @property
     def storage(self) -> Any:
-        """Optuna's storage. Trials are claimed through it, because `Study.ask` creates a trial if none waits."""
+        """Optuna's storage. Trials are claimed through it, because `Study.ask` creates a trial if none is queued."""
         return self.study._storage
 
     def _is_duplicate(self, own: FrozenTrial) -> bool:

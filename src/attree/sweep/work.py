@@ -45,7 +45,7 @@ class Workers:
         folder: Folder that holds the sweep's folder.
         number: Number of threads.
         launch: Runs `attree`.
-        key: Key of the only task to do; None does all tasks. Tasks of other processes are waited for, in case one dies.
+        key: Key of the only task to do. None does all tasks, and waits for those of other processes, in case one dies.
     """
 
     def __init__(self, study: SweepStudy, folder: Path, number: int, launch: Launch, key: str | None = None) -> None:
@@ -113,7 +113,7 @@ class Workers:
             self._events.put(Event(is_last=True))
 
     def _may_get_tasks(self) -> bool:
-        """Whether tasks may come: other workers run tasks, which are queued again if the workers die."""
+        """Whether more tasks may be queued: tasks of other workers are queued again if these workers die."""
         given_back = self.study.give_back_abandoned()
         if given_back:
             self._events.put(Event(given_back=tuple(given_back)))

@@ -148,7 +148,7 @@ def spread_features(graph: Graph, weight: Tensor, x: Tensor, hops: int) -> Tenso
 
 
 def power_rows(graph: Graph, weight: Tensor, targets: Tensor, hops: int) -> Frontier:
-    """Return the targets' rows of the adjacency's power; the first `weight` of each entry is its value."""
+    """Return the targets' rows of the adjacency matrix to the power `hops`; the value of an entry is `weight[0]`."""
     return walk_back(graph, Roots.at_nodes(targets), [weight.to(exact_dtype(weight.device))] * (hops + 1))
 
 

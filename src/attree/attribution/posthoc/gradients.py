@@ -94,7 +94,7 @@ def mask_gradient(run: MaskedRun, copies: TargetCopies) -> Tensor:
 
 
 def output_gradient(run: MaskedRun, copies: TargetCopies, mask: Tensor, logits: Tensor) -> Tensor:
-    """Return the gradient of the sum of all explained outputs; no target depends on another's mask."""
+    """Return each target's gradient by its own mask: that of the sum, as no target depends on another's mask."""
     explained = run.explained(copies, logits).sum()
     if not explained.requires_grad:  # no layer used the mask
         return torch.zeros_like(mask)

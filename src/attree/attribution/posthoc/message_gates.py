@@ -38,7 +38,7 @@ class LayerMessages:
 
 
 class MessageGate(nn.Module):
-    """Computes how open each edge of one layer is, from the states of its ends and its message.
+    """Computes the gate of each edge of one layer, from the states of its two nodes and its message.
 
     Args:
         layer: Inputs of the gate, which set its widths.
@@ -57,13 +57,13 @@ class MessageGate(nn.Module):
         self.constant = nn.Parameter(torch.empty(layer.messages.shape[1:]).uniform_(-bound, bound))
 
     def forward(self, layer: LayerMessages) -> Tensor:
-        """Return how open each edge is, as logits."""
+        """Return the logit of each edge's gate."""
         parts = self.source(layer.states)[layer.edges[0]] + self.destination(layer.states)[layer.edges[1]]
         parts = parts + self.message(layer.messages.flatten(1))
         return self.out(F.relu(parts / 3 + self.bias)).view(-1) + LOCATION
 
     def apply_to(self, messages: Tensor, gate: Tensor) -> Tensor:
-        """Return the message of each edge, mixed with the constant as far as the gate is closed."""
+        """Return each edge's message m as g m + (1 - g) c, with gate g and the learned constant c."""
         gate = gate.view(-1, *[1] * (messages.dim() - 1))
         return gate * messages + (1 - gate) * self.constant
 
@@ -102,7 +102,12 @@ class GatedModel:
             self._recorded = None
 
     def run(self, call: ModelCall, gates: list[tuple[MessageGate, Tensor] | None]) -> Any:
-        """Return the model's output with some calls gated; `gates` has the gate and its openness at each edge."""
+        """Return the model's output with gated messages.
+
+        Args:
+            call: The call of the model.
+            gates: For each call of a convolution, its gate and the gate's value at each edge; None leaves it ungated.
+        """
         self._gates, self._call = gates, 0
         return call.run()
 

@@ -96,7 +96,7 @@ class TargetCopies:
 
     @cached_property
     def entry_group(self) -> Tensor:
-        """The copy of each entry of a mask and, in a heterogeneous graph, its edge type, as one number."""
+        """One number per entry of a mask for its copy and, in a heterogeneous graph, its edge type."""
         types = self.subject.graph.types
         if types is None:
             return self.entry_owner

@@ -223,8 +223,8 @@ class OutputRows:
 
     Attributes:
         node: The destination of each row, in the call's numbering.
-        chosen: Positions of the tensor's rows among the call's records; None if all records belong to it.
-        place: Positions of these records among the rows; None if all rows change.
+        chosen: Positions of the tensor's changed rows in the call's `records`; None if these are all records.
+        place: Positions of these changed rows among all rows of the tensor; None if all rows change.
     """
 
     node: Tensor

@@ -249,7 +249,7 @@ class ReductionPlan:
         return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
 
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
-        """Return each row's position among the senders that are destinations, and whether it is one of them."""
+        """Return the position of each row among the senders that are destinations, and a mask of those found."""
         assert layer.blocks is not None
         own_sender = torch.zeros_like(records.edge)
         is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0

@@ -202,7 +202,10 @@ class Sample:
 
 
 def _shuffled(total: int, count: int, seed: int) -> Tensor:
-    """Return some of `total` ids in random order: 0 is not first, the last id is repeated first, the first one last."""
+    """Return at most `count` evenly spaced ids below `total`, shuffled so that 0 is not first, with repeats.
+
+    The last of them is repeated at the front, and the first one twice at the end. Callers use both ends as decoys.
+    """
     count = min(count, total)
     spread = torch.linspace(0, total - 1, count).round().long()
     ids = spread[torch.randperm(count, generator=torch.Generator().manual_seed(seed))]

@@ -80,7 +80,7 @@ class Stages:
 
 
 class StageError(Exception):
-    """Stages meet that must not. This is not a TypeError, because torch takes a TypeError for a missing operator."""
+    """An operation combines stages that must stay separate. Not a TypeError: torch takes it for a missing operator."""
 
 
 class StageMode(Provenance):

@@ -96,7 +96,7 @@ class _Context:
 
 
 def _listed(context: _Context, group: RowGroup, target: Tensor) -> Tensor:
-    """Compute rows of any nodes, entry by entry."""
+    """Compute rows of different nodes, entry by entry."""
     layer, row = context.layer, group.entry_row
     assert row is not None
     edge, shift = layer.edges_at(group.edge), context.shift_of(group)
@@ -232,7 +232,7 @@ class CallUpdate:
         return out
 
     def _restore(self, out: Tensor, stale: Tensor, records: RowKeys, changes: Changes, senders: States | None) -> None:
-        """Recompute the stale rows in `out`."""
+        """Recompute the rows of `out` that are marked as stale, because the update formula would be inaccurate."""
         rows = stale.nonzero().view(-1)
         if rows.numel() == 0:
             return

@@ -41,8 +41,8 @@ def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
 def _concordance(a: Ints, b: Ints) -> Floats:
     """Return concordant minus discordant partners of each point; points are given by ranks.
 
-    The numbers of points with a smaller or larger a, or b, are known. So it is enough to count the points with both a
-    smaller a and a smaller b; ties are counted and corrected for.
+    Ranks give the number of points with a smaller or larger a, and likewise for b. So only the points with both a
+    smaller a and a smaller b are counted; ties are then corrected for.
     """
     if len(a) == 0:
         return np.zeros(0)

@@ -138,7 +138,7 @@ class ResampledPairs:
         return self._every[:, self.owner[self.kept]]
 
     def _ranks(self, column: Ranking) -> Floats:
-        """Return, for each sampled pair, how many drawn pairs lie below it minus above it, [1 + resamples, kept]."""
+        """Return, for each sampled pair, the drawn pairs below minus those above, [1 + resamples, kept]."""
         _, place = np.unique(column.dense[self.kept], return_inverse=True)
         order = place.argsort(kind="stable")
         _, starts = np.unique(place[order], return_index=True)

@@ -101,7 +101,7 @@ Values: TypeAlias = Tensor | Ranking
 
 
 def sort_keys(values: Tensor) -> NDArray[Any]:
-    """Return the values as an array on the host, in a dtype that holds each exactly."""
+    """Return the values as an array on the host, in a dtype that represents each value exactly."""
     values = values.detach().cpu()  # before the conversion, because the device may have no float64
     if values.dtype != torch.uint64:  # the only dtype with integers that int64 cannot hold
         values = values.to(torch.float64 if values.is_floating_point() else torch.int64)

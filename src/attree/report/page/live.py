@@ -40,7 +40,7 @@ class LiveModel:
         self._lock = Lock()  # the hooks on a model belong to one pass at a time
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a browser's question, `{"target", "edges", "protocol"}`. Nothing in it is trusted."""
+        """Answer a browser's query, `{"target", "edges", "protocol"}`. All its values are checked."""
         expect(isinstance(asked, Mapping), "question", "target, edges and protocol", type(asked).__name__)
         question: dict[str, Any] = {name: asked.get(name) for name in ("target", "edges", "protocol")}
         return self.what_if(**question)

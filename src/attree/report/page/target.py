@@ -39,7 +39,7 @@ class Explained:
         max_edges: Most edges of a target.
         node_names: Names of the nodes, if the targets are graphs of a batch.
         groups: The group of each node of the graph, [N]; None if there are none.
-        is_live: Whether to add the position of the target and the ids of the edges, by which the page asks a model.
+        is_live: Whether to add the target's position and the edges' ids, which the page sends in queries to the model.
     """
 
     evaluation: Evaluation
