@@ -27,7 +27,7 @@ import attree
 graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
 model = GAT(8, 16, 2, out_channels=3)
 print(len(attree.evaluate(model, graph, num_targets=3).metrics) > 0)
-print("The network says" in attree.explain(model, graph, 3).sentence)
+print("The network predicts" in attree.explain(model, graph, 3).sentence)
 print(attree.GAtt().attribute(attree.capture_attention(model, graph.x, graph.edge_index), [3]).targets.tolist())
 try:
     from attree.data import Infection

@@ -100,14 +100,14 @@ def test_edges_are_ranked_by_the_method(model: nn.Module, explanation: TargetExp
 
 def test_the_sentence_says_what_would_be(model: nn.Module, explanation: TargetExplanation) -> None:
     edge = next(edge for edge in explanation.edges if edge.source != edge.destination)
-    assert f"The network says class {explanation.predicted}" in explanation.sentence
+    assert f"The network predicts class {explanation.predicted}" in explanation.sentence
     assert f"Without {edge.name} it would" in explanation.sentence
-    assert ("still say so" in explanation.sentence) == (not edge.changes)
+    assert ("still predict the same" in explanation.sentence) == (not edge.changes)
     assert explanation.sentence in str(explanation)
     data = graph()
     data.class_names, data.node_names = ["theory", "rules", "agents"], [f"paper {node}" for node in range(14)]
     named = attree.explain(model, data, explanation.target)
-    assert f"The network says {data.class_names[explanation.predicted or 0]} (" in named.sentence
+    assert f"The network predicts {data.class_names[explanation.predicted or 0]} (" in named.sentence
     assert f"paper {edge.source} -> paper {edge.destination}" in named.sentence
     assert all(name.startswith("paper ") for name in named.to_pandas()["source_name"])
 
@@ -121,7 +121,7 @@ def test_a_wrong_prediction_and_a_changed_one_are_said(model: nn.Module) -> None
     changing = [(one, edge) for one, edge in zip(found, strongest, strict=True) if edge is not None and edge.changes]
     assert changing
     for one, edge in changing:
-        assert f"Without {edge.name} it would say class {edge.predicted} (" in one.sentence
+        assert f"Without {edge.name} it would predict class {edge.predicted} (" in one.sentence
 
 
 def test_a_pair_by_its_column_or_by_its_nodes() -> None:

@@ -260,7 +260,7 @@ def test_edges_are_taken_out_in_the_browser_and_the_model_answers(server: PageSe
                 assert row.find_element(By.TAG_NAME, "th").text == explained.graph.class_names[number]
             sentence = driver.find_element(By.CSS_SELECTOR, ".what-if .sentence").text
             wanted = explained.graph.class_names[int(expected.argmax())]
-            assert f"say {wanted} (" in sentence or "still say so" in sentence
+            assert f"predict {wanted} (" in sentence or "still predict the same" in sentence
         driver.find_element(By.XPATH, "//button[text()='Put all back']").click()
         assert driver.find_elements(By.CSS_SELECTOR, ".chip") == []
         assert driver.find_elements(By.TAG_NAME, "img") == []

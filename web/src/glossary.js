@@ -18,7 +18,7 @@ export const WORDS = {
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
   tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
-  whatif: ["What if?", "What the network says when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."],
+  whatif: ["What if?", "What the network predicts when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."],
 };
 
 /** A question mark beside a word; opens what it means, by mouse, touch and keyboard. */
@@ -56,7 +56,7 @@ export function guide(content) {
       ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick."
       : null,
     has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
-    "Click an edge, here or in the table, to see every number about it and what the network says without it.",
+    "Click an edge, here or in the table, to see every number about it and what the network predicts without it.",
     has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null,
   ];
   const left = new Set([...(has.tree ? [] : ["tree"]), ...(has.truth ? [] : ["truth", "auroc"])]);

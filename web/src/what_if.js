@@ -96,11 +96,11 @@ export function known(content, target, cut, protocol) {
   return answer;
 }
 
-/** One sentence: what the network says now, and what without the edges. */
+/** One sentence: what the network predicts now, and what without the edges. */
 export function sentence(content, target, cut, protocol, answer) {
   const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
-  const now = target.predicted === undefined ? "" : `The network says ${content.className(target.predicted)} (${percent(target.confidence)}). `;
-  if (answer.value !== undefined) return `The network says ${number(answer.value[0])}. ${without} it would say ${number(answer.value[1])}.`;
+  const now = target.predicted === undefined ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
+  if (answer.value !== undefined) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
   const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
@@ -110,5 +110,5 @@ export function sentence(content, target, cut, protocol, answer) {
       : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
     return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
   }
-  return `${now}${without} it would ${changed ? `say ${content.className(own)}` : "still say so"} (${percent(share)}).`;
+  return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
 }

@@ -274,8 +274,8 @@ def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
     names = frozenset(code.co_names)
     for step, following in pairwise(steps):
         if step.opname == "LOAD_GLOBAL":
-            asked = following.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            reads[step.argval] = reads.get(step.argval, frozenset()) | ({following.argval} if asked else set())
+            is_read = following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            reads[step.argval] = reads.get(step.argval, frozenset()) | ({following.argval} if is_read else set())
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner_reads, inner_imports, inner_names = _names(constant)

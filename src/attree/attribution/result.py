@@ -135,10 +135,10 @@ class Attribution:
     def at(self, owner: Tensor, edges: Tensor) -> Tensor:
         """Return the scores of (target position, edge) pairs; 0 for edges that are not listed."""
         own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
-        asked = owner * self.graph.num_edges + edges
+        keys = owner * self.graph.num_edges + edges
         order = own.argsort()
-        place, known = find(own[order], asked)
-        scores = self.scores.new_zeros(asked.numel())
+        place, known = find(own[order], keys)
+        scores = self.scores.new_zeros(keys.numel())
         scores[known] = self.scores[order[place[known]]]
         return scores
 

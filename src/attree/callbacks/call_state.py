@@ -40,7 +40,7 @@ class CallState:
         has_layout: Whether the layout of TensorBoard's charts is written.
         has_ended: Whether training has ended.
         has_diverged: Whether the last evaluation found NaN or infinite values.
-        said_diverged: Whether the user was warned about them.
+        warned_diverged: Whether the user was warned about them.
     """
 
     pictures: Pictures
@@ -55,7 +55,7 @@ class CallState:
     has_layout: bool = False
     has_ended: bool = False
     has_diverged: bool = False
-    said_diverged: bool = False
+    warned_diverged: bool = False
 
     def log(self, trainer: Trainer, pl_module: LightningModule, metrics: Mapping[str, float], prefix: str) -> None:
         """Log metrics: in a fit as `<prefix>/...`, in `validate` and `test` as `validate/<prefix>/...` and so on.
@@ -115,12 +115,12 @@ class CallState:
 
     def warn_diverged(self) -> None:
         """Warn once that the network has diverged."""
-        if not self.said_diverged:
+        if not self.warned_diverged:
             rank_zero_warn(
                 "The network has diverged: its weights or attention are NaN or infinite, so statistics of its "
                 "explanations are NaN. A lower learning rate may help."
             )
-        self.said_diverged = True
+        self.warned_diverged = True
 
 
 def headline(metrics: Mapping[str, float]) -> str | None:

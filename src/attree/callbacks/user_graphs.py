@@ -163,12 +163,12 @@ def with_links(module: Any, subset: str) -> Data | HeteroData:
         UnsupportedModelError: The splits have pairs of different types of edges.
     """
     graph = module.data
-    asked = {part: getattr(module, f"input_{part}_edges", None) for part in PARTS}
-    parts = [part for part in PARTS if asked[part] is not None and subset in ("all", part)]
+    requested = {part: getattr(module, f"input_{part}_edges", None) for part in PARTS}
+    parts = [part for part in PARTS if requested[part] is not None and subset in ("all", part)]
     if not parts and subset == "all" and pairs_to_predict(graph) is not None:
         return graph
     expect(bool(parts), "subset", "one that the LightningLinkData has `input_..._edges` of", subset)
-    found = [get_edge_label_index(graph, asked[part]) for part in parts]
+    found = [get_edge_label_index(graph, requested[part]) for part in parts]
     kinds = {kind for kind, _ in found}
     if len(kinds) > 1:
         names = ", ".join(str(kind) for kind in sorted(kinds))

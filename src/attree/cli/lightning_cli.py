@@ -152,8 +152,8 @@ class AttreeCLI(HookedCLI):
         except Exception as error:
             if user_message(error) is None:
                 raise
-            asked = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
-            raise ArgumentError(f"The trainer cannot be created ({asked}): {user_message(error)}") from error
+            options = ", ".join(f"{name} {config.get(name)!r}" for name in ("accelerator", "devices", "strategy"))
+            raise ArgumentError(f"The trainer cannot be created ({options}): {user_message(error)}") from error
 
     def fit(self, **kwargs: Any) -> None:
         """Train, or print that the run has already trained for all its epochs."""

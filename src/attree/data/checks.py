@@ -106,10 +106,10 @@ def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
     expect(highest < num_nodes, "truth.targets", f"node ids in [0, {num_nodes})", highest)
     check_edge_index(truth.edges, num_nodes, "truth.edges")
     source, destination = truth.edges.to(edge_index.device)
-    asked = (source * num_nodes + destination)[source != destination]
+    keys = (source * num_nodes + destination)[source != destination]
     own = (edge_index[0] * num_nodes + edge_index[1]).unique()
-    _, known = find(own, asked)
-    absent = asked[~known][:1].tolist()
+    _, known = find(own, keys)
+    absent = keys[~known][:1].tolist()
     shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, which the graph lacks" for key in absent)
     expect(not absent, "truth.edges", "edges of the graph, or self-loops", shown)
 

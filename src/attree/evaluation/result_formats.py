@@ -72,8 +72,8 @@ def as_text(evaluation: Evaluation) -> str:
 def as_html(evaluation: Evaluation) -> str:
     """Return the table and the verdict as HTML, for notebooks."""
     table: str = _cells(evaluation).to_html(na_rep="undefined")
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in evaluation.verdict.sentences)
-    return table + (f"<ul>{said}</ul>" if said else "")
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in evaluation.verdict.sentences)
+    return table + (f"<ul>{items}</ul>" if items else "")
 
 
 def _cells(evaluation: Evaluation) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from attree.explain_run.rows import SubgraphRows, SubjectRows
 from attree.explain_run.targets import (
     ExplainedTargets,
     ExplainRequest,
-    asks_for_errors,
+    needs_predictions,
     parse_targets,
     predicted_labels,
     true_labels,
@@ -56,7 +56,7 @@ class ExplainedNodes(ExplainedTargets):
         self._subject = subject
         self._by_neighbourhood = request.by_neighbourhood
         labels = true_labels(graph.get("y") if data.has_plain_nodes else labels_of(graph, subject), number)
-        if asks_for_errors(request.targets):
+        if needs_predictions(request.targets):
             named = "named or random ones with --by_neighbourhood"
             expect(not request.by_neighbourhood, "targets", named, request.targets)
             wrong = ((predicted_labels(subject) != labels) & (labels >= 0)).nonzero().view(-1)
@@ -133,7 +133,7 @@ class ExplainedGraphs(ExplainedTargets):
     def __init__(self, make_subject: Callable[[Batch], Subject], data: ExplainedData, request: ExplainRequest) -> None:
         super().__init__(data, request)
         self._make_subject = make_subject
-        wrong = _misclassified(make_subject, data.graphs) if asks_for_errors(request.targets) else None
+        wrong = _misclassified(make_subject, data.graphs) if needs_predictions(request.targets) else None
         self.ids = parse_targets(request.targets, len(data.graphs), wrong, None, request.seed)
         self.graphs = [data.graphs[position] for position in self.ids.tolist()]
         self.labels = torch.cat([true_labels(graph.get("y"), 1) for graph in self.graphs])

@@ -166,8 +166,8 @@ class PartFolder:
             return False
         try:
             table = pq.ParquetFile(path, page_checksum_verification=True).read()
-            said = (table.schema.metadata or {}).get(KEY)
-            whole = said == self._signature(number) + b" " + _rows_hash(table)
+            stored = (table.schema.metadata or {}).get(KEY)
+            whole = stored == self._signature(number) + b" " + _rows_hash(table)
         except Exception:  # damaged bytes raise any error
             whole = False
         if not whole:

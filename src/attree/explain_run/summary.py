@@ -21,7 +21,7 @@ from attree.io.files import read_metrics, replacing, write_text
 from attree.report.logged_metrics import metrics_table, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
-from attree.report.selection import telling_order
+from attree.report.selection import instructive_order
 from attree.report.style import significant
 from attree.runs.load_run import FinishedRun
 
@@ -61,7 +61,7 @@ class CallSummary:
     @property
     def telling(self) -> list[int]:
         """Positions of the targets, most telling first."""
-        return telling_order(self.evaluation, has_truth=self.explained.has_truth).tolist()
+        return instructive_order(self.evaluation, has_truth=self.explained.has_truth).tolist()
 
     def write(self, out: Path, figures: int) -> None:
         """Write metrics, scores, figures of the most telling targets, and the page."""

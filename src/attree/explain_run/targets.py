@@ -29,10 +29,10 @@ FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, tru
 """Forms of the `--targets` argument, for messages."""
 
 
-def asks_for_errors(text: str) -> bool:
-    """Whether `--targets` asks for misclassified targets. If so, parsing it needs predictions.
+def needs_predictions(text: str) -> bool:
+    """Whether `--targets` needs predictions, because it selects misclassified targets.
 
-    >>> asks_for_errors("errors:5"), asks_for_errors("random:5")
+    >>> needs_predictions("errors:5"), needs_predictions("random:5")
     (True, False)
     """
     return text.strip().partition(":")[0] == "errors"

@@ -82,7 +82,7 @@ def explain(
     >>> from torch_geometric.nn import GAT
     >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
     >>> explanation = explain(GAT(8, 16, 2, out_channels=3), graph, 7)
-    >>> explanation.sentence.startswith("The network says class")
+    >>> explanation.sentence.startswith("The network predicts class")
     True
     >>> list(explanation.to_pandas().columns[:4])
     ['source', 'destination', 'score', 'effect']

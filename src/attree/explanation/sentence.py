@@ -50,21 +50,27 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
         protocol: Name of the protocol that reduces an edge.
     """
     if evaluation.predictions is None:
-        said, strongest = _number(evaluation, subject), _strongest(edges)
-        return said if strongest is None else f"{said} {_reduced(protocol, strongest)} {_then_number(strongest)}."
+        prediction, strongest = _number(evaluation, subject), _strongest(edges)
+        return (
+            prediction
+            if strongest is None
+            else f"{prediction} {_reduced(protocol, strongest)} {_then_number(strongest)}."
+        )
     best = evaluation.predictions[0].max(dim=-1)
     named = class_name(evaluation, subject, int(best.indices))
-    said = f"The network says {named} ({percent(float(best.values))}{_truly(evaluation, subject, int(best.indices))})."
+    prediction = (
+        f"The network predicts {named} ({percent(float(best.values))}{_truly(evaluation, subject, int(best.indices))})."
+    )
     edge = _strongest(edges)
     if edge is None:
-        return f"{said} No edge reaches it."
+        return f"{prediction} No edge reaches it."
     reduced = _reduced(protocol, edge)
     if edge.predicted is None or edge.probability is None:
-        return f"{said} {reduced} its probability would be {percent(float(best.values) - edge.effect)}."
+        return f"{prediction} {reduced} its probability would be {percent(float(best.values) - edge.effect)}."
     if not edge.changes:
-        return f"{said} {reduced} it would still say so ({percent(edge.probability)})."
+        return f"{prediction} {reduced} it would still predict the same ({percent(edge.probability)})."
     after = class_name(evaluation, subject, edge.predicted)
-    return f"{said} {reduced} it would say {after} ({percent(edge.probability)})."
+    return f"{prediction} {reduced} it would predict {after} ({percent(edge.probability)})."
 
 
 def class_name(evaluation: Evaluation, subject: Subject, number: int) -> str:

@@ -31,7 +31,7 @@ class Worker:
     """A process that shares work with others through a folder.
 
     Locks are tested only on the same machine, because network file systems do not always report them: see
-    `knows_alive`.
+    `is_alive`.
 
     Args:
         shared: The shared folder.
@@ -62,7 +62,7 @@ class Worker:
         """Return this worker's name, kernel and lock folder, by which other workers check whether it is alive."""
         return {"name": self.name, "kernel": self._kernel, "lock": str(self._lock.folder)}
 
-    def knows_alive(self, other: Mapping[str, Any]) -> bool | None:
+    def is_alive(self, other: Mapping[str, Any]) -> bool | None:
         """Whether another worker is alive; None if unknown, as for workers on other machines.
 
         Args:
@@ -163,7 +163,7 @@ class Claims:
     def _has_expired(self, path: Path) -> bool:
         try:
             holder = json.loads(path.read_text(encoding="utf-8"))
-            alive = self.worker.knows_alive(holder) if isinstance(holder, dict) else None
+            alive = self.worker.is_alive(holder) if isinstance(holder, dict) else None
         except (OSError, ValueError):  # it is being written, or was just released
             alive = None
         return age(path) > self.grace if alive is None else not alive

@@ -166,8 +166,8 @@ def _html_table(table: Table) -> list[str]:
             lines.append(f"<tr>{line}</tr>")
         parts.append(plain_table([*table.index, *headings], lines, table.title))
     if remarks:
-        told = "1 cell is explained" if len(remarks) == 1 else f"{len(remarks)} cells are explained"
-        parts.append(f'<details class="note"><summary>{told}</summary><ul>{"".join(remarks)}</ul></details>')
+        summary = "1 cell is explained" if len(remarks) == 1 else f"{len(remarks)} cells are explained"
+        parts.append(f'<details class="note"><summary>{summary}</summary><ul>{"".join(remarks)}</ul></details>')
     parts.append(f'<p class="note"><a href="{table.name}.csv">{table.name}.csv</a></p>')
     return parts
 
@@ -193,9 +193,9 @@ def write_summary(reports: Sequence[Report], folder: Path) -> Path:
     lines = []
     for report in reports:
         notes = " ".join(note for section in report.sections for note in section.notes[:1])
-        told = " ".join([notes, *report.notes[1:]]).strip()
+        described = " ".join([notes, *report.notes[1:]]).strip()
         link = f'<a href="{report.name}/index.html">{inline(report.title)}</a>'
-        lines.append(f'<li>{link}<br><span class="note">{inline(told)}</span></li>')
+        lines.append(f'<li>{link}<br><span class="note">{inline(described)}</span></li>')
     return write_text(
         folder / "index.html", plain_page("The paper's tables and figures", f"<ul>{''.join(lines)}</ul>", [])
     )

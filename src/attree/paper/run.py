@@ -101,10 +101,10 @@ def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tup
             notes[need] = _obstacle(*need, options, context)
         if notes[need] is None:
             kept.append(cell)
-    said = [note for note in notes.values() if note is not None]
+    lines = [note for note in notes.values() if note is not None]
     if any(cell.dataset == "Arxiv" and cell.reads_features for cell in kept) and _has_stand_in(options):
-        said.append("Arxiv: its features here are a stand-in, so its numbers are not comparable with the paper's.")
-    return kept, said
+        lines.append("Arxiv: its features here are a stand-in, so its numbers are not comparable with the paper's.")
+    return kept, lines
 
 
 def _has_stand_in(options: Options) -> bool:
@@ -113,8 +113,8 @@ def _has_stand_in(options: Options) -> bool:
 
 def _obstacle(dataset: str, reads_features: bool, options: Options, context: CellContext) -> str | None:
     """Return why a dataset cannot be used, in a sentence; None if it can."""
-    asked = options.datasets is not None and dataset in options.datasets
-    if dataset == "Arxiv" and reads_features and not asked and _has_stand_in(options):
+    is_requested = options.datasets is not None and dataset in options.datasets
+    if dataset == "Arxiv" and reads_features and not is_requested and _has_stand_in(options):
         return "Arxiv is left out: its features here are a stand-in (include it with --datasets arxiv)."
     try:
         context.data(dataset, 3, 0).prepare_data()

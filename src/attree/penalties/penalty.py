@@ -43,8 +43,8 @@ class PenalizedStep:
             return None
         stores = dict(zip(self.batch.node_types, self.batch.node_stores, strict=True))
         found = [kind for kind, store in stores.items() if "batch_size" in store or "train_mask" in store]
-        said = getattr(self.model, "node_type", None)
-        found = [said] if said in found else found
+        given = getattr(self.model, "node_type", None)
+        found = [given] if given in found else found
         expect(len(found) == 1, "data", "a graph in which one type of nodes has a `train_mask`", found)
         return str(found[0])
 

@@ -123,7 +123,7 @@ LARGE = 200
 CONFIDENT = 0.8
 
 
-def telling_order(
+def instructive_order(
     evaluation: Evaluation,
     predictions: Tensor | None = None,
     true_classes: Tensor | None = None,
@@ -167,7 +167,7 @@ def order_targets(
     has_truth: Tensor | None = None,
     effect: Tensor | None = None,
 ) -> Tensor:
-    """Return the order of `telling_order`, from these numbers alone. Ties keep their order.
+    """Return the order of `instructive_order`, from these numbers alone. Ties keep their order.
 
     Args:
         sizes: Number of edges around each target, [T].

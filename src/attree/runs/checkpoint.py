@@ -87,18 +87,18 @@ def resume_logger(logger: Any, checkpoint: Path, step: int) -> bool:
     return True
 
 
-def check_same_run(asked: Mapping[str, Any], path: Path, checkpoint: Mapping[str, Any]) -> None:
+def check_same_run(config: Mapping[str, Any], path: Path, checkpoint: Mapping[str, Any]) -> None:
     """Refuse to resume a run with other data, another network or another optimiser.
 
     The settings are compared with the run's `config.yaml`, or, if the checkpoint was moved, with the hyperparameters in
     the checkpoint. Settings of the trainer, the explanations and the checkpoints may differ.
 
     Args:
-        asked: The config of this command.
+        config: The config of this command.
         path: The checkpoint file.
         checkpoint: Its content.
     """
-    now, before = settings(asked), settings(_config_of(path, checkpoint))
+    now, before = settings(config), settings(_config_of(path, checkpoint))
     differing = [
         f"{key} is {now[key]!r} ({before[key]!r} in the run)"
         for key in now
@@ -162,11 +162,11 @@ def nothing_left(checkpoint: Mapping[str, Any], trainer: Trainer) -> str | None:
     progress = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).get("current", {})
     done = {"max_epochs": int(progress.get("processed", 0)), "max_steps": int(checkpoint["global_step"])}
     for limit, reached in done.items():
-        asked = getattr(trainer, limit)
-        if asked is not None and 0 <= asked <= reached:
+        most = getattr(trainer, limit)
+        if most is not None and 0 <= most <= reached:
             unit = limit.removeprefix("max_")
             return (
-                f"Nothing to do: this run has trained {reached} {unit}, and {asked} are asked for. "
-                f"To train on, ask for more: --trainer.{limit} {2 * reached}"
+                f"Nothing to do: this run has trained {reached} {unit}, and the limit is {most}. "
+                f"To train longer, raise it: --trainer.{limit} {2 * reached}"
             )
     return None

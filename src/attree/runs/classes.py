@@ -108,9 +108,9 @@ def _with_own_sizes(net: Any, links: Mapping[str, str], data: Any) -> Any:
         return net
     taken = inspect.signature(made).parameters
     sizes = {name: getattr(data, source) for name, source in links.items() if name in taken and hasattr(data, source)}
-    said = dict(net.get("init_args") or {})
-    said = {name: value for name, value in said.items() if name not in sizes or value is not None}
-    return {**net, "init_args": {**sizes, **said}}
+    given = dict(net.get("init_args") or {})
+    given = {name: value for name, value in given.items() if name not in sizes or value is not None}
+    return {**net, "init_args": {**sizes, **given}}
 
 
 def _is_own(path: str) -> bool:

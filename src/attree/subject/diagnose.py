@@ -53,8 +53,8 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
         chance = random_outputs(subject.model, _run(subject), call.features, output)
         if chance is not None:
             return [chance]
-    said = [str(bypass)] if bypass.exists else []
-    return said if locality is None or locality.local else [*said, str(locality)]
+    found = [str(bypass)] if bypass.exists else []
+    return found if locality is None or locality.local else [*found, str(locality)]
 
 
 def _locality_of(subject: Subject) -> Locality | None:

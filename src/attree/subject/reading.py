@@ -150,8 +150,8 @@ def add_batch(call: ModelCall, batch: Tensor, output: Any) -> ModelCall:
     free = [one.name for one in parameters(call.model) if "batch" in one.name and one.name not in call.names]
     if not free or "size" in free[0]:
         return call
-    told = call.with_argument(free[0], batch)
-    return told if _returns(told, output) else call
+    extended = call.with_argument(free[0], batch)
+    return extended if _returns(extended, output) else call
 
 
 def _returns(call: ModelCall, output: Any) -> bool:

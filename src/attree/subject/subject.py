@@ -69,7 +69,7 @@ class Subject:
         self.graph = graph
         self.readout = readout
         self._head = Head() if head is None else head
-        self._asked_level = level
+        self._given_level = level
         self._attention = attention
         self._wiring = None if attention is None else attention.wiring
         if call is None:
@@ -218,11 +218,11 @@ class Subject:
     @cached_property
     def outputs(self) -> OutputLevel:
         """The level of the output: whether its rows belong to nodes, pairs of nodes or graphs."""
-        if self._asked_level in (None, "node") and (known := known_level(self.call)) is not None:
+        if self._given_level in (None, "node") and (known := known_level(self.call)) is not None:
             return known
         output = self._returned
         call = without_unread_ids(self.call, output)
-        found = find_level(call, output, self._asked_level)
+        found = find_level(call, output, self._given_level)
         keep_level(call, found)
         if found.batch is not None and call.batch is None:
             call = add_batch(call, found.batch, output)

@@ -58,8 +58,8 @@ def sweep(
         collect: Only summarise the finished runs.
         launch: Does one run; None starts a process for it.
     """
-    asked = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
-    expect(len(asked) <= 1, "run", "given without --dry_run and --collect", " ".join(asked))
+    options = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
+    expect(len(options) <= 1, "run", "given without --dry_run and --collect", " ".join(options))
     quiet_optuna()
     plan = load_plan(file)
     own = folder / plan.name

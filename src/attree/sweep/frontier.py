@@ -159,9 +159,9 @@ def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series,
     arguments = {"save_dir": "logs", "name": f"{plan.name}_best", "default_hp_metric": False}
     trainer["logger"] = {"class_path": "lightning.pytorch.loggers.TensorBoardLogger", "init_args": arguments}
     values = ", ".join(f"{name} {row[f'{name} mean']:.4f}" for name in frontier.objectives)
-    said = [f"attree fit --config {path}", "", f"Of the sweep {plan.name}, setting {row[SETTING]}: {values}."]
-    said.append(f"Values: {setting_text(row, frontier.parameters)}")
-    head = "\n".join(f"# {line}".rstrip() for line in said)
+    lines = [f"attree fit --config {path}", "", f"Of the sweep {plan.name}, setting {row[SETTING]}: {values}."]
+    lines.append(f"Values: {setting_text(row, frontier.parameters)}")
+    head = "\n".join(f"# {line}".rstrip() for line in lines)
     body = yaml.safe_dump({**config, "trainer": trainer, "ckpt_path": None}, sort_keys=False)
     return f"{head}\n{body}"
 

@@ -203,9 +203,9 @@ def failure_reason(log: Path, status: int) -> str:
     except OSError:
         text = ""
     lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
-    said = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-    if said or (lines and status > 0):
-        return (said or lines)[-1]
+    messages = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+    if messages or (lines and status > 0):
+        return (messages or lines)[-1]
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
 
 
@@ -263,6 +263,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def threads_per_worker(workers: int) -> int:
     """Return the number of threads of each run if `workers` runs share the machine."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    available = int(asked) if asked.isdigit() else os.cpu_count() or 1
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    available = int(given) if given.isdigit() else os.cpu_count() or 1
     return max(1, available // workers)

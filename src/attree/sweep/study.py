@@ -234,7 +234,7 @@ class SweepStudy:
         """Whether the worker of a running trial is dead: its lock is free, or its heartbeats have stopped."""
         holder = trial.user_attrs.get(WORKER)
         if holder is not None:
-            alive = self.worker.knows_alive(holder)
+            alive = self.worker.is_alive(holder)
             if alive is not None:
                 return not alive
         beat, now = (trial.user_attrs.get(BEAT), holder is None), time.monotonic()

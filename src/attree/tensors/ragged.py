@@ -99,19 +99,19 @@ def expand(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return owner, place
 
 
-def find(ascending: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the position of each asked key among ascending keys, and whether the key is one of them.
+def find(ascending: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the position of each key among ascending keys, and whether it is one of them.
 
     >>> place, known = find(torch.tensor([1, 4]), torch.tensor([4, 5]))
     >>> place.tolist(), known.tolist()
     ([1, 1], [True, False])
     """
     if ascending.numel() == 0:
-        return torch.zeros_like(asked), torch.zeros_like(asked, dtype=torch.bool)
-    if torch.equal(ascending, asked):  # all keys in their order: no search needed
-        return torch.arange(asked.numel(), device=asked.device), torch.ones_like(asked, dtype=torch.bool)
-    place = torch.searchsorted(ascending, asked.contiguous()).clamp_(max=ascending.numel() - 1)
-    return place, ascending[place] == asked
+        return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)
+    if torch.equal(ascending, keys):  # all keys in their order: no search needed
+        return torch.arange(keys.numel(), device=keys.device), torch.ones_like(keys, dtype=torch.bool)
+    place = torch.searchsorted(ascending, keys.contiguous()).clamp_(max=ascending.numel() - 1)
+    return place, ascending[place] == keys
 
 
 def take_rows(values: Tensor, rows: Tensor) -> Tensor:

@@ -169,7 +169,7 @@ def test_what_if_of_one_edge_is_the_exact_effect(page: Chrome, model: ExplainedM
         share = float(told.rpartition("(")[2].rstrip(" %).").lstrip("<>")) / 100
         assert share == pytest.approx(float(after.max()), abs=0.006)
         changed = bool(reduction.changed[pair(model, 7, source, destination)])
-        assert (f"it would say {names[int(after.argmax())]}" in told) == changed
+        assert (f"it would predict {names[int(after.argmax())]}" in told) == changed
         assert len(page.find_elements(By.CSS_SELECTOR, ".picture path.cut")) == 1
         one(page, ".stage").send_keys(Keys.ARROW_DOWN)
     assert len(texts(page, ".chip")) == 1  # one edge at a time, where there is no model

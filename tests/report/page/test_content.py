@@ -23,7 +23,7 @@ from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLab
 from attree.report.page import write_page
 from attree.report.page.content import page_content
 from attree.report.page.groups import _by_kind as node_groups_of
-from attree.report.selection import telling_order
+from attree.report.selection import instructive_order
 from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
 from helpers.hetero import CHANNELS, METADATA, Stacked, hetero_graph
@@ -179,7 +179,7 @@ def test_the_most_telling_targets_come_first(model: ExplainedModel) -> None:
     pairs = evaluation.pairs
     right = options["predictions"].argmax(1) == options["true_classes"]
     has_truth = torch.tensor([target in model.truth.targets.tolist() for target in TARGETS])
-    order = telling_order(evaluation, options["predictions"], options["true_classes"], has_truth).tolist()
+    order = instructive_order(evaluation, options["predictions"], options["true_classes"], has_truth).tolist()
 
     def key(position: int) -> tuple[bool, bool, int, bool, float]:
         own = slice(int(pairs.ptr[position]), int(pairs.ptr[position + 1]))
@@ -192,7 +192,7 @@ def test_the_most_telling_targets_come_first(model: ExplainedModel) -> None:
     assert order == sorted(range(len(TARGETS)), key=key)
     # Without predictions or truth the order still is one of all targets.
     unknown = replace(evaluation, predictions=None, about=TargetLabels(), reductions={})
-    assert sorted(telling_order(unknown).tolist()) == [0, 1, 2, 3]
+    assert sorted(instructive_order(unknown).tolist()) == [0, 1, 2, 3]
 
 
 def test_more_targets_than_fit_are_counted(model: ExplainedModel) -> None:

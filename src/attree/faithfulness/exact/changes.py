@@ -42,8 +42,8 @@ class RowKeys:
 
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """Return the positions of the rows of given edges and nodes, and whether each exists."""
-        own, asked = self.edge * num_nodes + self.node, edge * num_nodes + node
-        return find(own, asked)
+        own, keys = self.edge * num_nodes + self.node, edge * num_nodes + node
+        return find(own, keys)
 
 
 @dataclass(frozen=True)

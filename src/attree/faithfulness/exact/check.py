@@ -64,8 +64,8 @@ class Checker:
         self._recorder = recorder
         self._graph = graph
         self._outputs = outputs
-        self._told_apart = recorder.call.batch is not None
-        self._sample = Sample.of(outputs, graph, self._told_apart)
+        self._separated = recorder.call.batch is not None
+        self._sample = Sample.of(outputs, graph, self._separated)
 
     def recording(self) -> tuple[Recording, Stages]:
         """Record a pass with the current weights; return it with the stages (which call feeds which).
@@ -76,7 +76,7 @@ class Checker:
         recorder, model = self._recorder, self._recorder.weights()
         made_of = (
             tuple((id(module), type(module)) for module in recorder.model.modules()),
-            (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._told_apart),
+            (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._separated),
         )
         known = _KNOWN.get(recorder.model)
         stages = known[1] if known is not None and known[0] == made_of else None
@@ -176,13 +176,13 @@ def _run_on_types(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tup
     assert blocks is not None
     assert types is not None
     first = 0 if len(blocks.targets) > 1 else types.nodes(blocks.inputs[blocks.targets[0]]).start
-    asked = nodes + first
+    ids = nodes + first
     edges, chosen = {}, {}
     for kind in blocks.relations:
         own, ends = graph.typed_edges[kind], [types.nodes(kind[0]).start, types.nodes(kind[2]).start]
-        chosen[kind] = torch.isin(own[1] + ends[1], asked).nonzero().view(-1)
+        chosen[kind] = torch.isin(own[1] + ends[1], ids).nonzero().view(-1)
         edges[kind] = own[:, chosen[kind]] + torch.tensor(ends, device=own.device).view(2, 1)
-    known = torch.cat([*(pair.view(-1) for pair in edges.values()), asked]).unique()
+    known = torch.cat([*(pair.view(-1) for pair in edges.values()), ids]).unique()
     of_type = {kind: known[types.type_of_nodes(known) == place] for place, kind in enumerate(types.node_types)}
     local = {
         kind: torch.stack([torch.searchsorted(of_type[side], pair[end]) for end, side in ((0, kind[0]), (1, kind[2]))])
@@ -204,5 +204,5 @@ def _run_on_types(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tup
         out = type(conv).forward(conv, x[0] if len(x) == 1 else tuple(x), local[kind], **features)
         of_rows = of_type[kind[2]]
     # Other nodes lack some of their entering edges.
-    kept = torch.isin(of_rows, asked).nonzero().view(-1)
+    kept = torch.isin(of_rows, ids).nonzero().view(-1)
     return out[kept], of_rows[kept] - first

@@ -124,13 +124,13 @@ class Sample:
         return cls(node, torch.zeros_like(node, dtype=torch.bool), torch.zeros_like(node), node[:1], whole=True)
 
     @classmethod
-    def of(cls, outputs: OutputLevel, graph: Graph, told_apart: bool) -> Sample:
+    def of(cls, outputs: OutputLevel, graph: Graph, separated: bool) -> Sample:
         """Return a few rows to compare, of nodes, links or graphs.
 
         Args:
             outputs: What the rows of the output belong to.
             graph: The graph.
-            told_apart: Whether an argument tells graphs apart.
+            separated: Whether an argument holds the graph of each node.
         """
         if graph.types is not None:
             return cls._typed(outputs, graph, graph.types, LINKS, NODES, 0)
@@ -138,7 +138,7 @@ class Sample:
             return cls.of_links(outputs.ends, LINKS)
         if outputs.batch is None:
             return cls.of_nodes(graph, NODES)
-        return cls.of_graphs(outputs.batch) if told_apart else cls.of_one_graph(graph)
+        return cls.of_graphs(outputs.batch) if separated else cls.of_one_graph(graph)
 
     @classmethod
     def many(cls, outputs: OutputLevel, graph: Graph) -> Sample:

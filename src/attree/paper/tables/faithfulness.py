@@ -29,8 +29,8 @@ SHOWN = ("gatt", "avgatt", "uniform", "random")
 
 def faithfulness_cell(net: Net, options: Options) -> FaithfulnessCell:
     """Return the cell of a network under the protocols of the options. `authors` is replaced by the protocol's name."""
-    asked = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
-    return FaithfulnessCell(net, tuple(name for name in PROTOCOLS if name in asked), options.targets)
+    requested = [authors_protocol(net.model) if name == AUTHORS else name for name in options.protocols]
+    return FaithfulnessCell(net, tuple(name for name in PROTOCOLS if name in requested), options.targets)
 
 
 def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:

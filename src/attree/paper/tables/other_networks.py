@@ -126,14 +126,14 @@ def _supergat(inputs: ItemInputs) -> list[Section]:
     rows = under_authors_protocol(rows)
     rows = rows[rows["statistic"].isin(STATISTICS) & rows["method"].isin((*SHOWN, REPORTED))]
     means = over_seeds(rows, KEYS)
-    asked = means.assign(
+    keyed = means.assign(
         model=means["model"].replace("SuperGAT-MX-authors", "SuperGAT-MX"),
         method=means["method"].where(
             means["model"] != "SuperGAT-MX-authors", means["method"].replace(REPORTED, "gatt")
         ),
     )
     own = means["method"].eq("gatt") & means["model"].eq("SuperGAT-MX-authors")
-    paper = beside_paper(asked, "faithfulness").assign(model=means["model"], method=means["method"])
+    paper = beside_paper(keyed, "faithfulness").assign(model=means["model"], method=means["method"])
     paper.loc[own.to_numpy(), ["paper", "meant", "difference"]] = float("nan")
     paper.loc[own.to_numpy(), "reason"] = ""
     title = "Cora, protocol `coefficient`"

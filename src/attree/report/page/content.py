@@ -20,7 +20,7 @@ from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
 from attree.report.page.target import Explained, relations_of
-from attree.report.selection import telling_order
+from attree.report.selection import instructive_order
 from attree.tensors.arrays import Bools
 from attree.tensors.ragged import expand, find
 
@@ -50,7 +50,7 @@ def page_content(
 ) -> dict[str, Any]:
     """Return the content of a page; `attree.report.page.write_page` documents the arguments that both have.
 
-    The targets stand in the order of `telling_order`, and at most `max_targets` are kept. If `is_live`, the page can
+    The targets stand in the order of `instructive_order`, and at most `max_targets` are kept. If `is_live`, the page can
     ask a model, and the content has the model's ids of targets and edges. If other targets were measured than are
     shown, `measured` is their evaluation: metrics and verdict are taken from it.
     """
@@ -101,7 +101,7 @@ def page_content(
         None if groups is None else groups.of_node,
         is_live,
     )
-    order = telling_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
+    order = instructive_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
     order = order[:max_targets].cpu()
     # Layouts multiply many small matrices. Threads only slow this down: it takes four times the CPU time on two cores.
     with threadpool_limits(limits=1, user_api="blas"):

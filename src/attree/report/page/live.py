@@ -39,10 +39,10 @@ class LiveModel:
         self._pass = WholeReducer(subject).record()
         self._lock = Lock()  # the hooks on a model belong to one pass at a time
 
-    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a browser's query, `{"target", "edges", "protocol"}`. All its values are checked."""
-        expect(isinstance(asked, Mapping), "question", "target, edges and protocol", type(asked).__name__)
-        question: dict[str, Any] = {name: asked.get(name) for name in ("target", "edges", "protocol")}
+        expect(isinstance(query, Mapping), "question", "target, edges and protocol", type(query).__name__)
+        question: dict[str, Any] = {name: query.get(name) for name in ("target", "edges", "protocol")}
         return self.what_if(**question)
 
     def what_if(self, target: int, edges: Sequence[int], protocol: str) -> dict[str, Any]:
@@ -112,14 +112,14 @@ def show(evaluation: Evaluation, subject: Subject | None = None, **options: Any)
     names = {"_esm": asset("explorer.js"), "_css": asset("explorer.css"), "content": synced}
     widget = type("ExplorerWidget", (anywidget.AnyWidget,), names)()
     if live is not None:
-        widget.on_msg(lambda _, asked, buffers: widget.send(reply(live, asked)))
+        widget.on_msg(lambda _, query, buffers: widget.send(reply(live, query)))
     return widget
 
 
-def reply(live: LiveModel, asked: Any) -> dict[str, Any]:
+def reply(live: LiveModel, query: Any) -> dict[str, Any]:
     """Return the answer to a message of the widget, with the number of the question."""
-    number = asked.get("number") if isinstance(asked, dict) else None
+    number = query.get("number") if isinstance(query, dict) else None
     try:
-        return {"number": number, **live.answer(asked)}
+        return {"number": number, **live.answer(query)}
     except Exception as error:  # shown in the notebook
         return {"number": number, "error": str(error)}

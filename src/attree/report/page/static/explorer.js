@@ -459,7 +459,7 @@ var WORDS = {
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
   tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
-  whatif: ["What if?", "What the network says when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."]
+  whatif: ["What if?", "What the network predicts when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."]
 };
 function term(word, extra = []) {
   const [name, meaning] = WORDS[word];
@@ -491,7 +491,7 @@ function guide(content) {
     `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered.`,
     content.protocols.length > 0 ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick." : null,
     has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
-    "Click an edge, here or in the table, to see every number about it and what the network says without it.",
+    "Click an edge, here or in the table, to see every number about it and what the network predicts without it.",
     has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null
   ];
   const left = /* @__PURE__ */ new Set([...has.tree ? [] : ["tree"], ...has.truth ? [] : ["truth", "auroc"]]);
@@ -615,8 +615,8 @@ function known(content, target, cut, protocol) {
 }
 function sentence(content, target, cut, protocol, answer) {
   const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
-  const now = target.predicted === void 0 ? "" : `The network says ${content.className(target.predicted)} (${percent(target.confidence)}). `;
-  if (answer.value !== void 0) return `The network says ${number(answer.value[0])}. ${without} it would say ${number(answer.value[1])}.`;
+  const now = target.predicted === void 0 ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
+  if (answer.value !== void 0) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
   const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
@@ -624,7 +624,7 @@ function sentence(content, target, cut, protocol, answer) {
     const rest = target.predicted === void 0 ? `the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 2)}` : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
     return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
   }
-  return `${now}${without} it would ${changed ? `say ${content.className(own)}` : "still say so"} (${percent(share)}).`;
+  return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
 }
 
 // src/edge_card.js
