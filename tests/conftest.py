@@ -22,6 +22,7 @@ LONG = (
     *(
         "test_distribution.py",
         "test_docs.py",
+        "test_site.py",
         "test_browser.py",
         "test_browser_pictures.py",
         "test_explain_dataset.py",

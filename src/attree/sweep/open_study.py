@@ -177,7 +177,7 @@ def _database(url: str) -> RDBStorage:
     except ImportError as error:
         raise ArgumentError(
             f"Expected a driver for the database {shown}, but Python has none here ({error.name or error}). For "
-            "PostgreSQL: pip install 'attree[postgres]'."
+            "PostgreSQL: pip install '.[postgres]'."
         ) from error
     except (IntegrityError, ProgrammingError, OperationalError) as error:
         first = str(error.orig or error).strip().splitlines()[0]
