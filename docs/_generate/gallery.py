@@ -16,8 +16,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from attree.report.page.write import safe_json
-from attree.report.page.write import page_html
+from attree.report.page.write import page_html, safe_json
 
 FOLDER = Path(__file__).parents[1] / "gallery"
 MOST_POINTS = 50

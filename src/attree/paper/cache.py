@@ -134,10 +134,8 @@ def _parse(text: str, is_lazy: bool = False) -> tuple[tuple[str, ...], str]:
         is_lazy: If the file has a module-level `__getattr__`, also count its imports for type checkers.
     """
     tree = ast.parse(text)
-    is_lazy_package = is_lazy and any(
-        isinstance(part, ast.FunctionDef) and part.name == "__getattr__" for part in tree.body
-    )
-    imports = tuple(_imports(tree, for_types=is_lazy_package))
+    for_types = is_lazy and any(isinstance(part, ast.FunctionDef) and part.name == "__getattr__" for part in tree.body)
+    imports = tuple(_imports(tree, for_types=for_types))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [part for part in node.body if not _is_text(part)]
