@@ -55,7 +55,7 @@ def test_local_models(name: str) -> None:
     locality = measure_locality(model, FEATURES, RING, num_layers=2)
     assert snapshot(model) == before
     assert locality.local
-    assert "sees only what its attention layers reach" in str(locality)
+    assert "depend only on nodes that the attention layers reach" in str(locality)
 
 
 @pytest.mark.parametrize("name", WIDE)

@@ -182,7 +182,7 @@ def test_targets_that_are_none_are_refused(text: str) -> None:
         parse_targets(text, 10)
 
 
-def test_more_targets_than_a_page_shows_give_a_page_of_the_most_telling_and_scores_of_all(
+def test_more_targets_than_a_page_shows_give_a_page_of_the_most_instructive_and_scores_of_all(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = attree.load_run(run)
@@ -216,7 +216,7 @@ def test_more_targets_than_a_page_shows_give_a_page_of_the_most_telling_and_scor
             np.testing.assert_allclose(result.pair_scores[method][pairs].numpy(), expected, atol=1e-6)
 
 
-def test_the_most_telling_targets_are_drawn_and_printed_with_significant_digits(
+def test_the_most_instructive_targets_are_drawn_and_printed_with_significant_digits(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--methods=gatt", "--protocols=removal", "--figures=1", "--show=2", f"--out={tmp_path}")

@@ -63,10 +63,10 @@ export class TargetList {
     return filters;
   }
 
-  /** Orders of the list; the targets come with the most telling first. */
+  /** Orders of the list; the targets come with the most instructive first. */
   #sorts() {
     const { content } = this;
-    const sorts = { telling: ["most telling first", () => 0], id: ["by name", (a, b) => compare(content.targetName(a), content.targetName(b))] };
+    const sorts = { telling: ["most instructive first", () => 0], id: ["by name", (a, b) => compare(content.targetName(a), content.targetName(b))] };
     if (content.targets.some((target) => target.confidence !== undefined)) {
       sorts.unsure = ["least sure first", (a, b) => (a.confidence ?? 2) - (b.confidence ?? 2)];
     }

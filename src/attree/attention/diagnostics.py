@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Bypass:
-    """How many predictions depend on paths around the attention layers.
+    """Dependence of the predictions on paths that bypass attention layers.
 
     Attributes:
         share: The largest share of targets that keep their predicted class if the attention weights of one bypassed

@@ -93,7 +93,7 @@ def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | 
 
 
 def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> None:
-    """Raise if a call affects the output through other arguments than features, or from inside another call.
+    """Raise if a call affects the output through arguments other than features, or from inside another call.
 
     Features of destinations alone are allowed: they change attention, but send no message.
     """

@@ -30,7 +30,7 @@ CANDIDATES = 16
 
 @dataclass(frozen=True)
 class Locality:
-    """How much outputs change when features out of reach of the attention layers change.
+    """Change of the outputs when features out of reach of the attention layers change.
 
     Attributes:
         change: The largest change of an output, relative to the largest output; 0 if no node is out of reach.
@@ -49,7 +49,7 @@ class Locality:
 
     def __str__(self) -> str:
         if self.local:
-            return "The model sees only what its attention layers reach."
+            return "The outputs depend only on nodes that the attention layers reach."
         return (
             f"Outputs change by {self.change:.2g} of their size with features that no attention layer reaches: the "
             "model has paths beside attention, such as norms or pooling over all nodes, and edges there get no score."

@@ -31,7 +31,7 @@ class AvgAtt(FlowMethod):
         return sum((row.index_select(0, block.place) for row in rows), rows.new_zeros(())) / rows.shape[0]
 
     def hops(self, num_layers: int) -> int:
-        """Twice as far as flows go, because the method also reads late layers at nodes that flows reach early."""
+        """Return about twice the reach of flows: the method also reads late layers at nodes that flows reach early."""
         return 2 * num_layers - 1
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:

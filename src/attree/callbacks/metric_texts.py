@@ -1,4 +1,4 @@
-"""What the logged metrics mean, in sentences and tables for TensorBoard."""
+"""Descriptions of the logged metrics, as sentences and tables for TensorBoard."""
 
 from __future__ import annotations
 

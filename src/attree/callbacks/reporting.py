@@ -45,7 +45,7 @@ def warn_only(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         reason = " ".join(str(error).split())
-        rank_zero_warn(f"{what} could not be made ({type(error).__name__}: {reason}); the run goes on without.")
+        rank_zero_warn(f"{what} could not be made ({type(error).__name__}: {reason}); the run continues without it.")
 
 
 class Pictures:
@@ -69,7 +69,7 @@ class Pictures:
         self._last_seconds = FIRST_SECONDS
 
     def are_due(self, trainer: Trainer) -> bool:
-        """Whether to draw after this evaluation, while training goes on."""
+        """Whether to draw after this evaluation, while training continues."""
         epoch, last, step = trainer.current_epoch + 1, trainer.max_epochs, max(self.every_n_epochs, 1)
         if self.count == 0 or last is None or last <= 0 or epoch * 5 // last <= (epoch - step) * 5 // last:
             return False

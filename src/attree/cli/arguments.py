@@ -30,7 +30,7 @@ a file, writes it and claims the next; the claims of a dead process expire.
 
 A single process also writes a summary: scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html, which
 opens in any browser. It prints the strongest edges. Of more than 200 targets, a random sample of 200 is measured, and
-the page shows the 200 most telling targets. Figures and printed edges are also of the most telling targets.""",
+the page shows the 200 most instructive targets. Figures and printed edges are also of the most instructive targets.""",
         """Start with:  attree explain logs/infection/version_0 --targets random:20
              attree explain logs/infection/version_0 --targets 2,44 --methods gatt,saliency""",
     )
@@ -66,10 +66,13 @@ the page shows the 200 most telling targets. Figures and printed edges are also 
         help="write only the K strongest edges of each target, by the first method's score (default: all)",
     )
     parser.add_argument(
-        "--figures", type=integer(0), default=5, help="number of most telling targets to draw (default: 5)"
+        "--figures", type=integer(0), default=5, help="number of most instructive targets to draw (default: 5)"
     )
     parser.add_argument(
-        "--show", type=integer(0), default=3, help="number of most telling targets whose edges are printed (default: 3)"
+        "--show",
+        type=integer(0),
+        default=3,
+        help="number of most instructive targets whose edges are printed (default: 3)",
     )
     parser.add_argument("--seed", type=integer(0), default=0, help="seed of random targets and scores (default: 0)")
     return parser
@@ -90,7 +93,7 @@ Only the browser on this computer can open the page. The server writes no files 
         "--targets",
         default="random:50",
         help="ids and ranges (2,44,100-110), random:50, errors, truth, or all, as `attree explain` takes them; the "
-        "page has the 200 most telling (default: random:50)",
+        "page has the 200 most instructive (default: random:50)",
     )
     methods = f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})"
     parser.add_list("--methods", list(DEFAULT_METHODS), methods)

@@ -120,7 +120,7 @@ class _Built(Exception):
 
 
 class _ParserOnly(AttreeCLI):
-    """Stops after building the parser, where LightningCLI goes on to parse."""
+    """Stops after building the parser, before LightningCLI parses the arguments."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> NoReturn:
         raise _Built(parser)

@@ -56,7 +56,7 @@ def _has(content: Any, path: str) -> bool:
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment:
-    """Return the cluster environment of a trainer, which knows who started its processes."""
+    """Return the cluster environment of a trainer, which knows what started its processes."""
     return trainer._accelerator_connector.cluster_environment
 
 

@@ -102,10 +102,9 @@ class Occlusion(AttributionMethod):
     .. math:: \phi^v_e = p_c(v) - p_c(v \mid e \text{ reduced})
 
     where :math:`c` is the class predicted for target :math:`v`. The edge is reduced in every layer and head at once.
-    For regression, the score is the drop in the predicted number. A negative score means that the edge speaks against
-    the prediction. The idea is from Zeiler and Fergus (2014). If `ExactReducer` supports the model, no edge needs a
-    forward pass of its own.
-
+    For regression, the score is the drop in the predicted number. A negative score means that the edge lowers the
+    predicted probability or number. The idea is from Zeiler and Fergus (2014). If `ExactReducer` supports the model, no
+    edge needs a forward pass of its own.
 
     By definition no method predicts the effect of a single edge better, so also evaluate it on sets of edges.
 

@@ -19,7 +19,7 @@ ALIKE = 0.7
 
 @dataclass(frozen=True)
 class PredictionTest:
-    """How predictions change with other attention.
+    """Change of the predictions with other attention.
 
     Attributes:
         distance: Mean total variation between the predicted distributions; for regression, the mean absolute

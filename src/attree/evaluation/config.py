@@ -17,7 +17,7 @@ from attree.subject.roots import Targets
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What to measure, and with which random draws. `evaluate`, the callback and the commands share this class.
+    """Settings of an evaluation: measurements and random draws. Shared by `evaluate`, the callback and the commands.
 
     Attributes:
         methods: Attribution methods to compare, by name (`gatt`, `avgatt`, ...) or as objects. None compares those of

@@ -1,4 +1,4 @@
-"""The rules of the verdict: each asks one question about an evaluation, and answers in sentences or not at all.
+"""The rules of the verdict: each answers one question about an evaluation, in any number of sentences.
 
 Numbers in sentences have the same names as in tables (`names.METRIC_LABELS`). The thresholds are chosen by hand.
 """

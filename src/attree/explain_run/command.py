@@ -150,7 +150,7 @@ class _Call:
                 summary = evaluate_targets(self.run, sample, self.seed)
                 rows: RowsOf = partial(explained.evaluated_table, summary.evaluation)
                 if sample is not explained:
-                    summary.shown = evaluate_targets(self.run, _most_telling(explained), self.seed)
+                    summary.shown = evaluate_targets(self.run, _most_instructive(explained), self.seed)
                     rows = explained.table
                 written = write_parts(parts, bounds, self._kept(rows))
                 summary.write(self.out, figures)
@@ -163,8 +163,8 @@ class _Call:
         if sample is not explained:
             console.print(
                 f"Metrics are of {sample.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the "
-                f"page shows the {summary.shown.explained.ids.numel()} most telling (right, with true edges, small, "
-                "confident); the scores are of all."
+                f"page shows the {summary.shown.explained.ids.numel()} most instructive (right, with true edges, "
+                "small, confident); the scores are of all."
             )
         _print_files(console, parts, written, self.out, shard, has_summary)
         if has_summary:
@@ -184,8 +184,8 @@ def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
     return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
 
 
-def _most_telling(explained: ExplainedTargets) -> ExplainedTargets:
-    """Return the most telling targets, judged without scores, to show if there are too many targets.
+def _most_instructive(explained: ExplainedTargets) -> ExplainedTargets:
+    """Return the most instructive targets, chosen without scores, to show if there are too many targets.
 
     Metrics are taken from a random sample instead, because these targets are picked for correct predictions.
     """

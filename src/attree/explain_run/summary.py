@@ -46,7 +46,7 @@ class CallSummary:
 
     Attributes:
         shown: The summary whose targets are drawn, printed and shown on the page. It is this summary, or one of more
-            telling targets.
+            instructive targets.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class CallSummary:
         self.shown = self
 
     @property
-    def telling(self) -> list[int]:
-        """Positions of the targets, most telling first."""
+    def instructive(self) -> list[int]:
+        """Positions of the targets, most instructive first."""
         return instructive_order(self.evaluation, has_truth=self.explained.has_truth).tolist()
 
     def write(self, out: Path, figures: int) -> None:
-        """Write metrics, scores, figures of the most telling targets, and the page."""
+        """Write metrics, scores, figures of the most instructive targets, and the page."""
         self.evaluation.save(out)
         for name, scores in self.evaluation.scores.items():
             scores.save(out / f"scores_{name}.npz")
         shown = self.shown
-        drawn = draw_targets(shown.explained, shown.evaluator, shown.telling[:figures])
+        drawn = draw_targets(shown.explained, shown.evaluator, shown.instructive[:figures])
         if figures > 0:
             drawn |= draw_together(self.evaluator, self.evaluation)
         for name, figure in drawn.items():
@@ -79,12 +79,12 @@ class CallSummary:
         write_text(out / "page.html", page_html(self.page()))
 
     def show(self, console: Console, count: int) -> None:
-        """Print the metrics, and the strongest edges of the most telling targets."""
+        """Print the metrics, and the strongest edges of the most instructive targets."""
         if self.evaluation.metrics:
             console.print(self._table(), soft_wrap=False)
             console.print(str(self.evaluation.verdict), markup=False)
         shown = self.shown
-        explained, positions = shown.explained, shown.telling[:count]
+        explained, positions = shown.explained, shown.instructive[:count]
         tables = top_edges_table(
             shown.evaluation, explained.ids, explained.labels, positions, explained.first_nodes, explained.class_names
         )
@@ -114,7 +114,7 @@ class CallSummary:
         facts = {"run": str(self.run.folder)}
         facts |= {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
         if shown is not self:
-            facts["shown"] = "the most telling targets; the metrics are of a random sample"
+            facts["shown"] = "the most instructive targets; the metrics are of a random sample"
         return page_content(
             replace(evaluation, reductions=reductions),
             curves=read_curves(self.run.folder),

@@ -81,7 +81,7 @@ def parse_targets(
 
 @dataclass(frozen=True)
 class ExplainRequest:
-    """What the user asks to explain.
+    """The user's request: targets, methods and protocols.
 
     Attributes:
         targets: The nodes, pairs or graphs, as in `--targets`; see `parse_targets`.
@@ -103,7 +103,7 @@ class ExplainedTargets(ABC):
 
     Args:
         data: The run's data.
-        request: What the user asks to explain.
+        request: The user's request.
 
     Attributes:
         ids: Ids of the targets: nodes, columns of pairs, or positions of graphs in the dataset.

@@ -150,5 +150,5 @@ class CopiesPass(ReductionPass):
 
 
 def _width(conv: MessagePassing) -> int:
-    """Return how many numbers a convolution stores per node, over all heads."""
+    """Return the number of values that a convolution stores per node, over all heads."""
     return int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1))

@@ -106,7 +106,7 @@ class ReductionEngine(ABC):
     """
 
     way: ClassVar[str]
-    """What the engine does, for messages."""
+    """Description of the engine, for messages."""
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         expect_memory(memory)

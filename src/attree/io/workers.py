@@ -1,8 +1,8 @@
 """Workers on several machines that share work through a folder, and their claims to parts of it.
 
-All workers need is a folder that they can all write to. Each holds a lock while it lives, which workers on the same
-machine can test. Workers on other machines look at the time of its last sign of life, by the clock of the file system,
-so the machines' clocks need not agree.
+The workers need only a folder that they can all write to. Each worker holds a lock while it is alive, which workers on
+the same machine can test. Workers on other machines read the time of its last heartbeat, by the clock of the file
+system, so the machines' clocks need not agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = ".workers"
 """Subfolder of the shared folder with a lock file for each worker."""
 
 BEATS_PER_GRACE = 6
-"""Number of signs of life within the grace period."""
+"""Number of heartbeats within the grace period."""
 
 
 class Worker:
@@ -82,10 +82,10 @@ class Worker:
         return False
 
     def others(self, grace: float) -> list[str]:
-        """Return the names of other workers that may live, by their lock or by their last sign of life.
+        """Return the names of other workers that may be alive, by their lock or by their last heartbeat.
 
         Args:
-            grace: Seconds after which a worker without a sign of life counts as dead.
+            grace: Seconds without a heartbeat after which a worker counts as dead.
         """
         found = []
         for path in sorted(self._lock.folder.parent.glob(".*.lock")):

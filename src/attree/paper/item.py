@@ -59,11 +59,11 @@ class Options:
         expect(len(self.protocols) > 0, "protocols", "at least one", "none")
 
     def of_datasets(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the datasets of a table that the user asked for."""
+        """Return the datasets of a table that the options select."""
         return names if self.datasets is None else tuple(name for name in names if name in self.datasets)
 
     def of_models(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the networks of a table that the user asked for."""
+        """Return the networks of a table that the options select."""
         return names if self.models is None else tuple(name for name in names if name in self.models)
 
 
@@ -172,7 +172,7 @@ class ItemInputs:
 
 @dataclass(frozen=True)
 class Item:
-    """How a table or figure is made.
+    """A table or figure to make: the cells that it needs, and its sections.
 
     Attributes:
         name: Its name in `CONTENTS`, which users type.

@@ -1,4 +1,4 @@
-"""What the paper prints: the numbers of its tables, their known misprints, and the recipes of its networks.
+"""Numbers printed in the paper's tables, their known misprints, and the recipes of its networks.
 
 All recipes use Adam, one attention head, no dropout, no weight decay, and the weights of the last epoch.
 """

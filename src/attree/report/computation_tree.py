@@ -101,7 +101,7 @@ def _occurrences(tree: ComputationTree, edge: int) -> str:
 def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
     """Return the horizontal position of each node, and the number of leaves.
 
-    Leaves stand one apart in depth-first order; every other node stands midway between its first and last child.
+    Leaves are placed at distance 1 in depth-first order, every other node midway between its first and last child.
     """
     children: list[list[int]] = [[] for _ in tree.nodes]
     for position, node in enumerate(tree.nodes):

@@ -47,7 +47,7 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
     """Draw one panel per metric, with the second setting on the axis and one curve per value of the first setting.
 
     A curve is the mean over the runs, and its band is one standard deviation to either side. Values of the second
-    setting stand at equal distances, in the order of the table. Class names are shown without their modules.
+    setting are placed at equal distances, in the order of the table. Class names are shown without their modules.
 
     Args:
         table: One row per run, with a column for each of the two settings and for each metric.

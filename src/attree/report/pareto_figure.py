@@ -81,7 +81,7 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
     """Draw all settings of a search as points, with crosses for the spread over seeds and a line through the front.
 
     With several objectives, there is one panel for each of them against the first. The front takes all objectives into
-    account, so a point on it may look beaten in a panel that shows two of them. With a single objective, settings stand
+    account, so a point on it may look beaten in a panel that shows two of them. With a single objective, settings are
     in the order of trials, and the line is the best value so far.
 
     Args:

@@ -32,8 +32,8 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
     """Draw metrics against swept settings: one column of panels per sweep, one row per kind of metric.
 
     A curve is the mean over the runs of a setting. Its band (or bars, if settings are not numbers) is one standard
-    deviation to either side, and its faint dots are single runs. Settings stand at equal distances in the given order,
-    so that 0 and values of different magnitude fit on one axis. The panel says how many values are undefined, for
+    deviation to either side, and its faint dots are single runs. Settings are equally spaced in the given order, so
+    that 0 and values of different magnitude fit on one axis. The panel says how many values are undefined, for
     instance because a run diverged. Each method has its own colour and marker; metrics without a method, such as
     accuracy, are black.
 

@@ -1,6 +1,6 @@
 """Build the objects that a run's config names, using only trusted classes.
 
-A run may come from a stranger, and a class that is called with a stranger's arguments can do anything: PyG's
+A run may come from an untrusted source, and a class that is called with untrusted arguments can do anything: PyG's
 `Sequential` evaluates its argument annotations as Python code. LightningCLI's parser imports any class that a config
 names, so it is not used here. Only three kinds of classes are imported and called: attree's own, PyTorch's optimisers
 and schedulers, and classes that the caller allows by name. All other values are plain: numbers, strings, lists and

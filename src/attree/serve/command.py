@@ -84,7 +84,7 @@ def run_server(
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a page at `/` and answers questions at `/what_if`. It serves nothing else, and opens no files.
+    """Serves a page at `/` and answers queries at `/what_if`. It serves nothing else, and opens no files.
 
     Requests under another host name (DNS rebinding) and posts from another origin are refused.
 

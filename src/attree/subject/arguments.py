@@ -64,7 +64,7 @@ def model_name(model: nn.Module) -> str:
 
 
 class Kind(Enum):
-    """What an argument of a model has one row for, or what its values mean.
+    """Kind of a model's argument: what it has one row for, or what its values mean.
 
     NODE, EDGE and GRAPH arguments have one row per node, edge or graph. EDGES is the edge list that the model runs on.
     BATCH holds the graph of each node. PTR holds the first node of each graph, then the number of nodes. COUNT is the

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attree.subject.subject import Subject
 
 Mode = Literal["multiclass_classification", "binary_classification", "regression"]
-"""What the model predicts, in the words of PyG's `ModelConfig`."""
+"""Kind of prediction, by its name in PyG's `ModelConfig`."""
 
 ReturnType = Literal["raw", "probs", "log_probs"]
 """The kind of outputs, in the words of PyG's `ModelConfig`."""

@@ -181,7 +181,7 @@ def _ends_of(pairs: Tensor, rows: Tensor, like: Tensor) -> Tensor:
 
 
 def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
-    """Find the level by the nodes that each row reads."""
+    """Find the level by the nodes that each row depends on."""
     sample = _sampled(rows)
     reads = nodes_read(call, sample.tolist())
     if reads is None or not bool(reads.any(dim=2).all()):  # no gradient, for example because of an argmax

@@ -22,7 +22,7 @@ from attree.subject.part import Part
 
 
 class Convention(Protocol):
-    """How to call a model that takes a whole graph instead of separate arguments."""
+    """Calling convention of a model that takes a whole graph instead of separate arguments."""
 
     def without(self, name: str) -> Convention:
         """Return the same convention without one argument."""

@@ -29,7 +29,7 @@ from attree.tensors.limits import exact_dtype
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor
-"""How nodes are pooled into a graph: a name, or one weight per node."""
+"""Pooling of nodes into a graph: a name, or one weight per node."""
 
 READOUTS: tuple[NamedReadout, ...] = ("sum", "mean", "max")
 

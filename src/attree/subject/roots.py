@@ -14,7 +14,7 @@ from attree.errors import ArgumentError, expect
 from attree.tensors.limits import exact_dtype
 
 Level = Literal["node", "edge", "graph"]
-"""What each row of a model's output belongs to: a node, a pair of nodes, or a graph."""
+"""Level of a model's output: each row belongs to a node, to a pair of nodes, or to a graph."""
 
 LEVELS: tuple[Level, ...] = ("node", "edge", "graph")
 
@@ -54,7 +54,7 @@ def as_targets(targets: Targets, count: int, device: torch.device, what: str = "
 
 @dataclass(frozen=True)
 class OutputLevel:
-    """What each row of a model's output belongs to.
+    """The level of a model's output, and the node, pair or graph of each row.
 
     Attributes:
         level: `node`, `edge` (a pair of nodes) or `graph`.
@@ -89,7 +89,7 @@ class OutputLevel:
         return ids
 
     def rows(self, targets: Tensor, graph: Graph) -> Tensor:
-        """Return the row of the output of each target."""
+        """Return the output row of each target."""
         if self.nodes is None:
             return targets
         row = torch.full((self.num_targets(graph),), -1, device=self.nodes.device)

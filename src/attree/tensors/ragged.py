@@ -68,7 +68,7 @@ def row_of(sizes: Tensor) -> Tensor:
 
 
 def group(row: Tensor, num_rows: int) -> Rows:
-    """Group the items 0, 1, 2, ... by the row that is given for each.
+    """Group the items 0, 1, 2, ... by their rows.
 
     >>> rows = group(torch.tensor([2, 0, 2]), num_rows=3)
     >>> rows.ptr.tolist(), rows.items.tolist()

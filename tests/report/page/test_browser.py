@@ -49,7 +49,7 @@ def test_the_first_target_is_shown_with_what_is_known_of_it(page: Chrome, model:
     assert one(page, ".edges caption").text == f"{int(pairs.ptr[1])} of {int(pairs.ptr[1])} edges"
 
 
-def test_the_page_opens_on_the_most_telling_target_and_lists_them_in_that_order(page: Chrome, folder: Path) -> None:
+def test_the_page_opens_on_the_most_instructive_target_and_lists_them_in_that_order(page: Chrome, folder: Path) -> None:
     page.get("about:blank")
     page.get((folder / "page.html").as_uri())
     assert one(page, ".target-name").text == "Node n11"

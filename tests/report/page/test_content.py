@@ -53,7 +53,7 @@ def embedded(model: ExplainedModel, tmp_path_factory: pytest.TempPathFactory) ->
 def test_the_file_holds_every_score_and_effect(model: ExplainedModel, embedded: dict[str, Any]) -> None:
     evaluation = model.evaluation
     pairs = evaluation.pairs
-    # The most telling first: right with true edges, the one whose prediction hangs more on an edge; the wrong one last.
+    # The most instructive first: right with true edges, then the one that depends more on an edge; the wrong one last.
     assert [target["id"] for target in embedded["targets"]] == [11, 7, 30, 3]
     for target in embedded["targets"]:
         position = TARGETS.index(target["id"])
@@ -174,7 +174,7 @@ def test_large_neighbourhoods_keep_true_and_high_scores_and_say_so(model: Explai
     assert true_pairs <= kept_pairs
 
 
-def test_the_most_telling_targets_come_first(model: ExplainedModel) -> None:
+def test_the_most_instructive_targets_come_first(model: ExplainedModel) -> None:
     evaluation, options = model.evaluation, model.options
     pairs = evaluation.pairs
     right = options["predictions"].argmax(1) == options["true_classes"]

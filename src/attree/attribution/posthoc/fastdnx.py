@@ -26,7 +26,7 @@ BYTES_PER_ENTRY = 128
 
 
 class Surrogate(NamedTuple):
-    """The distilled model, as far as explanations need it.
+    """The parts of the distilled model that explanations need.
 
     Attributes:
         values: Term that each node adds to the outputs that it reaches, W x_i, [num_nodes, classes].

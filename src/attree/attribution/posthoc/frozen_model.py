@@ -1,4 +1,4 @@
-"""A frozen model, through which methods take gradients or beside which they train, and its predictions."""
+"""A frozen model, for methods that compute gradients through it or train against it, and its predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GraphMask: learned gates that tell which messages of each layer can be replaced by a constant."""
+"""GraphMask: learned gates that show which messages of each layer can be replaced by a constant."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def edge_logits(mlp: nn.Module, embedding: Tensor, ends: Tensor, targets: Tensor
 
 
 def induced_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
-    """Yield, for each target alone, its L-hop subgraph, or its graph."""
+    """Yield, for one target at a time, its L-hop subgraph, or its graph."""
     for copies in target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY, induced=True):
         for place in torch.arange(copies.targets.numel(), device=targets.device).split(1):
             yield replace(copies, targets=copies.targets[place], part=copies.part.take(place))

@@ -23,7 +23,7 @@ Fit = TypeVar("Fit")
 
 
 class TrainedMethod(AttributionMethod, Generic[Fit]):
-    """Base class of methods that score pairs with something that was first fitted to the model.
+    """Base class of methods that score pairs with an object that was first fitted to the model.
 
     A method is fitted once per subject with its current weights, for any targets. Fitting is seeded, so that all
     processes of a run get the same result.

@@ -1,7 +1,7 @@
 """Read array files without running code: `.npz` files, and pickles that hold nothing but arrays.
 
-A pickle names functions and calls them, so whoever wrote the file decides what runs. Here, each name that an honest
-file needs stands for a small class of this module that only records what it is given. Any other name ends the reading.
+A pickle names functions and calls them, so whoever wrote the file decides what runs. Here, each name that a valid
+file needs is replaced by a small class of this module that only records its arguments. Any other name is an error.
 The arrays are then built from the records, after their sizes and indices are checked: a forged NumPy or SciPy object
 could read and write beyond its memory.
 """
@@ -165,7 +165,7 @@ ADMITTED: dict[tuple[str, str], Any] = {
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
 }
-"""The names that a pickle may use, and the class that stands for each."""
+"""The names that a pickle may use, and the class that replaces each."""
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -1,7 +1,7 @@
 """Attention reduction by exact updates of the rows that change, for any model whose forward can run on single rows.
 
 One forward pass is recorded. Reducing an edge changes few nodes in each attention layer, and the operations between the
-layers (activations, norms in eval mode, skips, jumping knowledge, heads) treat each node alone. So the model's own
+layers (activations, norms in eval mode, skips, jumping knowledge, heads) treat each node separately. So the model's own
 `forward` runs again, but only on the *rows* (reduced edge, node) that change, for many reduced edges at once. Each
 attention convolution is replaced by one that takes the rows' inputs and returns the rows' outputs.
 
@@ -27,7 +27,7 @@ Terms:
 
 - *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
 - *call*: one call of a convolution; a convolution that is called twice has two calls. *stage*: the output of a call, or
-  the model's input. Stages that meet in an operation form a *family* and share their rows.
+  the model's input. Stages that an operation combines form a *family* and share their rows.
 - *row*: a reduced edge and a node. *record*: a row that changes in some call.
 - *entry*: an edge that enters a row's node. *sender*: the row of the previous call that a changed entry comes from.
 - *light* entries: changed entries of rows whose own features are unchanged; these rows are updated. *own* rows: rows

@@ -26,7 +26,7 @@ from attree.tensors.ragged import Rows, group
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the features given to a call of a heterogeneous model become its sources and destinations.
+    """Assignment of the features given to a call of a heterogeneous model to its sources and destinations.
 
     Attributes:
         inputs: The node type of each features tensor that the call is given.
@@ -122,7 +122,7 @@ class LayerGraph:
 
     @cached_property
     def entering_destination(self) -> Tensor:
-        """`destination` in the order of `entering.items`: ascending."""
+        """`destination` in the order of `entering.items`, so ascending."""
         return self.graph.entering_destination if self.edge is None else self.destination[self.entering.items]
 
     @cached_property
@@ -163,7 +163,7 @@ class LayerShape:
 
     @property
     def width(self) -> int:
-        """How many numbers the layer stores per node."""
+        """Number of values that the layer stores per node."""
         return self.heads * self.channels
 
 

@@ -1,7 +1,8 @@
 """Rows on which a model is checked before the exact engine uses it.
 
-The rows are not in the graph's order, the first row is not the first node, and one node occurs twice. Decoy rows filled
-with noise stand first and last. So the check detects code that depends on a row's position or on other rows.
+The rows are not in the graph's order, the first row is not the first node, and one node occurs twice. The first
+and last rows are decoys, filled with noise. So the check detects code that depends on a row's position or on other
+rows.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Sample:
 
     @property
     def reads(self) -> Reads | None:
-        """What outputs read; None for single nodes."""
+        """Rows that one output depends on; None for a single node."""
         if self.graph is None:
             return None if self.link is None else "links"
         return "one graph" if self.whole else "graphs"

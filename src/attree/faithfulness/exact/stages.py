@@ -20,14 +20,14 @@ INPUT = 0
 """Stage of features and other arguments with one row per node; call c, counted from 1, returns stage c."""
 
 READOUT = -1
-"""Stage of the argument that tells which rows an output reads: the graph of each node, or the ends of each link."""
+"""Stage of the argument that selects the rows of an output: the graph of each node, or the ends of each link."""
 
 EDGES = -2
 """The stage of arguments about edges."""
 
 
 Reads = Literal["graphs", "one graph", "links"]
-"""What outputs read, if not single nodes: graphs given by an argument, all nodes, or the two ends of links."""
+"""Rows that one output depends on, if not a single node: a graph of a batch, all nodes, or the two ends of a link."""
 
 
 InputCalls = tuple[tuple[int, ...], ...]
@@ -43,8 +43,8 @@ class Stages:
             empty if it comes from the model's input.
         family: The family number of each stage, from `INPUT` on; stages of one family share their rows.
         outputs: The calls that directly produced the output.
-        width: How many numbers a row has in the widest tensor.
-        reads: What outputs read; None for single nodes.
+        width: Length of a row of the widest tensor.
+        reads: Rows that one output depends on; None for a single node.
         readout: The family whose rows outputs read; None with `reads`.
     """
 
@@ -101,7 +101,7 @@ class StageMode(Provenance):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Pass stages on to the outputs of an operation, and note which stages meet."""
+        """Pass stages on to the outputs of an operation, and record which stages an operation combines."""
         stages = self.marks((args, kwargs))
         if EDGES in stages and len(stages) > 1:
             raise StageError("its forward mixes nodes and edges outside its attention layers")
@@ -115,7 +115,7 @@ class StageMode(Provenance):
         return out
 
     def _width(self, tensor: Tensor) -> int:
-        """Return how many numbers a row has in a tensor."""
+        """Return the length of a tensor's rows."""
         length = _length(tensor)
         return tensor.numel() // max(length if length in self.rows and length is not None else min(self.rows), 1)
 

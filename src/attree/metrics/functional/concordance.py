@@ -92,7 +92,7 @@ def _dominated(a: Ints, b: Ints) -> Ints:
 
 
 def _smaller_before(permutation: Ints) -> Ints:
-    """Return, for each value of a permutation of 0..n-1, how many smaller values stand before it.
+    """Return, for each value of a permutation of 0..n-1, how many smaller values precede it.
 
     Counts bit by bit from the highest: among values that agree in all higher bits, a value whose bit is set comes after
     all earlier values whose bit is not set. The remaining short blocks are compared value by value.

@@ -134,7 +134,7 @@ class ResampledPairs:
 
     @cached_property
     def _by_pair(self) -> Floats:
-        """How often each sampled pair is drawn, [1 + resamples, kept]."""
+        """Number of times that each sampled pair is drawn, [1 + resamples, kept]."""
         return self._every[:, self.owner[self.kept]]
 
     def _ranks(self, column: Ranking) -> Floats:

@@ -38,7 +38,7 @@ ONCE = ("pg_explainer",)
 """Methods that take a minute per network. They are measured only on the authors' networks and on one GATv2."""
 KEYS = ("dataset", "model", "weights", "self_loops", "layers", "method", "statistic")
 MASKED, ZERO = "masked", "0"
-"""How methods that mask edges treat self-loops: masked like other edges, or left with a score of 0 as in PyG."""
+"""Self-loops in methods that mask edges: masked like other edges, or left with a score of 0 as in PyG."""
 
 FEW_TARGETS = {"subtree": 100, "matrix": 100, "batch": 10, "attree": None}
 """Number of targets that the quick version explains by each calculation; None for all."""

@@ -50,8 +50,8 @@ def page_content(
 ) -> dict[str, Any]:
     """Return the content of a page; `attree.report.page.write_page` documents the arguments that both have.
 
-    The targets stand in the order of `instructive_order`, and at most `max_targets` are kept. If `is_live`, the page can
-    ask a model, and the content has the model's ids of targets and edges. If other targets were measured than are
+    The targets are in the order of `instructive_order`; at most `max_targets` are kept. If `is_live`, the page can
+    query a model, and the content has the model's ids of targets and edges. If the measured targets are not those
     shown, `measured` is their evaluation: metrics and verdict are taken from it.
     """
     expect_instance(evaluation, "evaluation", Evaluation)
