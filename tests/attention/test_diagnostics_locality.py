@@ -62,7 +62,7 @@ def test_local_models(name: str) -> None:
 def test_models_that_see_the_whole_graph(name: str) -> None:
     locality = measure_locality(WIDE[name], FEATURES, RING, num_layers=2)
     assert not locality.local
-    assert "paths beside attention" in str(locality)
+    assert "paths that bypass attention" in str(locality)
 
 
 def test_constant_features_and_tables_of_nodes() -> None:

@@ -174,7 +174,7 @@ def test_norms_over_the_whole_graph_are_refused(norm: str, memory: int) -> None:
     torch.manual_seed(0)
     model = GAT(3, 4, 2, 2, norm=norm).double()
     (method,) = make_methods(["gatt"]).values()
-    with pytest.raises(TypeError, match=r"Expected GAT to attend .* paths beside attention, such as norms"):
+    with pytest.raises(TypeError, match=r"Expected GAT to attend .* paths that bypass attention, such as norms"):
         attribute_subgraphs(method, model, x, edge_index, range(20), memory=memory)
 
 

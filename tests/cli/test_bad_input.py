@@ -136,7 +136,7 @@ def with_value(change: Callable[[dict], None]) -> str:
         (b"", "argument `config` to be a file of keys and values"),
         (INFECTION.read_bytes() + "# Größe\n".encode("latin-1"), "bad.yaml is no UTF-8 text: byte "),
         (bomb().encode(), "bad.yaml is no valid YAML: more than 100000 values"),
-        (b"a: &a [*a]", "bad.yaml is no valid YAML: the alias *a stands for something that it is in"),
+        (b"a: &a [*a]", "bad.yaml is no valid YAML: the alias *a refers to a value that contains it"),
         (b"[" * 100_000, "bad.yaml is no valid YAML: more than 50 lists or mappings in each other"),
         (b"seed_everything: 0\n", "Expected `data` and `model` to be given"),
         (

@@ -28,7 +28,7 @@ def test_ordinary_text_passes(text: str) -> None:
     [
         ("- 1\n" * MAX_VALUES, "more than 100000 values"),
         ("a: &x [" + "1," * 1000 + "]\nb: [" + "*x," * 100 + "]", "more than 100000 values"),
-        ("a: &a {b: *a}", "the alias *a stands for something that it is in"),
+        ("a: &a {b: *a}", "the alias *a refers to a value that contains it"),
         ("[" * 51 + "]" * 51, "more than 50 lists"),
         ("a: [", "did not find expected node content"),
     ],

@@ -94,7 +94,7 @@ class Combination(Provenance):
     def mix(self, value: Any) -> Mix:
         """Return the mix of the tensors in `value`; for several tensors, each mark has its largest absolute factor.
 
-        The sign is dropped because a linear map of the branch can absorb it: a difference weighs both branches alike.
+        The sign is dropped because a linear map of the branch can absorb it: a difference weighs both branches equally.
         """
         mixes = [mix for tensor in tensors_in(value) if (mix := self._mix_of(tensor)) is not None]
         factors: dict[int, float] = {}

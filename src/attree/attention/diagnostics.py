@@ -86,7 +86,7 @@ def measure_bypass(
     predict: Callable[[Tensor], Tensor] | None = predicted_class,
     known: Collection[int] = (),
 ) -> Bypass:
-    """Run a model with the attention weights of all layers 0, then of each layer alone, and compare its outputs.
+    """Run a model with all attention weights 0, then with those of one layer at a time, and compare its outputs.
 
     If the weights of layer l are 0, the output of a plain stack does not depend on the layers before l. So a path goes
     around layer l if the output then changes with the outputs of layers 1 to l - 1 (for layer 1: with the features).

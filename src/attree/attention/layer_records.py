@@ -183,7 +183,7 @@ class _Recorder:
 
 
 def within_relations(conv: MessagePassing) -> bool:
-    """Whether a convolution has one softmax per relation, over the edges of that relation alone."""
+    """Whether a convolution has one softmax per relation, over the edges of that relation only."""
     return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
 
 

@@ -52,7 +52,7 @@ class Locality:
             return "The outputs depend only on nodes that the attention layers reach."
         return (
             f"Outputs change by {self.change:.2g} of their size with features that no attention layer reaches: the "
-            "model has paths beside attention, such as norms or pooling over all nodes, and edges there get no score."
+            "model has paths that bypass attention, such as norms or pooling over all nodes; their edges get no score."
         )
 
 

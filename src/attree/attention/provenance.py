@@ -31,7 +31,7 @@ ACTIVATIONS = {
     "_log_softmax": "log_softmax",
     "log_sigmoid_forward": "log_sigmoid",
 }
-"""Activations that tell the meaning of the outputs, by the names of torch operations."""
+"""Activations that show the meaning of the outputs, by the names of torch operations."""
 
 
 class Provenance(TorchDispatchMode):
@@ -84,7 +84,7 @@ class Provenance(TorchDispatchMode):
                 _push_mode(mode)
 
     def mark(self, value: Any, mark: int) -> None:
-        """Set the marks of all tensors in `value` to this mark alone."""
+        """Replace the marks of all tensors in `value` by this one mark."""
         for tensor in tensors_in(value):
             self._marks[storage_of(tensor)] = frozenset([mark])
 

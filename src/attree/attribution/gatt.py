@@ -40,8 +40,8 @@ class FlowMethod(AttributionMethod):
 
     Args:
         heads: The head to read in each layer; None averages all heads.
-        skips: How paths around layers (residuals, jumping knowledge) are treated: `ignore` walks through the layers
-            alone, `follow` also walks around them, with the factor of each path. Skips that are not combined linearly
+        skips: How paths around layers (residuals, jumping knowledge) are treated: `ignore` walks only through
+            the layers, `follow` also around them, with the factor of each path. Skips that are not combined linearly
             (a maximum, an LSTM) are ignored.
     """
 

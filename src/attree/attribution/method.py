@@ -22,12 +22,12 @@ class AttributionMethod(ABC):
     """Base class of methods that score edges of a subject for its targets.
 
     A subclass implements `attribute`. If it can score pairs without listing all edges, it also overrides `score_pairs`.
-    The attributes below tell the rest of the package what a method needs.
+    The attributes below declare what a method needs.
 
     Attributes:
         name: Name that users type and results show.
         label: Name in tables and figures.
-        is_random: Whether the scores depend on the seed alone; statistics are averaged over several draws.
+        is_random: Whether the scores depend only on the seed; statistics are averaged over several draws.
         needs_training: Whether the method first trains a model of its own, once per subject.
         reads_effects: Whether the method reads effects of reducing edges; an evaluation passes on its measured effects.
     """

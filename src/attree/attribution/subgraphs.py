@@ -5,7 +5,7 @@ nodes within L - 1 hops; layer m is needed only at nodes within L - m hops. So t
 neighbourhoods of a batch of targets. There, the attention on every flow is that of the full graph. The scores are
 returned with edge ids of the full graph.
 
-This holds only for networks whose layers see neighbours alone. A network that normalises or pools over all nodes in
+This holds only for networks whose layers read only neighbours. A network that normalises or pools over all nodes in
 eval mode computes something else on a part of the graph. So the outputs of the first targets are computed on two
 different parts, and the network is refused if they differ (see `attree.subject.part_check`).
 """

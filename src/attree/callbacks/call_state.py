@@ -170,7 +170,7 @@ def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
 
 
 def copy_weights(state: Mapping[str, Any]) -> Weights:
-    """Copy the tensors of a state dict, so that `is_same` can tell later whether they have changed."""
+    """Copy the tensors of a state dict, so that `is_same` can check later whether they have changed."""
     return {name: value.detach().clone() for name, value in state.items() if isinstance(value, Tensor)}
 
 

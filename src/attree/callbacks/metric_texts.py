@@ -73,7 +73,7 @@ def results_text(metrics: Mapping[str, float]) -> str:
     meanings = [f"**{name}**: {text}" for name, text in ((METRIC_LABELS[TRUTH], DESCRIPTIONS[TRUTH]),)]
     meanings.append(f"**faithfulness**: {DESCRIPTIONS[FAITHFULNESS]}")
     others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
-    more = "All runs side by side, and every explanation to look at: the tab *Explanations*."
+    more = "All runs side by side, with their explanations: the tab *Explanations*."
     return "\n".join([*lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
 
 

@@ -65,7 +65,7 @@ COMMANDS = {
     "test": Command("measure a trained network on the test data", _FIT),
     "predict": Command("write a trained network's class probabilities to a file", _FIT),
     "explain": Command(
-        "look at the explanations of a finished run: scores, figures, a page",
+        "write the explanations of a finished run: scores, figures, a page",
         "attree.explain_run.command:explain_run",
         explain_parser,
     ),

@@ -22,7 +22,7 @@ NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class StopSignal:
-    """Handles Ctrl-C and SIGTERM alike, and remembers which one was received.
+    """Handles Ctrl-C and SIGTERM in the same way, and remembers which one was received.
 
     A fit ends before its next batch. At any other moment a signal could interrupt TensorBoard's writer thread, and the
     command would hang for minutes. A second signal ends the command at once. (Lightning's own handler exits with status

@@ -14,7 +14,7 @@ LITTLE = 0.05
 """Largest move of predictions (mean total variation) that counts as hardly any."""
 
 ALIKE = 0.7
-"""Smallest rank correlation at which scores count as alike."""
+"""Smallest rank correlation at which scores count as similar."""
 
 
 @dataclass(frozen=True)

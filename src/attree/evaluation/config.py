@@ -82,7 +82,7 @@ class Shard:
 
 
 def choose_targets(number: int, available: int, seed: int) -> Tensor:
-    """Return distinct random positions in [0, available), ascending; all positions if fewer exist than asked for.
+    """Return distinct random positions in [0, available), ascending; all positions if fewer exist than requested.
 
     >>> choose_targets(3, 10, seed=0).tolist() == choose_targets(3, 10, seed=0).tolist()
     True

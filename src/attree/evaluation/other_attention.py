@@ -53,7 +53,7 @@ def uniform(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) 
 
 
 def permuted(seed: int) -> Change:
-    """Return a function that permutes attention weights among the edges of each destination, alike in all heads."""
+    """Return a function that permutes attention weights among the edges of each destination, equally in all heads."""
 
     def change(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
         generator = torch.Generator().manual_seed(seed * 1000 + number)

@@ -43,7 +43,7 @@ LARGE = 0.1
 """Smallest difference of correlations that counts as large."""
 
 ALIKE = 0.9
-"""Smallest correlation between the effects under two protocols at which the protocols count as alike."""
+"""Smallest correlation between the effects under two protocols at which the protocols count as similar."""
 
 CONFIDENT = 0.999
 """Predictions with a higher probability count as saturated: single edges hardly change them."""

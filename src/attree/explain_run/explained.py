@@ -45,7 +45,7 @@ class ExplainedNodes(ExplainedTargets):
     Args:
         subject: The subject of the whole graph.
         data: The run's data.
-        request: What the user asks to explain.
+        request: The user's request.
     """
 
     def __init__(self, subject: Subject, data: ExplainedData, request: ExplainRequest) -> None:
@@ -127,7 +127,7 @@ class ExplainedGraphs(ExplainedTargets):
     Args:
         make_subject: Makes the subject of a batch of graphs.
         data: The run's data.
-        request: What the user asks to explain.
+        request: The user's request.
     """
 
     def __init__(self, make_subject: Callable[[Batch], Subject], data: ExplainedData, request: ExplainRequest) -> None:
@@ -247,7 +247,7 @@ def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:
     if subject.level != level:
         expected = {
             "graph": "predict classes of graphs, as its data has many",
-            "edge": "predict pairs of nodes, as its data asks for them",
+            "edge": "predict pairs of nodes, as its data has pairs to predict",
         }.get(level, "predict classes of nodes")
         raise UnsupportedModelError(
             f"Expected {type(module).__name__} to {expected}, but it predicts one row per {subject.level}. Use "

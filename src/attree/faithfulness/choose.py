@@ -1,6 +1,6 @@
 """Reduce attention by the fastest engine that supports a model: rows, then copies of subgraphs, then the whole graph.
 
-If an engine does not support a model, or fails on it, the next engine takes over. A warning says so once.
+If an engine does not support a model, or fails on it, the next engine is used, with one warning.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Reducer:
 
 
 class RecordedPass:
-    """One forward pass in which edges can be reduced; if its engine fails, the next engine takes over.
+    """One forward pass in which edges can be reduced; if its engine fails, the next engine is used.
 
     Args:
         reducer: The reducer that chooses engines.

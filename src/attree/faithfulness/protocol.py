@@ -105,7 +105,7 @@ def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Reduction
     """Return the protocols of given names, without duplicates (`weight` and `authors` can be the same).
 
     Raises:
-        ArgumentError: Two different protocols have the same name, so results could not tell them apart.
+        ArgumentError: Two different protocols have the same name, so their results could not be distinguished.
     """
     found: dict[str, ReductionProtocol] = {}
     for given in check_protocols(protocols):

@@ -109,13 +109,13 @@ class Worker:
 class Claims:
     """Claims of a worker to parts of the work, as files in the shared folder.
 
-    A claim expires when its worker dies or gives no sign of life. If a worker was only slow, two workers may hold the
+    A claim expires when its worker dies or its heartbeat stops. If a worker was only slow, two workers may hold the
     same claim for a moment, so it must be harmless to do a part twice.
 
     Args:
         shared: The shared folder.
         worker: The worker that claims.
-        grace: Seconds without a sign of life after which a claim expires.
+        grace: Seconds without a heartbeat after which a claim expires.
     """
 
     def __init__(self, shared: Path, worker: Worker, grace: float = 60.0) -> None:
@@ -124,14 +124,14 @@ class Claims:
         self.grace = grace
         self._held: set[Path] = set()
         self._over = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="signs of life", daemon=True)
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def begin(self) -> None:
-        """Start to give signs of life."""
+        """Start the heartbeat."""
         self._heart.start()
 
     def end(self) -> None:
-        """Release all claims, and stop giving signs of life."""
+        """Release all claims, and stop the heartbeat."""
         self._over.set()
         for path in list(self._held):
             path.unlink(missing_ok=True)

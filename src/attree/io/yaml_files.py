@@ -1,4 +1,4 @@
-"""Read YAML files. Invalid files, and files that would take a parser for ever, are refused."""
+"""Read YAML files. Invalid files, and files that would keep a parser busy for too long, are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_yaml(text: str) -> None:
         keys.see(event)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in open_anchors:
-                raise yaml.YAMLError(f"the alias *{event.anchor} stands for something that it is in")
+                raise yaml.YAMLError(f"the alias *{event.anchor} refers to a value that contains it")
             open_sizes[-1] += sizes.get(str(event.anchor), 0)
         elif isinstance(event, yaml.ScalarEvent):
             open_sizes[-1] += 1
@@ -63,7 +63,7 @@ def check_yaml(text: str) -> None:
             if anchor is not None:
                 sizes[anchor] = size
         if open_sizes[-1] > MAX_VALUES:
-            raise yaml.YAMLError(f"more than {MAX_VALUES} values, counting what aliases stand for")
+            raise yaml.YAMLError(f"more than {MAX_VALUES} values, with aliases expanded")
 
 
 class _Keys:

@@ -94,7 +94,7 @@ class Faithfulness(MetricCollection):
         return self._named({name: v.to(value.device, copy=True) for name, v in mean.statistics.items()})
 
     def forward(self, scores: Tensor, delta_pc: Tensor, delta_ne: Tensor, changed: Tensor) -> dict[str, Tensor]:
-        """Append pairs and return the eight values of these pairs alone."""
+        """Append pairs and return the eight values of these pairs only."""
         if self._mean().dist_sync_on_step:
             return super().forward(scores, delta_pc, delta_ne, changed)
         self.update(scores, delta_pc, delta_ne, changed)

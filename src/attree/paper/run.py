@@ -20,7 +20,7 @@ from attree.paper.render import write_report, write_summary
 from attree.paper.tables import ITEMS
 
 STAND_IN = Path("ogb", "ogbn_arxiv", "STAND_IN_FEATURES.txt")
-"""If this file exists, the data folder has made-up features for Arxiv instead of the real ones."""
+"""If this file exists, the data folder has substitute features for Arxiv instead of the real ones."""
 
 
 def make_items(names: Sequence[str], options: Options) -> int:
@@ -92,7 +92,7 @@ def _measure(
 
 
 def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tuple[list[Cell], list[str]]:
-    """Return the cells whose data exists, without repetitions, and notes on missing or made-up data."""
+    """Return the cells whose data exists, without repetitions, and notes on missing or substitute data."""
     kept: list[Cell] = []
     notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):

@@ -149,7 +149,7 @@ class Sparsity(AttentionPenalty):
 
 
 class HeadAgreement(AttentionPenalty):
-    r"""The disagreement of a layer's heads. It makes heads alike, so that their mean represents each of them.
+    r"""The disagreement of a layer's heads. It makes heads similar, so that their mean represents each of them.
 
     .. math:: \frac{1}{H - 1} \sum_{h=1}^{H} \sum_{k=1}^{n} (\alpha^h_k - \bar\alpha_k)^2
 

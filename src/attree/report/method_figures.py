@@ -30,7 +30,7 @@ from attree.report.style import (
 )
 
 SETTING_MARKERS = "osD^vPX*"
-"""Markers that settings take in turn, because colours alone are hard to tell apart."""
+"""Markers that settings take in turn, because colours alone are hard to distinguish."""
 
 OVER_UNIFORM_NOTE = "Crosses: one standard deviation over seeds. On the line, GAtt is as faithful as uniform attention."
 
@@ -38,7 +38,7 @@ OVER_UNIFORM_NOTE = "Crosses: one standard deviation over seeds. On the line, GA
 def evaluation_figure(evaluation: Evaluation) -> Figure:
     """Draw all statistics as bars: one panel per protocol, one group of bars per statistic, one bar per method.
 
-    All panels have the same scale. Each bar ends in its method's marker, which tells methods apart in grey print. An
+    All panels have the same scale. Each bar ends in its method's marker, which distinguishes methods in grey print. An
     undefined statistic has the letter u instead of a bar.
 
     Args:

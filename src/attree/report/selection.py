@@ -167,7 +167,7 @@ def order_targets(
     has_truth: Tensor | None = None,
     effect: Tensor | None = None,
 ) -> Tensor:
-    """Return the order of `instructive_order`, from these numbers alone. Ties keep their order.
+    """Compute `instructive_order` from these numbers. Ties keep their order.
 
     Args:
         sizes: Number of edges around each target, [T].

@@ -23,7 +23,7 @@ _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
 def is_logger(logger: Any, *kinds: str) -> bool:
     """Whether the class of a logger, or one of its base classes, has one of these names.
 
-    Names are compared, so that `lightning` and `pytorch_lightning` are treated alike, and no missing package is
+    Names are compared, so that `lightning` and `pytorch_lightning` are treated equally, and no missing package is
     imported.
     """
     return any(base.__name__ in kinds for base in type(logger).__mro__)

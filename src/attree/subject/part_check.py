@@ -84,8 +84,9 @@ def check_local(
     if found is not None:
         raise NotLocalError(
             call.name,
-            f"on a part of the graph its outputs differ by {found:.2g}: it has paths beside attention, such as norms "
-            "or pooling over nodes, features computed from all edges, or code that depends on the position of a node",
+            f"on a part of the graph its outputs differ by {found:.2g}: it has paths that bypass attention, such as "
+            "norms or pooling over nodes, features computed from all edges, or code that depends on the position of a "
+            "node",
         )
 
 

@@ -157,7 +157,7 @@ def _open_and_queue(
 
 
 def _show_progress(workers: Workers, console: Console) -> list[Outcome]:
-    """Show the progress of the workers, and return the outcomes. Stop early if the first runs all fail alike."""
+    """Show the progress of the workers, and return the outcomes. Stop if the first runs all fail for one reason."""
     outcomes: list[Outcome] = []
     study = workers.study
     before = _number_done(study)

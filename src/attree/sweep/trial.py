@@ -226,7 +226,7 @@ def _store_settings(plan: Plan, task: Task, trial: Trial) -> None:
 
 
 def given_parameters(plan: Plan, task: Task) -> dict[str, Any]:
-    """Return the parameters of a task of a grid or list, as `draw_settings` asks for them; none for a search."""
+    """Return the parameters of a task of a grid or list, by the names that `draw_settings` uses; none for a search."""
     return {
         name: float(value) if are_numbers else value_text(value)
         for name, value, _, are_numbers in _given_settings(plan, task)

@@ -34,7 +34,7 @@ class GNNExplainer(MaskMethod):
 
     The masks of all targets of a batch are learned at once, each on its own copy of the neighbourhood. Adam treats
     every entry separately, so the result is that of PyG's `GNNExplainer`, which explains one target after the other on
-    the whole graph, except for the initial masks. These depend on the seed, the target and the edge alone.
+    the whole graph, except for the initial masks. These depend only on the seed, the target and the edge.
 
     Args:
         epochs: Steps of the optimiser.

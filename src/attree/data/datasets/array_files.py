@@ -94,7 +94,7 @@ class RefusedPickle(pickle.UnpicklingError):
 
 
 class _Dtype:
-    """Stands for `numpy.dtype`."""
+    """Replaces `numpy.dtype`."""
 
     def __init__(self, code: str = "", *_: object) -> None:
         self.code, self.order = code, "="
@@ -110,7 +110,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for `numpy.ndarray` and for the function that reconstructs one."""
+    """Replaces `numpy.ndarray` and the function that reconstructs one."""
 
     def __init__(self, *_: object) -> None:
         self.state: tuple[Any, ...] = ()
@@ -129,7 +129,7 @@ class _Array:
 
 
 class _Sparse:
-    """Stands for `scipy.sparse.csr_matrix`."""
+    """Replaces `scipy.sparse.csr_matrix`."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -145,7 +145,7 @@ class _Sparse:
 
 
 class _Lists(dict[int, list[int]]):
-    """Stands for `collections.defaultdict`: adjacency lists."""
+    """Replaces `collections.defaultdict`, which holds adjacency lists."""
 
     def __init__(self, *_: object) -> None:
         super().__init__()

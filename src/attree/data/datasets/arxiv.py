@@ -77,7 +77,7 @@ class Arxiv(NodeDataModule):
 
 def _read(root: Path) -> Any:
     """Call OGB's loader."""
-    # Imported here, because the import takes a second and asks the network for the latest version of OGB.
+    # Imported here, because the import takes a second and checks online for the latest version of OGB.
     from ogb.nodeproppred import PygNodePropPredDataset
 
     return PygNodePropPredDataset("ogbn-arxiv", root=str(root))

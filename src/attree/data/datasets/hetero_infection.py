@@ -24,8 +24,8 @@ class HeteroInfection(HeteroDataModule):
     mosquitoes do. The label of a person is 0 if infected, 1 if bitten by a mosquito that has fed on an infected person,
     and 2 otherwise. Targets are the people of label 1 with exactly one path infected person -> mosquito -> target; its
     two edges are the true edges. A method that ignores relations sees the same paths through flies. Features of people
-    are one-hot [infected, healthy]; all carriers have the same feature. Half of the people train, the others test. The
-    validation nodes are a sample of the test nodes, for monitoring only (see `paper_masks`).
+    are one-hot [infected, healthy]; all carriers have the same feature. Half of the people are for training, the
+    others for testing. The validation nodes are a sample of the test nodes, for monitoring only (see `paper_masks`).
 
     Args:
         num_people: Number of people.

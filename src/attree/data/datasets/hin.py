@@ -25,7 +25,7 @@ class HIN(GraphDataModule):
     """The hospital interaction network published with GLGExplainer (ICLR 2023).
 
     Each graph is the third-order ego graph of a doctor or a nurse. The label says which of the two the ego is; a
-    network must tell it from the ego's contacts alone. Nodes have one of five one-hot types. The published file is a
+    network must infer it from the ego's contacts. Nodes have one of five one-hot types. The published file is a
     pickle, and reading a pickle can run any code, so this module reads the same graphs from plain arrays. The paper
     does not state its split; this one is random and stratified.
 

@@ -28,8 +28,8 @@ class Infection(NodeDataModule):
     of an infected node is 0. The label of any other node is its distance from the nearest infected node along the
     edges, or `num_layers` + 1 if that is farther than the network can see. Targets are the nodes with exactly one
     shortest path of length 1 .. `num_layers` from an infected node; the edges of that path are the true edges. Half of
-    the nodes train, the others test. The validation nodes are a sample of the test nodes, for monitoring only (see
-    `paper_masks`): selecting on them leaks test labels.
+    the nodes are for training, the others for testing. The validation nodes are a sample of the test nodes, for
+    monitoring only (see `paper_masks`): selecting on them leaks test labels.
 
     Args:
         num_nodes: Number of nodes N.

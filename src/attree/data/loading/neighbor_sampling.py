@@ -124,7 +124,7 @@ class TorchNeighborSampler(BaseSampler):
         return new
 
     def _draw(self, nodes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw incoming edges of `nodes`; return who draws (position in `nodes`, ascending) and the sorted edge."""
+        """Draw incoming edges of `nodes`; return the position of each edge's node, ascending, and the sorted edge."""
         begin = self._ptr.index_select(0, nodes)
         degree = self._ptr.index_select(0, nodes + 1) - begin
         if count < 0:

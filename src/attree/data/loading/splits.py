@@ -34,7 +34,7 @@ def random_per_class(y: Tensor, rng: np.random.Generator, per_class: int = 100) 
 
 
 def paper_masks(graph: Data, train: np.ndarray, num_val: int, rng: np.random.Generator) -> None:
-    """Set the masks of the paper's protocol on `graph`: the nodes in `train` train, all others test.
+    """Set the masks of the paper's protocol on `graph`: train on the nodes in `train`, test on all others.
 
     The paper uses the last epoch and no validation nodes. For a validation curve, this function also samples `num_val`
     test nodes as validation nodes; they stay in the test set. Choosing a checkpoint or a hyperparameter by them would

@@ -10,7 +10,7 @@ of entry c, x'_c is its new value and beta_c = exp(new score - log normaliser). 
 
     out' = (out - sum_c alpha_c x_c + sum_c beta_c x'_c) / (1 - sum_c alpha_c + sum_c beta_c)
 
-where the sums run over the changed entries c alone: O(channels) each. The formula holds if the node's own features are
+where the sums run over the changed entries c only: O(channels) each. The formula holds if the node's own features are
 unchanged. If they changed, every score of the row changes, and the row is recomputed in full.
 
 *Self-loop rule.* In every layer, rows are followed along the graph with self-loops, even if the layer has none. A node

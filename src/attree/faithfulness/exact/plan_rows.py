@@ -1,7 +1,7 @@
 """Rows that a reduction plan covers: nodes on a path to a target, and the rows on which the model's forward runs.
 
-The forward gets one list of rows for each family of stages. Stages of one family meet in an operation, so they need the
-same rows: all rows that change in any of them.
+The forward gets one list of rows for each family of stages. An operation combines the stages of a family, so they need
+the same rows: all rows that change in any of them.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ def rows_at(
 
 _MIXES: dict[Reads | None, str] = {
     None: "the operations after its attention layers are not computed node by node",
-    "links": "the operations after its attention layers do not treat each link alone",
-    "graphs": "its readout does not treat each graph alone",
-    "one graph": "its readout does not treat each graph alone",
+    "links": "the operations after its attention layers do not treat each link separately",
+    "graphs": "its readout does not treat each graph separately",
+    "one graph": "its readout does not treat each graph separately",
 }
 """Reason why outputs differ on rows, by what the outputs read."""
 

@@ -1,8 +1,8 @@
 """Finds which attention call feeds which, by following tensors through the operations of one forward pass.
 
 A *stage* is the output of a call, or the model's input. Every operation passes the stages of its inputs on to its
-outputs, for any values: a weight that happens to be 0 does not hide a dependence. Stages that meet in an operation must
-have the same rows; they form a *family*.
+outputs, for any values: a weight that happens to be 0 does not hide a dependence. Stages that an operation combines
+must have the same rows; they form a *family*.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class StageMode(Provenance):
         family = {stage: number for number, stage in enumerate(stages)}
         meetings = set(self.meetings)
         if has_argument:
-            # Operations that are not row-wise may still treat each output alone, if all rows of the output are present.
+            # Operations that are not row-wise may still treat each output separately, if all its rows are present.
             meetings |= {frozenset({stage, READOUT}) for stage in self.reshaped}
         elif reads == "one graph":
             meetings.add(frozenset(stages))

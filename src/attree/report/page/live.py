@@ -1,4 +1,4 @@
-"""Pages with a live model: the model's answers to a page's questions, and the page as a notebook widget."""
+"""Pages with a live model: the model's answers to a page's queries, and the page as a notebook widget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_EDGES = 10_000
 
 
 class LiveModel:
-    """Answers the questions of a page by running the model once per question.
+    """Answers the queries of a page by running the model once per query.
 
     Args:
         subject: The explained model and its inputs.
@@ -117,7 +117,7 @@ def show(evaluation: Evaluation, subject: Subject | None = None, **options: Any)
 
 
 def reply(live: LiveModel, query: Any) -> dict[str, Any]:
-    """Return the answer to a message of the widget, with the number of the question."""
+    """Return the answer to a message of the widget, with the number of the query."""
     number = query.get("number") if isinstance(query, dict) else None
     try:
         return {"number": number, **live.answer(query)}

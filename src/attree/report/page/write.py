@@ -20,7 +20,7 @@ from attree.io.files import json_ready, write_text
 from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
 
 # The policy allows no other script than the explorer, which it names by its checksum, and no loading from elsewhere. A
-# live page may ask the server that it came from.
+# live page may query the server that it came from.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
