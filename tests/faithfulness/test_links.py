@@ -158,8 +158,8 @@ def test_the_other_engines_agree(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (LinkNet(AcrossLinks(), GATConv(4, 5)), "each link alone"),
-        (LastRows(), "each link alone"),
+        (LinkNet(AcrossLinks(), GATConv(4, 5)), "each link separately"),
+        (LastRows(), "each link separately"),
         (Labelled(), "sees the links to predict"),
     ],
     ids=["across links", "last row", "labelled"],
