@@ -71,9 +71,9 @@ class EdgeBlock:
     Attributes:
         table: Attention of every layer.
         frontier: The walk's entries whose entering edges are listed.
-        owner: Of each edge, the entry whose node it enters.
-        place: Of each edge, its position in `graph.entering.items`.
-        edges: Of each edge, its id in `graph.edge_index`.
+        owner: For each edge, the entry whose node it enters.
+        place: For each edge, its position in `graph.entering.items`.
+        edges: For each edge, its id in `graph.edge_index`.
     """
 
     table: LayerTable

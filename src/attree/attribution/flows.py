@@ -79,9 +79,9 @@ class Step:
     """One layer of a walk, in which every entry is followed over the edges that enter its node.
 
     Attributes:
-        entry: Of each listed edge, the entry that it is followed from.
+        entry: For each listed edge, the entry that it is followed from.
         edges: The listed edges.
-        reached: Of each listed edge, the entry of the next level that it leads to.
+        reached: For each listed edge, the entry of the next level that it leads to.
     """
 
     entry: Tensor

@@ -26,10 +26,10 @@ class PairWalk:
 
     Attributes:
         walk: The walks.
-        entry: Of each listed edge, the entry of the walk whose node it enters.
-        place: Of each listed edge, its position in `graph.entering.items`.
-        edges: Of each listed edge, its id in `graph.edge_index`.
-        pair: Of each listed edge, the position of its pair.
+        entry: For each listed edge, the entry of the walk whose node it enters.
+        place: For each listed edge, its position in `graph.entering.items`.
+        edges: For each listed edge, its id in `graph.edge_index`.
+        pair: For each listed edge, the position of its pair.
     """
 
     walk: Walk

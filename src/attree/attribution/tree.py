@@ -54,7 +54,6 @@ class ComputationTree:
     j, including the self-loop, weighted by layer L - d. A flow is a path from some edge up to the root. By definition
     (Shin et al., AAAI 2025), GAtt is the sum over the flows :math:`\lambda` that start with an edge
 
-
     .. math:: \phi^v_{i,j} = \sum_{\lambda} \alpha[\lambda](1) \prod_{k \ge 2} \alpha[\lambda](k)
 
     Args:

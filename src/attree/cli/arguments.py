@@ -29,8 +29,9 @@ continue. Several processes and machines can share the work: run the same comman
 a file, writes it and claims the next; the claims of a dead process expire.
 
 A single process also writes a summary: scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html, which
-opens in any browser. It prints the strongest edges. Of more than 200 targets, a random sample of 200 is measured, and
-the page shows the 200 most instructive targets. Figures and printed edges are also of the most instructive targets.""",
+opens in any browser. It prints the strongest edges. If there are more than 200 targets, a random sample of 200 is
+measured, and the page shows the 200 most instructive targets. Figures and printed edges are also of the most
+instructive targets.""",
         """Start with:  attree explain logs/infection/version_0 --targets random:20
              attree explain logs/infection/version_0 --targets 2,44 --methods gatt,saliency""",
     )
@@ -205,7 +206,7 @@ libraries have changed.""",
         "--targets", type=integer(1), default=100, help="number of nodes to explain for faithfulness (default: 100)"
     )
     parser.add_argument(
-        "--epochs", type=integer(0), default=None, help="epochs of training, for trials (default: the recipe's)"
+        "--epochs", type=integer(0), default=None, help="epochs of training, for short trials (default: the recipe's)"
     )
     return parser
 

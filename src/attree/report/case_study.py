@@ -175,7 +175,7 @@ def contrast(strength: NDArray[np.float64]) -> float:
 
 
 def _node_texts(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> list[str]:
-    """Return the texts on nodes: names or ids. Of a default name such as `paper 18`, only the number is shown."""
+    """Return the texts on nodes: names or ids. For a default name such as `paper 18`, only the number."""
     if graph.types is not None:
         ids = torch.tensor(nodes, dtype=torch.int64)
         plain, local = graph.types.names(ids), graph.types.local(ids).tolist()

@@ -85,7 +85,7 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
 
 
 def short_name(value: Any) -> str:
-    """Return the label of a setting's value; of an import path, the class name alone.
+    """Return the label of a setting's value; for an import path, only the class name.
 
     >>> short_name("attree.models.GATv2"), short_name(0.0005), short_name("v1.2")
     ('GATv2', '0.0005', 'v1.2')

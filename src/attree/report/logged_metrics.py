@@ -17,7 +17,7 @@ from attree.faithfulness import PROTOCOLS
 Points = list[tuple[int, float]]
 
 MOST_POINTS = 400
-"""Most points of a curve. Of a longer curve, points at equal distances are kept, the last one included."""
+"""Maximum number of points of a curve. A longer curve is thinned to equal distances, with its last point."""
 
 
 def read_curves(folder: Path, most_points: int = MOST_POINTS) -> dict[str, Points]:

@@ -229,7 +229,6 @@ def _is_one_hot(labels: Tensor, columns: int) -> bool:
 def count_classes(labels: Any) -> int | None:
     """Return the number of classes: the highest label plus one; None if there are no labels, or they are not classes.
 
-
     >>> import torch
     >>> count_classes(torch.tensor([0, 2, 1])), count_classes(torch.tensor([0.5])), count_classes(None)
     (3, None, None)

@@ -265,7 +265,6 @@ def _gate(factors: tuple[Tensor, Tensor], shape: torch.Size, batch: Tensor) -> t
 def winners(rows: Tensor, batch: Tensor) -> Tensor:
     """Return the share of each node in the largest value of its graph in each channel; ties are split evenly.
 
-
     >>> winners(torch.tensor([[1.0, 5.0], [3.0, 5.0], [2.0, 0.0]]), torch.tensor([0, 0, 1])).tolist()
     [[0.0, 0.5], [1.0, 0.5], [1.0, 1.0]]
     """

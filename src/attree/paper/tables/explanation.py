@@ -117,7 +117,7 @@ def _accuracy(inputs: ItemInputs) -> list[Section]:
 
 
 def _far(paper: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers far from the paper's; of a method's two rows, the one with masked self-loops."""
+    """Return the numbers far from the paper's; if a method has two rows, the one with masked self-loops."""
     far = paper[(paper["reason"] != "") & ~paper["reason"].str.startswith("other weights")]
     return far.drop_duplicates(["dataset", "model", "weights", "method"], keep="last")
 
