@@ -21,8 +21,8 @@ from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies
-from attree.effects import AttentionGradient
-from attree.effects.attention_gradient import AttentionRun
+from attree.faithfulness import AttentionGradient
+from attree.faithfulness.attention_gradient import AttentionRun
 from attree.subject import Subject
 from attree.subject.roots import Targets
 

@@ -14,7 +14,7 @@ import attree
 SOURCE = Path(attree.__file__).parent
 ORDER = (
     *("defaults", "errors", "tensors", "io"),
-    *("data", "attention", "subject", "attribution", "faithfulness", "effects", "penalties", "models"),
+    *("data", "attention", "subject", "attribution", "faithfulness", "penalties", "models"),
     *("metrics", "evaluation"),
     *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tab"),
 )

@@ -162,6 +162,7 @@ def test_three_networks_over_weight_decay_in_one_plot(tmp_path: Path, monkeypatc
     assert len(axes.lines) == 3
 
 
+@pytest.mark.long
 @pytest.mark.needs("planetoid/Cora")
 def test_the_papers_table_1_for_cora(data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,7 @@ def cells() -> list[dict[str, Any]]:
     return [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
+@pytest.mark.long
 def test_every_cell_runs_and_prints_what_is_kept_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="the notebook extra is not installed")
     shell_module = pytest.importorskip("IPython.core.interactiveshell")

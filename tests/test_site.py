@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 PACKAGES = [
     f"attree.{name}"
     for name in (
-        *("attention", "attribution", "callbacks", "data", "effects", "evaluation", "explanation", "faithfulness"),
+        *("attention", "attribution", "callbacks", "data", "evaluation", "explanation", "faithfulness"),
         *("metrics", "metrics.functional", "runs", "models", "penalties", "report.page", "subject"),
     )
 ]

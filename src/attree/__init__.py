@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from attree.attention import capture_attention
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
-    from attree.effects import AttentionGradient, Occlusion, OcclusionExplainer
     from attree.evaluation import attention_tests, evaluate
     from attree.explanation import explain
-    from attree.faithfulness import reduce_attention
+    from attree.faithfulness import AttentionGradient, Occlusion, OcclusionExplainer, reduce_attention
     from attree.penalties import AttentionPenaltyCallback
     from attree.runs import load_run
 
@@ -38,11 +37,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AttentionGradient": "effects",
+    "AttentionGradient": "faithfulness",
     "AttentionPenaltyCallback": "penalties",
     "ExplainCallback": "callbacks",
-    "Occlusion": "effects",
-    "OcclusionExplainer": "effects",
+    "Occlusion": "faithfulness",
+    "OcclusionExplainer": "faithfulness",
     "attention_tests": "evaluation",
     "capture_attention": "attention",
     "evaluate": "evaluation",

@@ -36,7 +36,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("used", [False, True], ids=["fresh", "used"])
+@pytest.mark.parametrize("used", [False, pytest.param(True, marks=pytest.mark.long)], ids=["fresh", "used"])
 @pytest.mark.parametrize("name", ["pyg", "attree"])
 @pytest.mark.parametrize("how", ["torch.compile", "in place", "inside"])
 def test_compiled_models_run_eagerly(how: str, name: str, used: bool) -> None:

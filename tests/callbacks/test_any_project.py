@@ -282,6 +282,7 @@ def test_find_data_knows_every_source() -> None:
         find_data(trainer)
 
 
+@pytest.mark.long
 def test_a_compiled_network_is_explained_as_it_was_written(tmp_path: Path) -> None:
     found = []
     for compiled in (False, True):

@@ -62,6 +62,7 @@ def unreached(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not asked
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unreached")
 def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
@@ -85,6 +86,7 @@ def test_wandb_offline_holds_scalars_and_figures(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("media/images/**/*.png"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unreached")
 def test_mlflow_file_store_holds_scalars_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed (the extra `mlflow`)")

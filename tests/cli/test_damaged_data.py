@@ -27,7 +27,11 @@ def _lost(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [_half, _empty, _noise, _lost], ids=["half", "empty", "noise", "lost"])
+@pytest.mark.parametrize(
+    "damage",
+    [_half, *(pytest.param(damage, marks=pytest.mark.long) for damage in (_empty, _noise, _lost))],
+    ids=["half", "empty", "noise", "lost"],
+)
 @pytest.mark.parametrize(
     ("config", "folder", "file", "more"),
     [

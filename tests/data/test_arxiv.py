@@ -27,6 +27,7 @@ def test_public_split_and_directed_edges(data_root: str) -> None:
     assert bool((masks.sum(dim=0) == 1).all())
 
 
+@pytest.mark.long
 @needs_arxiv
 def test_paper_split_and_symmetrised_edges(data_root: str) -> None:
     graph = Arxiv(root=data_root).graph

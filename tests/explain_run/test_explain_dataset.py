@@ -149,6 +149,7 @@ def test_graphs_stream_with_nodes_numbered_in_their_graph(
         assert set(zip(rows.source, rows.destination, strict=True)) == ends
 
 
+@pytest.mark.long
 def test_processes_come_and_go_and_make_the_same_dataset(
     run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_random_networks_as_one_forward_pass_each(first: int) -> None:
     assert sum(exact) >= PER_TEST - 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("first", some_slow(range(NETS, NETS + 60, PER_TEST), quick=1))
 def test_the_same_in_small_chunks(first: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:

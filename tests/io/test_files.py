@@ -14,6 +14,7 @@ from attree.io.lock import FolderLock
 from helpers.cli import fit
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mask", [0o077, pytest.param(0o002, marks=pytest.mark.slow)])
 def test_all_files_of_a_fit_and_its_explanations_have_the_rights_that_the_umask_gives(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -300,6 +300,7 @@ def test_links_are_trained_with_penalties(links: Blocks) -> None:
         assert measured[0] < 0.9 * measured[1], (name, measured)
 
 
+@pytest.mark.long
 def test_consistency_of_links_rises_with_training(links: Blocks, tmp_path: Path) -> None:
     """It takes more epochs than other penalties do, as the effects move with the network that they are effects of."""
     without = predictor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,10 @@ class LikeMLflow(LikeWandb):
         return "417"
 
 
-@pytest.mark.parametrize("kind", [LikeWandb, LikeMLflow, Remote, CSVLogger])
-@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "local"),
+    [*product([LikeWandb, LikeMLflow, Remote], [True, False]), (CSVLogger, True)],
+)
 def test_a_second_run_leaves_the_first_alone(
     tmp_path: Path, kind: type, local: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,13 +84,13 @@ def test_a_second_run_leaves_the_first_alone(
     folders = set()
     data = infection()
     for epochs in (1, 2):
-        logger = kind(tmp_path / "logs" if local or kind is CSVLogger else None)
+        logger = kind(tmp_path / "logs" if local else None)
         callbacks = [ExplainCallback(num_targets=5, figures=0), LastCheckpoint(), ModelCheckpoint()]
         run = trainer(tmp_path, callbacks, epochs, logger=logger, default_root_dir=tmp_path / "root")
         run.fit(classifier(data), datamodule=data)
         folder = run_folder(run)
         assert folder is not None
-        assert folder.is_relative_to(tmp_path / ("logs" if local or kind is CSVLogger else "root"))
+        assert folder.is_relative_to(tmp_path / ("logs" if local else "root"))
         assert LastCheckpoint.path(run) == folder / "checkpoints" / "last.ckpt"
         for name in ("metrics.json", "explanations/gatt.npz", "checkpoints/last.ckpt"):
             assert (folder / name).is_file()

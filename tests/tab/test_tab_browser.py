@@ -177,6 +177,7 @@ def test_nothing_to_show_says_what_to_do(driver: Chrome, tmp_path: Path) -> None
         write_run(tmp_path / "first", 0.0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious_in_the_tab(driver: Chrome, sweep: tuple[str, Path], width: int, theme: str) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.effects import Effects
 from attree.errors import expect, expect_bool, expect_instance
 from attree.evaluation.certainty import gathered, mean_over_targets, resample
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
@@ -20,7 +19,7 @@ from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.names import BYPASS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
-from attree.faithfulness import Reducer, Reduction, resolve_protocols
+from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols
 from attree.faithfulness.reduction import Progress
 from attree.metrics import FaithfulnessComparison
 from attree.subject import Subject

@@ -13,13 +13,12 @@ from torch_geometric.data import Data, HeteroData
 from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.defaults import SEED
-from attree.effects import Effects
 from attree.errors import ArgumentError, expect, expect_int
 from attree.evaluation import Evaluation
 from attree.evaluation.evaluate import subject_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
-from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol
+from attree.faithfulness import Effects, Reducer, ReductionProtocol, resolve_protocol
 from attree.subject import Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType

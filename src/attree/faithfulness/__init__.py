@@ -1,11 +1,17 @@
-"""Effects of attention reduction: protocols, three engines that reduce edges, and the measured change of the output."""
+"""Effects of attention reduction: protocols, three engines that reduce edges, and the measured change of the output.
+
+The methods that score an edge by this effect are here too, because they use the engines: `Occlusion` (exact) and
+`AttentionGradient` (first order).
+"""
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
+from attree.faithfulness.attention_gradient import AttentionGradient
 from attree.faithfulness.choose import Reducer, reduce_attention
 from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.occlusion import Effects, Occlusion, OcclusionExplainer
 from attree.faithfulness.protocol import (
     PROTOCOLS,
     Protocols,
@@ -21,9 +27,13 @@ from attree.faithfulness.whole import WholeReducer
 __all__ = [
     "DEFAULT_PROTOCOLS",
     "PROTOCOLS",
+    "AttentionGradient",
     "CopiesReducer",
+    "Effects",
     "ExactReducer",
     "LayerAlgebra",
+    "Occlusion",
+    "OcclusionExplainer",
     "Protocols",
     "Reducer",
     "Reduction",

@@ -127,6 +127,7 @@ def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
 @pytest.mark.parametrize("view", ["Neighbourhood", "Computation tree"])
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (380, "light")])

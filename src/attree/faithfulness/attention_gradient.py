@@ -18,8 +18,8 @@ from attree.attention.softmax_hook import hook_softmax
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies
-from attree.effects.occlusion import DEFAULT_PROTOCOL
 from attree.errors import UnsupportedModelError, expect_int
+from attree.faithfulness.occlusion import DEFAULT_PROTOCOL
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
 from attree.tensors.limits import exact_dtype
