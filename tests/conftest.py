@@ -119,7 +119,7 @@ def _quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
     How they look is what tests of figures are about, which draw them as they are.
     """
-    if {"report", "explanation", "tab", "serve"}.isdisjoint(request.path.parts):
+    if {"report", "explanation", "tensorboard_tab", "serve"}.isdisjoint(request.path.parts):
         from helpers.quick_figures import QuickFigure
 
         monkeypatch.setattr("attree.report.style.Figure", QuickFigure)

@@ -16,7 +16,7 @@ ORDER = (
     *("defaults", "errors", "tensors", "io"),
     *("data", "attention", "subject", "attribution", "faithfulness", "penalties", "models"),
     *("metrics", "evaluation"),
-    *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tab"),
+    *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tensorboard_tab"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""
 

@@ -1,6 +1,6 @@
 """Write to TensorBoard: chart layout, a run per method, histograms, figures, tables, hyperparameters.
 
-The tab of `attree.tab` reads the files of `write_explanations`.
+The tab of `attree.tensorboard_tab` reads the files of `write_explanations`.
 """
 
 from __future__ import annotations

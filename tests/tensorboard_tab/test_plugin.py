@@ -143,6 +143,6 @@ def test_the_tab_is_active_where_some_run_has_explanations(client: Client) -> No
 
 def test_tensorboard_need_not_wait_for_pytorch() -> None:
     heavy = "{'torch', 'lightning', 'matplotlib', 'pandas'}"
-    code = f"import attree.tab.plugin, sys; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import attree.tensorboard_tab.plugin, sys; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]"

@@ -17,7 +17,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from attree.io.files import json_ready
-from attree.tab.runs import RunFiles, curves_of, has_explanations, summarise_runs
+from attree.tensorboard_tab.runs import RunFiles, curves_of, has_explanations, summarise_runs
 
 STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}
 """Static files of the tab, with their MIME types."""
