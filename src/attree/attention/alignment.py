@@ -166,7 +166,7 @@ def as_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> list[Al
 
 
 def ends_of(calls: Sequence[Aligned], graph: Graph) -> list[tuple[set[str], set[str]]] | None:
-    """Return the node types of sources and destinations of each call's edges; None for a graph of one type."""
+    """Return the node types at both ends of the edges of each convolution call; None if the graph has no types."""
     types = graph.types
     if types is None:
         return None

@@ -147,10 +147,10 @@ def factors_of_messages(
     """Return the factor of the source features in each message, [edges, heads]; None if there is no such factor.
 
     Args:
-        message: Calls the convolution's `message` with some arguments replaced, and the same softmax weights.
+        message: Calls the convolution's `message` with some arguments replaced; the softmax weights stay the same.
         arguments: The arguments of the real call.
         returned: The messages of the real call, [edges, ...].
-        softmax: The weights of the softmax, [edges, heads]; None if it did not return one weight per edge and head.
+        softmax: The weights of the softmax, [edges, heads]; None if the softmax did not return one weight per edge and head.
         heads: Number of heads.
     """
     edges = returned.shape[0]

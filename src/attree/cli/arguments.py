@@ -112,7 +112,7 @@ def _add_protocols_and_allow(parser: CommandParser, protocols: str) -> None:
 
     Args:
         parser: The parser.
-        protocols: The help of `--protocols`, with `{}` for their names.
+        protocols: The help of `--protocols`; `{}` stands for the names of all protocols.
     """
     names = protocols.format(", ".join([*ALL_PROTOCOLS, AUTHORS]))
     parser.add_list("--protocols", list(DEFAULT_PROTOCOLS), f"{names} (default: {','.join(DEFAULT_PROTOCOLS)})")

@@ -16,9 +16,7 @@ from attree.io.config_files import find_config
 
 
 def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:
-    """Return the import path of each class of a module that derives from `base`, by class name.
-
-    Classes that have subclasses in the module are left out.
+    """Return the import path of each class of a module that derives from `base` and has no subclass, by class name.
 
     Args:
         module: The module; its `__all__` lists the classes.

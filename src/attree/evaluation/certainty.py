@@ -72,7 +72,7 @@ class PairColumns:
 
     @classmethod
     def joined(cls, parts: Iterable[PairColumns]) -> PairColumns:
-        """Return the pairs of several processes, sorted by target."""
+        """Return the (target, edge) pairs of several processes in one object, sorted by target."""
         parts = list(parts)
         first = parts[0]
         labels = [part.labels for part in parts if part.labels is not None]

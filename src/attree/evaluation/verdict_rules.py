@@ -114,6 +114,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _ranks(evaluation: Evaluation) -> Iterator[str]:
+    """Say where the best method finds the strongest edges, but ranks all edges badly."""
     for protocol in evaluation.reductions:
         ranked = best_first(evaluation, protocol)
         best = next(iter(ranked), None)

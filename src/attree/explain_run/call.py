@@ -78,7 +78,7 @@ def call_fingerprint(
     by_neighbourhood: bool,
     top: int | None = None,
 ) -> dict[str, str]:
-    """Return hashes of everything that the rows of a call depend on, by name.
+    """Return hashes of everything that the written score rows of an `attree explain` call depend on, by name.
 
     Args:
         module: The network with its weights.
@@ -86,7 +86,7 @@ def call_fingerprint(
         targets: Ids of the targets, in order.
         methods: The attribution methods; their settings include the seed.
         protocols: The reduction protocols.
-        bounds: First and last target of each part.
+        bounds: First target of each part, and the one after its last.
         by_neighbourhood: Whether the network runs on neighbourhoods instead of the whole graph.
         top: Number of edges to keep per target; None keeps all.
     """

@@ -83,7 +83,7 @@ class WholePass(ReductionPass):
         return output.to(self.output.dtype)
 
     def _check(self, run: ReducedRun) -> None:
-        """Raise if the model's output changes when nothing is reduced: then it is random."""
+        """Raise if a second pass with nothing reduced gives another output: then the model is random."""
         again = self._run(run, self.subject.graph.source[:0])
         found = difference(again, self.output, self.subject.output.dtype)
         if found is not None:

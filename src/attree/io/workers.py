@@ -138,7 +138,7 @@ class Claims:
         self._held.clear()
 
     def take(self, part: str) -> bool:
-        """Claim a part. Return False if another worker holds the claim."""
+        """Claim a part of the shared work by its claim file. Return False if another worker holds the claim."""
         path = self._path(part)
         if path.exists() and self._has_expired(path):
             path.unlink(missing_ok=True)

@@ -137,9 +137,9 @@ class TrainedModule(LightningModule):
         """Return the whole loss of a step, and log `train/loss` and the penalties as `train/attention_<name>`.
 
         Args:
-            loss: The loss of the predictions. The network's own loss on its attention is added, then the penalties.
+            loss: The loss of the predictions, to which the network's own attention loss and the penalties are added.
             num_examples: Number of examples in the loss.
-            watched: What `watch_attention` yielded.
+            watched: The pass that `watch_attention` yielded; None without penalties.
             output: The output of the network.
             batch: The batch of the step.
         """

@@ -106,7 +106,7 @@ def fit_arguments(
     Args:
         plan: The plan.
         run: The run.
-        folder: Folder that holds the sweep's folder.
+        folder: Parent of the sweep's folder.
         checkpoint: The checkpoint to resume from; None starts from the beginning.
         reported: The metric to report after each validation; None reports nothing.
     """
@@ -137,7 +137,7 @@ def do_run(
     is_over: Callable[[], bool] = lambda: False,
     reported: str | None = None,
 ) -> Outcome:
-    """Do a run, unless it is finished.
+    """Fit one run of a sweep, unless it is finished.
 
     If the run was killed, it resumes from its last checkpoint. If its folder holds files of a run with another config,
     they are removed first.
@@ -147,7 +147,7 @@ def do_run(
         run: The run.
         folder: Folder that holds the sweep's folder.
         environment: Environment variables of the fit.
-        launch: Runs `attree`.
+        launch: Runs `attree` in a process and returns its exit status, negative if a signal ended it.
         is_over: Returns whether to stop the fit early.
         reported: The metric to report after each validation; None reports nothing.
     """

@@ -87,6 +87,7 @@ class Checker:
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
+        """Record a pass, with the inputs and outputs of every call: at all rows if `check`, else at those of the sample."""
         traces: Traces = []
 
         def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
@@ -139,12 +140,15 @@ def _check_types(call: ModelCall, outputs: OutputLevel) -> None:
 
 
 def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
-    """Compare a convolution's algebra with the convolution itself, on the edges that enter a few nodes.
+    """Check that a convolution's algebra (its arithmetic in steps) gives the convolution's output at a few nodes.
 
     Args:
-        trace: Result of the algebra.
+        trace: The steps that the algebra computed.
         given: Arguments of the convolution's call.
         out: Output that the algebra computed.
+
+    Raises:
+        NotRowwiseError: If the convolution returns something else.
     """
     conv, layer = trace.algebra.conv, trace.graph
     count = min(NODES, layer.num_nodes)

@@ -154,10 +154,10 @@ class Recording:
     _store: Store
 
     def call_on(self, part: Part, lazy: bool = True) -> ModelCall:
-        """Return the same call on rows.
+        """Return the recorded call of the model, on the rows of a part of the graph instead of all nodes.
 
         Args:
-            part: The rows; for a heterogeneous graph, its queries are numbered within their types.
+            part: The part. On a heterogeneous graph, the ends of its queried links are numbered within their node types.
             lazy: Look up features when they are read, not at once.
         """
         dtype = self.output.dtype

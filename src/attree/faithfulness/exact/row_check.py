@@ -38,7 +38,7 @@ def _node_rows(sample: Sample, layer: LayerTrace, number: int) -> tuple[Tensor, 
 def rows_at(
     sample: Sample, layer: LayerTrace, trace: tuple[list[Tensor], list[Tensor]]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the recorded inputs and outputs of a call at the rows of a sample."""
+    """Return the inputs and outputs of a convolution call at the rows of a sample, from those at all rows."""
     before, after = trace
     targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
     return (
