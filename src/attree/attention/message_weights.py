@@ -150,7 +150,7 @@ def factors_of_messages(
         message: Calls the convolution's `message` with some arguments replaced; the softmax weights stay the same.
         arguments: The arguments of the real call.
         returned: The messages of the real call, [edges, ...].
-        softmax: The weights of the softmax, [edges, heads]; None if the softmax did not return one weight per edge and head.
+        softmax: The weights of the softmax, [edges, heads]; None if it has not one weight per edge and head.
         heads: Number of heads.
     """
     edges = returned.shape[0]

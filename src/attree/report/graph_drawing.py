@@ -49,8 +49,9 @@ class Sketch:
 def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int) -> Sketch:
     """Lay out a small graph for a picture, so that drawn distances follow distances in the graph.
 
-    Nodes have ids 0 to n - 1, and the graph need not be connected. This is Kamada and Kawai's layout from a fixed start, so the same graph always looks the same. Two edges in opposite
-    directions bend apart. A self-loop points to the widest gap between the other edges of its node.
+    Nodes have ids 0 to n - 1, and the graph need not be connected. This is Kamada and Kawai's layout from a fixed
+    start, so the same graph always looks the same. Two edges in opposite directions bend apart. A self-loop points to
+    the widest gap between the other edges of its node.
     """
     radius = float(np.clip(0.4 / np.sqrt(num_nodes), 0.022, 0.1))
     positions = _layout(sources, destinations, num_nodes, radius)

@@ -87,7 +87,7 @@ class Checker:
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
-        """Record a pass, with the inputs and outputs of every call: at all rows if `check`, else at those of the sample."""
+        """Record a pass with the inputs and outputs of every call, at all rows if `check`, else at a sample of rows."""
         traces: Traces = []
 
         def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:

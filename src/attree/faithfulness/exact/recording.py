@@ -157,7 +157,7 @@ class Recording:
         """Return the recorded call of the model, on the rows of a part of the graph instead of all nodes.
 
         Args:
-            part: The part. On a heterogeneous graph, the ends of its queried links are numbered within their node types.
+            part: The part. On a heterogeneous graph, its queried links are numbered within their node types.
             lazy: Look up features when they are read, not at once.
         """
         dtype = self.output.dtype
