@@ -225,6 +225,7 @@ def _aligned(
 
 
 def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:
+    """Return the attention of a forward pass on a graph: the aligned calls of convolutions, as layers with weights."""
     layers = as_layers(calls, wiring, graph)
     even = tuple(layer.even for layer in layers)
     softmax = tuple(layer.softmax for layer in layers)

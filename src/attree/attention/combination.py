@@ -106,6 +106,7 @@ class Combination(Provenance):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Run a torch operation, and store the factor of each marked tensor in the results of the operation."""
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if self._is_paused or not self._mixes:
             return result

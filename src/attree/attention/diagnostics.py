@@ -49,6 +49,7 @@ class Bypass:
         return self.spread > NEGLIGIBLE or bool(self.around)
 
     def __str__(self) -> str:
+        """Say whether information bypasses attention, and which share of targets keeps its class at weights of 0."""
         if math.isnan(self.spread):
             return "The bypass of attention is undefined: the model's outputs are NaN."
         if not self.exists:

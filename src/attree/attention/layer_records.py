@@ -121,7 +121,10 @@ class _Recorder:
         self._open: list[int] = []
 
     def begin(self, name: str) -> Callable[..., None]:
+        """Return the hook that opens a record for each call of the attention convolution `name`."""
+
         def begin(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            """Open the record of this call: its features, its edges and the earlier calls that feed this call."""
             features = features_of(conv, args, kwargs)
             record = LayerRecord(conv, name, features, edges_of(args, kwargs), _two_node_sets(features))
             number = len(self.records)
@@ -160,6 +163,7 @@ class _Recorder:
             record.weights, record.relation = [conv._alpha], inputs[-1]["edge_type"]
 
     def see_weights(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        """Record the scores and weights of a softmax call, and return the weights that the convolution uses."""
         reader = self.readers.get(conv)
         weights = softmax(scores) if reader is None else reader.softmax(scores, softmax)
         if reader is not None and reader.is_probing:
@@ -170,6 +174,7 @@ class _Recorder:
         return weights if self.alter is None else self.alter(conv, scores, softmax)
 
     def end(self, conv: MessagePassing, inputs: Any, output: Any) -> None:
+        """Close the record of a convolution's call: store the output, and mark the output as a result of this call."""
         # With `return_attention_weights`, a PyG convolution returns a tuple that starts with the node embeddings.
         record = self._now(conv)
         record.output = output[0] if isinstance(output, tuple) else output

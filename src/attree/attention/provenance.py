@@ -95,6 +95,7 @@ class Provenance(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Run a torch operation, and pass the marks of its inputs on to its results and to changed tensors."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if self._is_paused:

@@ -184,6 +184,7 @@ class SoftmaxPatch:
         return self._patched_functions[function]
 
     def _make_patched(self, function: FunctionType) -> FunctionType | None:
+        """Return a copy of a function with the other softmax; None if the function never reaches PyG's softmax."""
         reads, imports, names = _names(function.__code__)
         replacements = {}
         for name, attributes in reads.items():

@@ -120,6 +120,7 @@ class TreeExplainer(ExplainerAlgorithm):
         return self.method.attribute(self._subject(model, x, edge_index, kwargs), "all" if index is None else index)
 
     def _subject(self, model: nn.Module, x: Features, edge_index: Edges, kwargs: dict[str, Any]) -> Subject:
+        """Return the subject of a model's call, with the level and the head that PyG's `Explainer` configures."""
         level: Level | None = None
         head: Head | None = None
         try:

@@ -134,6 +134,7 @@ def _stream_flow_pairs(graph: Graph, roots: Roots, num_layers: int, memory: int)
 
 
 def _pairs_of(graph: Graph, roots: Roots, num_layers: int, ones: list[Tensor]) -> Pairs:
+    """Return the pairs of some targets: all edges between nodes within L hops, and whether each carries a flow."""
     # One more layer than the model has: the frontier is then every node within L hops, and levels give the distance.
     targets, ball = roots.targets, walk_back(graph, roots, ones)
     inner = ball.weight[1:].sum(dim=0) > 0

@@ -235,6 +235,7 @@ class ExplainCallback(Callback):
         return self._state.latest is None and bool(monitors_of(trainer, self.name))
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluate the explanations of the module's current weights, and log the metrics."""
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
         # `validate` and `test` run in inference mode, but readouts and some methods need gradients.
         with torch.inference_mode(False), torch.no_grad():

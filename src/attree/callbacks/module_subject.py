@@ -227,6 +227,7 @@ def _candidates(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _named(module: nn.Module, path: str) -> nn.Module:
+    """Return the part of a LightningModule at a dotted path; raise unless the path leads to a module."""
     try:
         found = attrgetter(path)(module)
     except AttributeError as error:

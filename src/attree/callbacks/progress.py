@@ -38,6 +38,7 @@ class EpochProgress(ProgressBar):
         self._enabled = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the progress bar over epochs when training starts."""
         if not self._enabled:
             return
         self._progress = Progress(

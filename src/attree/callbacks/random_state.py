@@ -46,6 +46,7 @@ def restore_random_states(states: Sequence[RandomState], rank: int, world_size: 
 
 
 def _collect() -> RandomState:
+    """Return the states of the random generators of PyTorch, of this process's GPU, of NumPy and of Python."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, gauss_next = random.getstate()
     return {

@@ -51,6 +51,7 @@ class CommandParser(argparse.ArgumentParser):
         fail(self._sentence(message))
 
     def _sentence(self, message: str) -> str:
+        """Return argparse's error message as a sentence in attree's form; unknown messages stay unchanged."""
         if found := re.match(r"unrecognized arguments: (-\S+)", message):
             name = found[1].partition("=")[0]
             return f"There is no argument `{name}`.{did_you_mean(name, self._options)}"

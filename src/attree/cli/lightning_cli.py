@@ -135,6 +135,7 @@ class AttreeCLI(HookedCLI):
             raise
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Create the trainer with attree's callbacks: progress bar, stop on signals, saved config and checkpoint."""
         made = self.config_init[self.config.subcommand]
         config = made.trainer
         given = config.get("callbacks") or []

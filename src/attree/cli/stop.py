@@ -92,6 +92,7 @@ class StopBetweenBatches(Callback):
         self.stop.check()
 
     def _begin(self, trainer: Trainer) -> None:
+        """Install this process's signal handlers for the run of a trainer, unless SLURM is to requeue the run."""
         environment = cluster_environment(trainer)
         if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
             return

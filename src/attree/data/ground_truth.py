@@ -39,6 +39,7 @@ class GroundTruth:
     ptr: Tensor | None = None
 
     def __post_init__(self) -> None:
+        """Raise unless targets, edges and offsets of the ground truth have valid shapes and fit together."""
         for argument, value, dim in (("targets", self.targets, 1), ("edges", self.edges, 2)):
             expect_instance(value, argument, Tensor)
             expect(

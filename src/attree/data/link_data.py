@@ -110,6 +110,7 @@ class LinkDataModule(DatasetModule):
         return WholeGraph(self.parts["test"])
 
     def _share(self, part: str) -> Data:
+        """Return the graph of one split, with only those pairs to predict that belong to this process."""
         rank, world_size = process_of(self.trainer)
         graph = self.parts[part]
         if world_size == 1:

@@ -80,6 +80,7 @@ class FastDnX(TrainedMethod[Surrogate]):
         self.train_share = train_share
 
     def fit(self, subject: Subject) -> Surrogate:
+        """Train a linear surrogate (SGC) on the class probabilities of the model, and return the surrogate."""
         if subject.level == "graph":
             raise UnsupportedModelError("Expected a model with outputs of nodes, but got one with outputs of graphs.")
         if subject.outputs.nodes is not None:
@@ -117,6 +118,7 @@ class FastDnX(TrainedMethod[Surrogate]):
                 advance(1)
 
     def score(self, subject: Subject, fitted: Surrogate, pairs: Pairs) -> Tensor:
+        """Return the FastDnX score of each pair: the sum of the surrogate's scores of the edge's two end nodes."""
         scores = fitted.values.new_zeros(len(pairs))
         graph = pairs.graph
         cost = frontier_bound(graph, fitted.hops + 1)[pairs.targets] * BYTES_PER_ENTRY

@@ -75,6 +75,7 @@ class GNNExplainer(MaskMethod):
         return cls(seed=seed)
 
     def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        """Learn an edge mask for each target, and return the masks' sigmoid; edges without a gradient score 0."""
         run.check(copies)
         mask = self.first_mask(copies, run.unmasked(copies).dtype).requires_grad_(True)
         features = self.first_feature_mask(copies).requires_grad_(True) if self.feature_mask else None

@@ -68,6 +68,7 @@ class IntegratedGradients(MaskMethod):
         self.steps = steps
 
     def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        """Integrate the gradient of each target's output with respect to its edge mask, from mask 0 to mask 1."""
         run.check(copies)
         points, weights = (torch.from_numpy(array) / 2 for array in np.polynomial.legendre.leggauss(self.steps))
         ones = run.unmasked(copies)
@@ -173,6 +174,7 @@ class _Guide(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Call a torch function, and pass back only positive gradients if the function is an activation."""
         kwargs = kwargs or {}
         if func not in ACTIVATIONS or self.paused:
             return func(*args, **kwargs)

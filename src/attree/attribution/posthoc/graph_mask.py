@@ -76,6 +76,7 @@ class GraphMask(TrainedMethod[Tensor]):
         self.lambda_lr = expect_number(lambda_lr, "lambda_lr", above=0)
 
     def fit(self, subject: Subject) -> Tensor:
+        """Train a gate for each layer, and return the mean probability over layers that an edge's gate is open."""
         call = subject.call.changed(lambda _, value: differentiable(value))
         predictions = Predictions(subject)
         with gated_model(subject.model) as model:
@@ -97,6 +98,7 @@ class GraphMask(TrainedMethod[Tensor]):
         gates: nn.ModuleList,
         predictions: Predictions,
     ) -> None:
+        """Train GraphMask's gates from the last layer to the first, with ascent on the Lagrange multiplier."""
         factor = torch.tensor(self.init_lambda, device=predictions.logits.device, requires_grad=True)
         ascent = torch.optim.RMSprop([factor], lr=self.lambda_lr, centered=True, maximize=True)
         with progress_bar(f"{self.label}, training", self.epochs * len(layers)) as advance:

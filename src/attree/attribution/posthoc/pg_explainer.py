@@ -81,6 +81,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         self.self_loops = expect_bool(self_loops, "self_loops")
 
     def fit(self, subject: Subject) -> Fitted:
+        """Train PGExplainer's network on randomly drawn targets, and return the network and the embeddings."""
         embedding = full_pass(subject).embedding
         if not isinstance(embedding, Tensor) or embedding.dim() != 2:
             raise UnsupportedModelError("Expected the last attention layer to return embeddings [nodes, channels].")
@@ -100,6 +101,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         return Fitted(mlp.requires_grad_(False), embedding)
 
     def _train(self, run: MaskedRun, parts: list[TargetCopies], mlp: nn.Module, embedding: Tensor) -> None:
+        """Train PGExplainer's network on the targets' subgraphs, at a temperature that falls with each epoch."""
         optimizer = torch.optim.Adam(mlp.parameters(), lr=self.lr)
         with progress_bar(f"{self.label}, training", self.epochs * len(parts)) as advance:
             for epoch in range(self.epochs):
@@ -123,6 +125,7 @@ class PGExplainer(TrainedMethod[Fitted]):
         return loss + self.edge_size * mask.sum() + self.edge_ent * entropy.mean()
 
     def score(self, subject: Subject, fitted: Fitted, pairs: Pairs) -> Tensor:
+        """Return the mask that PGExplainer's network computes for every pair; edges that are not masked get 0."""
         graph = pairs.graph
         ends, targets = graph.edge_index[:, pairs.edges], pairs.targets[pairs.owner]
         masked = torch.full((graph.num_edges,), self.self_loops, device=graph.device)

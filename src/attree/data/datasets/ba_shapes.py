@@ -109,6 +109,7 @@ class BAShapes(NodeDataModule):
         return graph, GroundTruth(motif_nodes, torch.cat([motif_edges, loops], dim=1))
 
     def _generate(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Return edges and labels of a random BA-Shapes graph: a Barabasi-Albert graph with houses attached."""
         num_base, num_houses = self.hparams["num_base"], self.hparams["num_houses"]
         base = torch.tensor(list(nx.barabasi_albert_graph(num_base, self.hparams["attachment"], seed=rng).edges))
         first = num_base + 5 * torch.arange(num_houses)
