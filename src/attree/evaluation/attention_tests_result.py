@@ -100,6 +100,7 @@ class AttentionTests:
         return list(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
+        """Yield the conclusions from the tests of attention, one sentence each."""
         pinned = self.uniform.distance >= LITTLE or self.permuted.distance >= LITTLE
         if pinned:
             yield (

@@ -46,6 +46,7 @@ class EvaluationConfig:
     sets: bool = False
 
     def __post_init__(self) -> None:
+        """Check all settings of the evaluation, and replace the names of methods and protocols by objects."""
         expect_seed(self.seed)
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(make_methods(self.methods, seed=self.seed).values()))

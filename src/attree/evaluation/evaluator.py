@@ -113,6 +113,7 @@ class Evaluator:
         return self._evaluate(effects, progress, final)
 
     def _evaluate(self, effects: Effects | None, progress: Progress | None, final: bool) -> Evaluation:
+        """Measure all methods under all protocols and against ground truth, and return the evaluation."""
         metrics: dict[str, Tensor] = {}
         reductions: dict[str, Reduction] = {}
         for protocol in self.protocols:  # first, because some methods read the effects

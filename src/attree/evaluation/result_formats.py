@@ -173,6 +173,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _read(arrays: dict[str, np.ndarray]) -> Arrays:
+    """Return the evaluation that the arrays of an `.npz` file hold; raise unless the arrays fit together."""
     expect(str(arrays["format"]) == FILE_FORMAT, "folder", f"one of format {FILE_FORMAT}", str(arrays["format"]))
     graph = Graph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
     depth = int(arrays["num_layers"])

@@ -81,6 +81,7 @@ def _no_effect(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _best(evaluation: Evaluation) -> Iterator[str]:
+    """Say which method predicts the effects of edges best under each protocol, and which methods may be as good."""
     for protocol in evaluation.reductions:
         ranked = best_first(evaluation, protocol)
         if not ranked:
@@ -131,6 +132,7 @@ def _ranks(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _learned(evaluation: Evaluation) -> Iterator[str]:
+    """Say under each protocol whether learned attention (GAtt) explains more than uniform attention."""
     if not {"gatt", "uniform"} <= set(evaluation.pair_scores):
         return
     for protocol in evaluation.reductions:
@@ -163,6 +165,7 @@ def _minus(evaluation: Evaluation, found: Difference) -> str:
 
 
 def _protocols(evaluation: Evaluation) -> Iterator[str]:
+    """Say for each pair of successive protocols whether the choice between them changes effects and correlations."""
     names = list(evaluation.reductions)
     method = "gatt" if "gatt" in evaluation.pair_scores else next(iter(evaluation.pair_scores), "")
     for first, second in pairwise(names):
@@ -185,6 +188,7 @@ def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
 
 
 def _truth(evaluation: Evaluation) -> Iterator[str]:
+    """Say which method finds the true edges best, if the evaluation has ground truth."""
     found = {method: value_of(evaluation, method, None, TRUTH) for method in evaluation.pair_scores}
     known = {method: value for method, value in found.items() if not math.isnan(value)}
     if not known:
@@ -209,6 +213,7 @@ def _unseen(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _saturated(evaluation: Evaluation) -> Iterator[str]:
+    """Say that the model is saturated, if at least half of the targets have a predicted probability close to 1."""
     if evaluation.predictions is None or evaluation.predictions.numel() == 0:
         return
     share = float((evaluation.predictions.amax(dim=-1) > CONFIDENT).float().mean())
@@ -220,6 +225,7 @@ def _saturated(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _uncertain(evaluation: Evaluation) -> Iterator[str]:
+    """Say which results are uncertain: too few targets, too few changed predictions, or wide confidence intervals."""
     targets = evaluation.num_targets
     if targets < FEW_TARGETS:
         few = "1 target is" if targets == 1 else f"{targets} targets are"

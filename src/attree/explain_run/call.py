@@ -49,6 +49,7 @@ _TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
 
 def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
+    """Return the rank of this process and the number of processes, read from two environment variables."""
     try:
         rank, size = int(given[rank_name]), int(given[size_name])
     except (KeyError, ValueError) as error:
@@ -121,6 +122,7 @@ def _fields(store: Data | BaseStorage) -> list[str]:
 
 
 def _hash(*contents: Any) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 hash of tensors and other values."""
     digest = hashlib.sha256()
     for content in contents:
         if isinstance(content, Tensor):

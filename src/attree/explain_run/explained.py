@@ -73,6 +73,7 @@ class ExplainedNodes(ExplainedTargets):
         return self.ids
 
     def sizes(self) -> Tensor:
+        """Return an upper bound on each target's number of rows, [T]: the edges in the target's neighbourhood."""
         subgraphs = self._subgraph_rows
         depth = self.subject.num_layers if subgraphs is None else subgraphs.num_layers
         # All edges into nodes fewer than `steps` hops away. With protocols, pairs reach one hop further.
@@ -100,6 +101,7 @@ class ExplainedNodes(ExplainedTargets):
 
     @cached_property
     def _subgraph_rows(self) -> SubgraphRows | None:
+        """Return the maker of rows that runs the model on neighbourhoods; None without --by_neighbourhood."""
         if not self._by_neighbourhood:
             return None
         expect(not self.protocols, "protocols", "none with --by_neighbourhood", [str(one) for one in self.protocols])
@@ -164,6 +166,7 @@ class ExplainedGraphs(ExplainedTargets):
 
     @torch.no_grad()
     def predictions(self) -> Tensor | None:
+        """Return the class probabilities of the explained graphs, [T, classes]; None if the model predicts none."""
         parts = []
         for begin in range(0, len(self.graphs), GRAPHS_AT_ONCE):
             subject = self._subject_of(self.graphs[begin : begin + GRAPHS_AT_ONCE])
@@ -174,6 +177,7 @@ class ExplainedGraphs(ExplainedTargets):
         return torch.cat(parts)
 
     def bounds(self, rows: int) -> list[tuple[int, int]]:
+        """Return the first and last graph of each part; raise if there are several and a method needs training."""
         bounds = super().bounds(rows)
         trained = [name for name, method in self.methods.items() if method.needs_training]
         if trained and len(bounds) > 1:

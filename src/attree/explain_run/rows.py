@@ -96,6 +96,7 @@ class SubjectRows:
         return ScoredRows.of(pairs, scores, reductions)
 
     def _flows(self, targets: Tensor) -> ScoredRows:
+        """Return the rows of targets without protocols: the scores of all edges that carry a flow to a target."""
         subject = self.subject
         flows = {
             name: method.attribute(subject, targets)

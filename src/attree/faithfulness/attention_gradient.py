@@ -71,6 +71,7 @@ class AttentionGradient(MaskMethod):
         return attention_run(subject)
 
     def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        """Return the first-order effect of reducing each edge, from gradients of attention in all layers."""
         assert isinstance(run, AttentionRun)
         protocol = resolve_protocol(self.protocol, run.model)
         logits = run.attend(copies)

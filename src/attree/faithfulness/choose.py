@@ -128,6 +128,7 @@ class RecordedPass:
         return self._reducer.engine
 
     def _record(self) -> tuple[ReductionPass, float]:
+        """Record a forward pass by the first engine that does not fail; return the pass and its seconds."""
         while True:
             engine, began = self._reducer.engine, perf_counter()
             try:
@@ -158,6 +159,7 @@ class RecordedPass:
         return self._by_some_engine(pairs, lambda one: one.reduce_sets(pairs.targets, owner, sets, protocol))
 
     def _by_some_engine(self, pairs: Pairs, work: Callable[[ReductionPass], T]) -> T:
+        """Return the result of `work` on the recorded pass; if the engine fails, try again with the next engine."""
         pairs.check(self._reducer.subject.graph)
         while True:
             try:

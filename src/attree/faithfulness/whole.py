@@ -73,6 +73,7 @@ class WholePass(ReductionPass):
         return torch.cat(outputs)
 
     def _run(self, run: ReducedRun, edges: Tensor) -> Tensor:
+        """Return the model's output with some edges reduced; raise unless the output has the recorded shape."""
         graph = self.subject.graph
         output = run(self.subject.call.run, graph, edges)
         if not isinstance(output, Tensor) or output.shape != self.output.shape:

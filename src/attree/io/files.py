@@ -118,6 +118,7 @@ def read_npz(path: Path, max_bytes: int | None = None) -> dict[str, np.ndarray]:
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Return one array of an `.npz` archive; raise if the array holds Python objects or has the wrong size."""
     with archive.open(member) as stream:
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         shape, fortran, dtype = readers[npy.read_magic(stream)](stream)

@@ -53,6 +53,7 @@ class FolderLock:
                 time.sleep(0.05)
 
     def _acquire(self) -> FolderLock:
+        """Lock the folder, and write this process's id to the lock file; raise `InUseError` if the folder is in use."""
         if self.folder in _HELD:
             raise InUseError(f"{self.folder} is in use by this process.")
         self._path.parent.mkdir(parents=True, exist_ok=True)

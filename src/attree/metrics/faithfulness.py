@@ -163,6 +163,7 @@ class FaithfulnessComparison(ColumnMetric):
         return {name: faithfulness_statistics(self._ranking(name), pc, ne, changed) for name in self.methods}
 
     def _ranking(self, method: str) -> Ranking:
+        """Return the ranking of a method's scores; rankings of methods with fixed scores are kept between epochs."""
         column = self.column(_state(method))
         if method not in self.fixed:
             return Ranking(column)

@@ -104,6 +104,7 @@ class Checker:
         return self._recorder.record(model, watch), traces
 
     def _compare(self, recording: Recording, traces: Traces, stages: Stages | None) -> Stages:
+        """Return which call feeds which; raise `NotRowwiseError` unless runs on rows agree with the recorded pass."""
         sample = self._sample
         try:
             if stages is not None:

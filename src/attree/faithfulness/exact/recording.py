@@ -219,6 +219,7 @@ class Recorder:
         all_edges = LayerGraph(self._graph)
 
         def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """Return the output of a convolution, computed by its algebra, and record the layer."""
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
             edges.append(LayerEdges.of(algebra, given, all_edges))

@@ -102,6 +102,7 @@ class ExactPass(ReductionPass):
     def _measure(
         self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress | None, keep: bool
     ) -> None:
+        """Reduce each pair's edge, one at a time, in chunks, and write the new outputs of the targets to `writer`."""
         plan = self._reducer.plan(pairs, self.recording, self._stages, keep)
         run = _RowRun(self.recording, plan, protocol)
         with self.recording.model.opened():

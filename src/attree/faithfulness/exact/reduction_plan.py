@@ -222,6 +222,7 @@ class ReductionPlan:
         edges: Tensor,
         keep: bool,
     ) -> LaterPlan:
+        """Return the plan for a call that earlier convolutions feed: the rows to update and to recompute."""
         layer, inputs = self.layers[call], self.stages.inputs[call]
         places: list[Tensor | None] = []
         for number, feeds in enumerate(inputs):

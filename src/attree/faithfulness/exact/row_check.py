@@ -146,6 +146,7 @@ class RowCheck:
         return answer
 
     def _feeds(self, given: ConvArguments) -> InputCalls:
+        """Return the earlier calls that feed each input of a convolution; raise if the model cannot run on rows."""
         if self.stages is not None:
             return self.stages.inputs[self._calls - 1]
         mode = self._mode

@@ -25,6 +25,7 @@ class GATAlgebra(LayerAlgebra):
         return self.project_sides(h, h)
 
     def project_sides(self, source: Tensor, target: Tensor) -> States:
+        """Return GAT's projections: values, parts of the score at source and target, and the residual."""
         conv = self.conv
         value = self.by_head(conv.lin_src if conv.lin is None else conv.lin, source)
         if conv.lin is not None and source is target:
@@ -166,6 +167,7 @@ class HGTAlgebra(LayerAlgebra):
     def project_types(
         self, sources: Sequence[tuple[EdgeType, Tensor]], targets: Sequence[tuple[str, Tensor]]
     ) -> States:
+        """Return HGT's projections: values and keys by relation, queries, and targets' own input and type."""
         width = int(self.conv.out_channels)
         parts: dict[tuple[str, int], Tensor] = {}
         keys, values, queries, roots = [], [], [], []
@@ -189,6 +191,7 @@ class HGTAlgebra(LayerAlgebra):
         return torch.einsum("rhc,dhc->rhd", target, source) / sqrt(self.channels)
 
     def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
+        """Return HGT's output from the summed messages: GELU, linear layer of the node type, skip connection."""
         assert root is not None
         hidden, own, type_of_row = F.gelu(aggregated.flatten(1)), root[:, :-1], root[:, -1]
         out = torch.empty_like(hidden)
