@@ -43,6 +43,7 @@ def load_authors_gat(path: str | Path) -> GAT:
 
 
 def _build(arrays: dict[str, Tensor], num_layers: int) -> GAT:
+    """Return a single-head GAT with the authors' weights, given as arrays by name."""
     first, last = arrays["layer0.weight"], arrays[f"layer{num_layers - 1}.weight"]
     net = GAT(
         in_channels=first.shape[1],

@@ -45,6 +45,7 @@ class Options:
     jobs: int = 1
 
     def __post_init__(self) -> None:
+        """Raise unless the options of `attree paper` have known names and numbers in range."""
         for argument, given, known in (
             ("datasets", self.datasets or (), DATASETS),
             ("models", self.models or (), MODELS),

@@ -116,6 +116,7 @@ def _grid(
 
 
 def _markdown_table(table: Table) -> str:
+    """Return a table of a report as a Markdown table."""
     sides, heads, cells = _grid(table)
     headings = [" ".join(label(name, one) for name, one in zip(table.columns, head, strict=True)) for head in heads]
     lines = [
@@ -130,6 +131,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def _page(report: Report) -> str:
+    """Return the HTML page of a report: its notes, the key of the colours, and all tables and figures."""
     intro = [f"<p>{inline(note)}</p>" for note in report.notes]
     if any(_compares(section) for section in report.sections):
         words = [f"within {CLOSE:g}", f"within {NEAR:g}", f"within {FAR:g}", "beyond"]
@@ -173,6 +175,7 @@ def _html_table(table: Table) -> list[str]:
 
 
 def _html_cell(row: pd.Series, digits: int) -> str:
+    """Return a cell of an HTML table, coloured by the difference from the paper's number, with a remark as tooltip."""
     difference = row.get("difference")
     kind = ""
     if _finite(difference):

@@ -40,6 +40,7 @@ def make_items(names: Sequence[str], options: Options) -> int:
 
 
 def _make(names: Sequence[str], options: Options, console: Console) -> int:
+    """Measure the cells of tables and figures, write the reports, and return the exit status: 1 if a cell failed."""
     began = perf_counter()
     context = CellContext(options.root, options.out / "cells")
     items = [ITEMS[name] for name in names]

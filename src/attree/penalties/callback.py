@@ -75,6 +75,7 @@ class AttentionPenaltyCallback(Callback):
 
         @wraps(training_step)
         def penalized(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            """Run the module's training step, and return the result with the penalties added to the loss."""
             with self.penalties.watch(module, trainer.fit_loop.total_batch_idx) as watched:
                 returned = training_step(batch, *args, **kwargs)
             loss = returned.get("loss") if isinstance(returned, Mapping) else returned

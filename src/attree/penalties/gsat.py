@@ -54,6 +54,7 @@ class GSAT(AttentionPenalty):
         return math.log(self.keep) - math.log1p(-self.keep)
 
     def measure(self, attention: Attention) -> Tensor:
+        """Return the KL divergence of keep probabilities from the rate `keep`, as a mean over edges and layers."""
         found = []
         proper = attention.graph.num_proper_edges
         for rows in layer_rows(attention):

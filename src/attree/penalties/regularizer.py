@@ -83,6 +83,7 @@ class AttentionPenalties:
             yield hook
 
     def _noise(self, hook: EdgeHook, number: int) -> SoftmaxHook:
+        """Return a softmax hook that lets a penalty change attention in training, seeded by the step's number."""
         penalty = self._altering
         assert penalty is not None
         generator = torch.Generator().manual_seed((int(getattr(penalty, "seed", 0)) * 1_000_003 + number) % 2**63)

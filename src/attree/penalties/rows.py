@@ -161,6 +161,7 @@ class HeadAgreement(AttentionPenalty):
     name = "head_agreement"
 
     def measure(self, attention: Attention) -> Tensor:
+        """Return the disagreement of each layer's heads, as a mean over layers; raise if every layer has one head."""
         found = []
         for rows in layer_rows(attention):
             heads = rows.alpha.shape[1]

@@ -60,6 +60,7 @@ class TrueEdges(AttentionPenalty):
         self.truth = truth
 
     def measure_step(self, step: PenalizedStep) -> Tensor:
+        """Return minus the log of the share of GAtt scores on true edges, as a mean over supervised training nodes."""
         truth = step.truth if self.truth is None else self.truth
         if truth is None:
             raise ArgumentError(
@@ -132,6 +133,7 @@ class EffectConsistency(AttentionPenalty):
         return {**vars(self), "_kept": None}
 
     def measure_step(self, step: PenalizedStep) -> Tensor:
+        """Return 1 minus the correlation of GAtt scores with the exact effects of edges, on randomly drawn targets."""
         attention = step.attention
         device = attention.graph.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):

@@ -56,6 +56,7 @@ class CellContext:
         return self._nets[net]
 
     def _model(self, net: Net) -> tuple[nn.Module, float]:
+        """Return a network and its test accuracy: with the authors' weights, from the cache, or trained now."""
         data = self.data_of(net)
         if net.weights == "authors":
             stem = f"gat_{net.dataset.lower().replace('-', '_')}_{net.layers}layer.npz"

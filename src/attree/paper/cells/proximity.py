@@ -51,6 +51,7 @@ class Proximity(Cell):
         return self.name
 
     def measure(self, context: CellContext) -> Result:
+        """Return the mean of Spearman's rho over targets, with undefined values left out and counted as 0."""
         data = context.data(self.name, self.layers, 0)
         graph = Batch.from_data_list(data.graphs) if isinstance(data, GraphDataModule) else data.graph
         looped = Graph(graph.edge_index, graph.num_nodes)

@@ -33,6 +33,7 @@ def _no_cells(options: Options) -> list[Cell]:
 
 
 def _datasets(inputs: ItemInputs) -> list[Section]:
+    """Return the table of the datasets' nodes, edges, features, classes and targets, beside the paper's counts."""
     rows = []
     for numbers in printed("datasets").to_dict("records"):
         name, _, depth = str(numbers["dataset"]).partition("-")
@@ -79,6 +80,7 @@ def _training_cells(options: Options) -> list[Cell]:
 
 
 def _training(inputs: ItemInputs) -> list[Section]:
+    """Return the table of training settings and test accuracy of all networks, beside the paper's accuracy."""
     rows = [
         {
             "dataset": cell.net.dataset,
@@ -120,6 +122,7 @@ def _proximity_cells(options: Options) -> list[Cell]:
 
 
 def _proximity(inputs: ItemInputs) -> list[Section]:
+    """Return the table on the proximity effect: Spearman's rho by dataset and number of layers, beside the paper's."""
     rows = []
     for cell in _proximity_cells(inputs.options):
         if isinstance(cell, Proximity) and cell in inputs.results:

@@ -99,6 +99,7 @@ def explanation_rows(inputs: ItemInputs) -> pd.DataFrame:
 
 
 def _accuracy(inputs: ItemInputs) -> list[Section]:
+    """Return the tables of explanation accuracy: AUROC by method beside the paper's, and network by network."""
     rows = explanation_rows(inputs)
     if len(rows) == 0:
         return []
@@ -164,6 +165,7 @@ def _calculation_cells(options: Options) -> list[Cell]:
 
 
 def _calculations(inputs: ItemInputs) -> list[Section]:
+    """Return the table and the figure of the seconds that four calculations of GAtt take on Infection."""
     rows = []
     for cell in _calculation_cells(inputs.options):
         if isinstance(cell, Calculation) and cell in inputs.results:
@@ -200,6 +202,7 @@ def _calculations(inputs: ItemInputs) -> list[Section]:
 
 
 def _runtime(inputs: ItemInputs) -> list[Section]:
+    """Return the table of the seconds in which each method explains all targets, beside the paper's."""
     rows = explanation_rows(inputs)
     if len(rows) == 0:
         return []
@@ -232,6 +235,7 @@ def _of_authors(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plot(inputs: ItemInputs) -> list[Section]:
+    """Return the figure of explanation accuracy against runtime: one panel per dataset, one point per method."""
     rows = explanation_rows(inputs)
     if len(rows) == 0:
         return []

@@ -74,6 +74,7 @@ def _otherwise(inputs: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.Data
 
 
 def _sections(inputs: ItemInputs, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
+    """Return the tables on faithfulness: beside the paper's, GAtt under every protocol, and network by network."""
     rows = chosen(inputs, models, statistics, SHOWN)
     if len(rows) == 0:
         return []
@@ -166,6 +167,7 @@ def _graph_cells(options: Options) -> list[Cell]:
 
 
 def _graph_level(inputs: ItemInputs) -> list[Section]:
+    """Return the tables on faithfulness in graph classification: AUROC of changed predictions by dataset and method."""
     rows = faithfulness_rows(inputs.of(_graph_cells(inputs.options)))
     if len(rows) == 0:
         return []

@@ -59,6 +59,7 @@ def _of_gats(nets: list[Net], supergat: bool) -> list[Net]:
 
 
 def _histograms(inputs: ItemInputs) -> list[Section]:
+    """Return the histograms of scores of changed and unchanged predictions, one figure per network."""
     sections: list[Section] = []
     for net in _histogram_nets(inputs.options):
         if Trained(net) not in inputs.results:
@@ -75,6 +76,7 @@ def _histograms(inputs: ItemInputs) -> list[Section]:
 
 
 def _studies(inputs: ItemInputs, supergat: bool) -> list[Section]:
+    """Return the paper's case studies: one figure per target, with its neighbourhood and the scores of each method."""
     sections: list[Section] = []
     for net in _of_gats(_case_nets(inputs.options), supergat):
         if Trained(net) not in inputs.results:
@@ -99,6 +101,7 @@ def _studies(inputs: ItemInputs, supergat: bool) -> list[Section]:
 
 
 def _trees(inputs: ItemInputs) -> list[Section]:
+    """Return the figures of one target of Infection: its 2-hop subgraph, and its tree with a marked edge."""
     net = Net("Infection", "GAT", 2, weights="authors")
     if Trained(net) not in inputs.results:
         return []

@@ -34,6 +34,7 @@ def _multihead_cells(options: Options) -> list[Cell]:
 
 
 def _multihead(inputs: ItemInputs) -> list[Section]:
+    """Return the table of Pearson's correlation with dPC for networks of several heads, beside the paper's numbers."""
     rows = faithfulness_rows(inputs.of(_multihead_cells(inputs.options)))
     if len(rows) == 0:
         return []
@@ -68,6 +69,7 @@ def _selection_cells(options: Options) -> list[Cell]:
 
 
 def _selection(inputs: ItemInputs) -> list[Section]:
+    """Return the table on head selection: the deviation of Pearson's correlation over choices of one head per layer."""
     rows = []
     for cell in _selection_cells(inputs.options):
         if cell in inputs.results and isinstance(cell, HeadSelection):
@@ -120,6 +122,7 @@ def _supergat_cells(options: Options) -> list[Cell]:
 
 
 def _supergat(inputs: ItemInputs) -> list[Section]:
+    """Return the table of the faithfulness of SuperGATs on Cora, beside the paper's numbers."""
     rows = faithfulness_rows(inputs.of(_supergat_cells(inputs.options)))
     if len(rows) == 0:
         return []
@@ -158,6 +161,7 @@ DROPOUTS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 def _regularization_cells(options: Options) -> list[Cell]:
+    """Return cells for the faithfulness of GATs on Cora, one per seed and weight decay or attention dropout."""
     shapes = [(decay, 0.0) for decay in WEIGHT_DECAYS] + [(0.0, rate) for rate in DROPOUTS[1:]]
     return [
         faithfulness_cell(
@@ -169,6 +173,7 @@ def _regularization_cells(options: Options) -> list[Cell]:
 
 
 def _regularization(inputs: ItemInputs) -> list[Section]:
+    """Return the figure and the table on the effect of weight decay and attention dropout on faithfulness."""
     rows = faithfulness_rows(inputs.of(_regularization_cells(inputs.options)))
     if len(rows) == 0:
         return []

@@ -75,6 +75,7 @@ def with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reason(row: pd.Series) -> str:
+    """Return the reason for a number's large difference from the paper's; empty if the difference is not large."""
     if not (isinstance(row["difference"], float) and abs(row["difference"]) > FAR):
         return ""
     if isinstance(row.get("slip"), str):
