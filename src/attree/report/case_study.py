@@ -146,6 +146,7 @@ def case_study(
 def _neighbourhood(
     graph: Graph, target: int | None, num_layers: int, truth: Tensor | None, edges: Tensor | None
 ) -> DrawnPart:
+    """Return the part of the graph to draw in a case study: the given edges, the neighbourhood, or all edges."""
     if edges is not None:
         edges = edges.sort().values
     elif target is None:
@@ -200,6 +201,7 @@ def _short(name: str) -> str:
 
 
 def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float, alone: bool) -> None:
+    """Add the colour bar of one panel's scores to a case study, with the highest score as a tick."""
     finite = scores[np.isfinite(scores)]
     highest = float(finite.max(initial=0.0))
     highest = highest if highest > 0 else 1.0
@@ -226,6 +228,7 @@ def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str
 
 
 def _legend(figure: Figure, num_targets: int, has_truth: bool, types: Mapping[str, str]) -> None:
+    """Add the legend of a case study to its figure: targets, true explanation and node types."""
     disc: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 9, "color": MUTED}
     entries: dict[str, Line2D] = {}
     if num_targets:

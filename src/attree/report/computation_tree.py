@@ -124,6 +124,7 @@ def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
 
 
 def _prepare(axes: Axes, num_layers: int, leaves: int) -> None:
+    """Prepare the axes for the figure of a computation tree: set the limits, and label the levels by layer."""
     plain_axes(axes)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -142,6 +143,7 @@ def _draw_lines(
     depth: NDArray[np.int64],
     marked: Mapping[int, str],
 ) -> None:
+    """Draw the messages of a computation tree as lines, coloured by attention, with halos behind marked edges."""
     steps = np.arange(1, len(tree))
     parents = np.array([node.parent for node in tree.nodes])[1:]
     attention = np.array([node.attention for node in tree.nodes])[1:]
@@ -183,6 +185,7 @@ def _write_attention(axes: Axes, tree: ComputationTree, across: NDArray[np.float
 def _draw_nodes(
     axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64], spacing: float
 ) -> None:
+    """Draw the nodes of a computation tree as discs, with node ids if there is room, and the target in orange."""
     is_target = np.array([node.node == tree.target for node in tree.nodes])
     longest = max(len(str(node.node)) for node in tree.nodes)
     diameter = float(np.clip(0.85 * spacing, 3.0, 22.0))

@@ -123,6 +123,7 @@ def _widest_gap(angles: Floats) -> float:
 
 
 def _arc(start: Floats, end: Floats, bend: float, radius: float) -> Floats:
+    """Return the points of a curved line between two nodes, without the points inside the nodes' discs."""
     step = end - start
     control = (start + end) / 2 + 2 * bend * np.array([step[1], -step[0]])
     t = np.linspace(0, 1, _STEPS)[:, None]

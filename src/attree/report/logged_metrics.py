@@ -43,6 +43,7 @@ def _is_shown(name: str) -> bool:
 
 
 def _from_events(folder: Path) -> dict[str, Points]:
+    """Return the curves in the TensorBoard event files of a run: a list of (step, value) for each name."""
     # Imported here, because the import is slow.
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -56,6 +57,7 @@ def _from_events(folder: Path) -> dict[str, Points]:
 
 
 def _from_table(path: Path) -> dict[str, Points]:
+    """Return the curves in the file `metrics.csv` of a run: a list of (step, value) for each name."""
     table = pd.read_csv(path)
     if "step" not in table:
         return {}

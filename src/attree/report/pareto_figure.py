@@ -156,6 +156,7 @@ def _by_strength(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Look]) -> None:
+    """Draw one point per setting of a sweep, with the spread over seeds, and a line along the Pareto front."""
     unknown = points = 0
     for metric, look in looks.items():
         if metric not in table or accuracy not in table:

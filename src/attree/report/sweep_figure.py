@@ -160,6 +160,7 @@ def series_labels(metrics: Sequence[str]) -> dict[str, str]:
 
 
 def _draw_curve(axes: Axes, table: pd.DataFrame, metric: str, look: Look, line: Line) -> None:
+    """Draw the mean of a metric against a swept setting, with the spread over seeds and a dot for each run."""
     color = look.color
     by_setting = table.groupby(SETTING, sort=False)[metric]
     mean = by_setting.mean().to_numpy(dtype=np.float64)

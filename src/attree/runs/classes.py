@@ -103,6 +103,7 @@ def _with_sizes(model: Any, data: Any) -> Any:
 
 
 def _with_own_sizes(net: Any, links: Mapping[str, str], data: Any) -> Any:
+    """Return the config of one network, with missing input and output widths taken from the data."""
     made = _import(str(net.get("class_path"))) if isinstance(net, Mapping) else None
     if not (callable(made) and isinstance(net, Mapping)):
         return net

@@ -58,6 +58,7 @@ def stage_folder(trainer: Trainer) -> Path | None:
 
 
 def _folder_of(logger: Logger, root: Path) -> Path:
+    """Return the run directory of a logger; for a logger without a version, create `version_<n>` with a free number."""
     if is_logger(logger, "TensorBoardLogger", "CSVLogger"):
         return Path(str(logger.log_dir))
     experiments = Path(logger.save_dir or root) / str(logger.name or "")
@@ -120,6 +121,7 @@ class RunLock:
         self._made, self._locks = [], []
 
     def _claim(self, logger: TensorBoardLogger | CSVLogger, prefix: str, resumed: bool) -> Path:
+        """Return the run directory of a logger, locked; raise if the directory holds a run that is not resumed."""
         root = Path(logger.root_dir)
         if logger._version is None:
             folder = self._make_new(root, prefix)

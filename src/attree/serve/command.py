@@ -135,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_bytes(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
 
     def do_POST(self) -> None:
+        """Answer a POST request to `/what_if`; refuse other paths, and bodies that are too long or not JSON."""
         if not self._is_allowed():
             return
         length = self.headers.get("Content-Length", "")
@@ -169,6 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_bytes(status, json.dumps(content).encode("utf-8"), "application/json")
 
     def _send_bytes(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        """Send a response to the browser, with headers that forbid caching and use by other sites."""
         self.send_response(status)
         headers = {
             "Content-Type": kind,

@@ -149,6 +149,7 @@ def argument_kind(name: str, value: Any, sizes: Sizes) -> Kind:
 
 
 def _by_length(name: str, value: Tensor, sizes: Sizes) -> Kind:
+    """Return the kind of a tensor argument by its name and its number of rows; raise if nodes and edges both fit."""
     length = value.shape[0]
     if "edge" in name:
         return Kind.EDGE if length == sizes.edges else Kind.OTHER

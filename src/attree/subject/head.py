@@ -104,6 +104,7 @@ class Head:
         return replace(self, mode=mode, return_type=self._return_type(output, mode, columns))
 
     def _return_type(self, output: Tensor, mode: Mode, columns: int) -> ReturnType:
+        """Return the kind of the outputs, as given or inferred; raise if the given kind does not fit the values."""
         if mode == "regression" or output.numel() == 0:
             return self.return_type or "raw"
         values = output.detach().to(exact_dtype(output.device)).reshape(output.shape[0], -1)

@@ -41,6 +41,7 @@ def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor |
 
 
 def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
+    """Return which nodes each of the output's rows reads, [rows, nodes]; None if the output has no gradients."""
     with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, seed) as marks:
         output = call.changed(lambda _, value: _differentiable(value)).run()
         if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
@@ -72,6 +73,7 @@ class _Marks:
         self._depth += 1
 
     def end(self, conv: nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
+        """Return a convolution's output with the marks of its nodes added; nested convolutions add none."""
         self._depth -= 1
         if self._depth:
             return returned

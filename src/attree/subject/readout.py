@@ -133,6 +133,7 @@ class PoolTrace(Provenance):
         return result
 
     def _observe(self, name: str, args: tuple[Any, ...], result: Tensor | None, read: frozenset[int]) -> None:
+        """Record an operation that pools rows of nodes into rows of graphs, and later operations on its result."""
         if result is None or result.dim() == 0:
             return
         if result.shape[0] == self._num_nodes:

@@ -46,6 +46,7 @@ def _attributes(module: nn.Module) -> Hashable:
 
 
 def _value(value: Any) -> Hashable:
+    """Return a hashable summary of a module's attribute; large values and tensors count by identity."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):

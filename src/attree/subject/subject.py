@@ -199,6 +199,7 @@ class Subject:
 
     @cached_property
     def _returned(self) -> Any:
+        """Return the model's output from the captured pass, or from a plain call if the capture is unsupported."""
         try:
             return self.attention.output
         except UnsupportedModelError as error:

@@ -71,6 +71,7 @@ def _by_prediction(
     predictions: Tensor | None,
     class_names: Sequence[str] | None,
 ) -> NodeGroups | None:
+    """Return the nodes grouped by predicted class; None if the model's output does not give the class of every node."""
     output = None if attention is None else attention.output
     if predictions is None or not isinstance(output, Tensor) or output.dim() != 2:
         return None
