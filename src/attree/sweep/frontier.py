@@ -153,6 +153,7 @@ def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) 
 
 
 def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series, frontier: ParetoFront) -> str:
+    """Return the YAML text of a best setting's config for `attree fit`, with the sweep and the values in comments."""
     trainer = dict(config.get("trainer") or {})
     kept = [one for one in trainer.get("callbacks") or [] if "ReportMetric" not in str(one.get("class_path"))]
     trainer["callbacks"] = kept or None

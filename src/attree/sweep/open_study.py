@@ -152,6 +152,7 @@ def _check_journal(path: Path, lock: JournalFileOpenLock, mend: bool) -> None:
 
 
 def _database(url: str) -> RDBStorage:
+    """Return the Optuna storage in the database at a URL; raise unless the URL is valid and the database answers."""
     # Imported here: SQLAlchemy takes seconds to import, and a journal does not need it.
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError as UrlError

@@ -94,6 +94,7 @@ def read_space(content: Any, checks: FileChecks) -> dict[str, Range | Choices]:
 
 
 def _read_dimension(key: str, content: Any, checks: FileChecks) -> Range | Choices:
+    """Return the range or the choices of one parameter of a search; raise unless the fields in the file are valid."""
     where = f"`search.{key}`"
     fields = checks.mapping(content, where, {"low", "high", "log", "step", "choices"})
     form = f"{where} to be {{choices: [...]}} or {{low: ..., high: ...}}"

@@ -107,6 +107,7 @@ class _Reader:
         self.checks = FileChecks(path)
 
     def plan(self, content: Any) -> Plan:
+        """Return the plan that the content of a sweep file describes; raise unless all fields are valid."""
         known = {"name", "config", "set", "keys", "seeds", "runs", "metrics", *SEARCH_KEYS}
         fields = self.checks.mapping(content, "the file", known)
         at_top = {key: fields.pop(key) for key in SEARCH_KEYS if key in fields}
@@ -171,6 +172,7 @@ class _Reader:
         return {SEED: ["seed_everything"], **keys}
 
     def _block(self, content: Any, common: Settings) -> Block:
+        """Return a block of the plan, one point per setting and seed, from a `grid` or `list` of the file."""
         fields = self.checks.mapping(content, "a block of `runs`", {"grid", "list", "search", "set", "name"})
         kinds = [kind for kind in ("grid", "list") if kind in fields]
         self.checks.expect(len(kinds) == 1, "each block to have either `grid` or `list` or `search`", fields)
@@ -200,6 +202,7 @@ class _Reader:
         return resolved
 
     def _grid(self, content: Any) -> Iterator[Settings]:
+        """Yield the settings of a `grid` in the sweep file: every combination of the values of its keys."""
         grid = self.checks.mapping(content, "`grid`")
         self.checks.expect(len(grid) > 0, "`grid` to name at least one key", grid)
         for key, values in grid.items():
@@ -215,6 +218,7 @@ class _Reader:
             yield self.checks.mapping(settings, "an entry of `list`")
 
     def _search(self, content: Any, common: Settings, pruner: str, many: bool) -> Search:
+        """Return a search of the plan from a block of the file: space, strategy, and a function that makes runs."""
         fields = self.checks.mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
         name, fixed = self._name_and_fixed(fields, common)
         space = read_space(fields["search"], self.checks)
@@ -238,6 +242,7 @@ class _Reader:
         )
 
     def _run(self, block: str, settings: Settings, seed: int, overrides: Settings) -> Run:
+        """Return the run of one setting and seed; blocks that need a run with the same config share the run."""
         mark = fingerprint(self.text, overrides)
         for run in self.known.values():
             if run.fingerprint == mark:

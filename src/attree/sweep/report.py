@@ -64,6 +64,7 @@ def summary_tables(results: pd.DataFrame, metrics: Sequence[str], title: str) ->
 
 
 def _summary_table(results: pd.DataFrame, metrics: Sequence[str], title: str, caption: str | None) -> Table:
+    """Return the terminal's table of a sweep: mean and spread of each metric over the runs, one row per setting."""
     table = _table(title, caption)
     table.add_column("setting")
     table.add_column("n", justify="right")
@@ -169,6 +170,7 @@ def sweep_page(
 
 
 def _frontier_html(frontier: ParetoFront, own: Path) -> str:
+    """Return the HTML table of the settings on the Pareto front, with their objectives and links to their configs."""
     heads = [
         "setting",
         *(f"{metric_title(name)} ({direction})" for name, direction in frontier.objectives.items()),
@@ -190,6 +192,7 @@ def _importance_html(objectives: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFront | None, own: Path) -> str:
+    """Return the HTML table of all settings of a sweep, with metrics and links to runs; the Pareto front is marked."""
     best: set[tuple[object, object]] = set()
     if frontier is not None:
         front = frontier.settings[frontier.settings[FRONT]]

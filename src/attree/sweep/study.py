@@ -180,6 +180,7 @@ class SweepStudy:
         )
 
     def _claimed(self, task: Task, waiting: FrozenTrial) -> Claim:
+        """Return the claim on a task for this worker, with settings drawn by Optuna and stored in the trial."""
         study = optuna.load_study(
             study_name=self.plan.name,
             storage=self.storage,

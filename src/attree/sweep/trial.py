@@ -199,6 +199,7 @@ def draw_settings(plan: Plan, task: Task, trial: Trial) -> Settings:
 
 
 def _draw(search: Search, key: str, name: str, trial: Trial) -> Any:
+    """Return the value that Optuna's sampler suggests to a trial for one parameter of a search."""
     space = search.space[key]
     if isinstance(space, Range):
         if space.is_integer:

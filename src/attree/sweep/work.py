@@ -100,6 +100,7 @@ class Workers:
                 thread.join(max(0.0, end - monotonic()))
 
     def _work(self) -> None:
+        """Claim tasks and do their runs in this thread until none are left; put errors into the event queue."""
         try:
             while not self._stop.is_set():
                 claim = self.study.claim(self.key)
@@ -199,6 +200,7 @@ class _Watch:
         self.is_pruned = False
 
     def is_over(self) -> bool:
+        """Report the run's new metric values to the pruner, and return whether the run stops early."""
         if self._workers._gone(self._claim):
             return True
         if self.metric is not None and not self.is_pruned:
