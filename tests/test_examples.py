@@ -27,6 +27,7 @@ def test_gat_cora(data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert result.metrics["explain/gatt/weight/pc_pearson"] > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_own_lightning_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -174,6 +174,7 @@ def test_the_papers_table_1_for_cora(data_root: str, tmp_path: Path, monkeypatch
     assert "(0.847, " in report  # what the paper prints for GAtt of a GAT with two layers
 
 
+@pytest.mark.long
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
     monkeypatch.chdir(tmp_path)

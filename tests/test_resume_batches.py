@@ -10,7 +10,9 @@ import torch
 from helpers.mini_batches import KINDS, fit
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.long] if "worker" in kind else []) for kind in KINDS]
+)
 def test_four_and_four_epochs_are_eight(kind: str, tmp_path: Path) -> None:
     whole = fit(kind, tmp_path / "whole", epochs=8)
     half = fit(kind, tmp_path / "broken", epochs=4)

@@ -72,7 +72,9 @@ def check_end(model: NodeClassifier, run: Path) -> dict[str, float]:
     return metrics
 
 
-@pytest.mark.parametrize("kind", AVERAGING)
+@pytest.mark.parametrize(
+    "kind", ["ema", *(pytest.param(kind, marks=pytest.mark.long) for kind in AVERAGING if kind != "ema")]
+)
 def test_the_order_does_not_matter_and_the_end_is_of_the_final_weights(kind: str, tmp_path: Path) -> None:
     found = []
     for before in (False, True):

@@ -48,7 +48,11 @@ def test_two_processes_log_what_one_does(tmp_path: Path, num_targets: int) -> No
         assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
 
 
-@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 0}], ids=["validated", "not validated"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"limit_val_batches": 0}, marks=pytest.mark.long)],
+    ids=["validated", "not validated"],
+)
 def test_a_fit_of_two_processes_saves_what_one_does(tmp_path: Path, options: dict[str, Any]) -> None:
     found = []
     for devices in (1, 2):

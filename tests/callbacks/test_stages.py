@@ -14,6 +14,7 @@ from helpers import cli
 from helpers.small_fits import classifier, curves, infection, trainer
 
 
+@pytest.mark.long
 def test_test_and_validate_leave_what_the_fit_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = infection()
     model = classifier(data)

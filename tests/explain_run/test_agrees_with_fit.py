@@ -94,7 +94,7 @@ def page(path: Path) -> dict[str, Any]:
     return json.loads(content)
 
 
-@pytest.mark.parametrize("level", ["nodes", "graphs"])
+@pytest.mark.parametrize("level", ["nodes", pytest.param("graphs", marks=pytest.mark.long)])
 def test_fit_and_explain_say_the_same_of_the_same_targets(
     level: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -194,7 +194,10 @@ def test_more_targets_than_a_page_shows_give_a_page_of_the_most_instructive_and_
     assert explain(str(run), "--targets=all", *options) == 0
     printed = capsys.readouterr().out
     said = " ".join(printed.split())
-    assert f"Metrics are of 4 of the {graph.num_nodes} targets, drawn at random; the page shows the 4 most tell" in said
+    assert (
+        f"Metrics are of 4 of the {graph.num_nodes} targets, drawn at random; the page shows the 4 most instructive"
+        in said
+    )
     rows = pd.read_parquet(tmp_path / "scores")
     assert rows.target.drop_duplicates().tolist() == list(range(graph.num_nodes))
     result = Evaluation.load(tmp_path)

@@ -122,6 +122,7 @@ def test_the_metrics_are_those_of_the_rows(run: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(own, table, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.needs("tu/MUTAG/raw")
 def test_graphs_stream_with_nodes_numbered_in_their_graph(
     data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +180,7 @@ def test_processes_come_and_go_and_make_the_same_dataset(
     assert [one.name for one in tmp_path.iterdir()] == ["scores"]  # nothing is left behind
 
 
+@pytest.mark.long
 def test_a_damaged_part_is_made_again(run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     explain(run, tmp_path, *SCORES)
     first, second, third, fourth = (path(tmp_path, number) for number in range(4))

@@ -60,6 +60,7 @@ def test_paths_are_links_where_a_terminal_knows_them(tmp_path: Path) -> None:
         assert (expected in out.getvalue()) if expected else out.getvalue() == f"{path}\n"
 
 
+@pytest.mark.long
 def test_commands_print_the_paths_that_they_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,7 @@ def hetero_net(data: HeteroInfection, net: type = HGT, **options: object) -> HGT
     return net(data.num_features, data.num_classes, hidden_channels=8, heads=2, **options)
 
 
-@pytest.mark.parametrize("net", [HGT, HeteroGAT])
+@pytest.mark.parametrize("net", [HGT, pytest.param(HeteroGAT, marks=pytest.mark.long)])
 def test_a_heterogeneous_network_learns_and_is_loaded_again(net: type, tmp_path: Path) -> None:
     data = HeteroInfection(**SMALL)
     module = HeteroClassifier(hetero_net(data, net), lr=0.02)

@@ -104,6 +104,7 @@ def same_files(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+@pytest.mark.long
 @pytest.mark.needs("webkb/texas")
 def test_a_polite_end_says_how_to_go_on(
     data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
