@@ -3,7 +3,7 @@
 #   make test        lint, types and tests
 #   make test-oldest the same tests, without those of pages and packages, with the oldest versions: constraints-oldest.txt;
 #                    make test-oldest OLDEST_TESTS="tests/cli tests/models" runs some of them
-#   make test-long  tests of 3 to 30 seconds each: packaging, the documentation's site, killed runs and sweeps
+#   make test-long  tests in a browser and tests of several seconds: packaging, the site, killed runs and sweeps
 #   make docs        build the documentation into site/, with every link checked
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 

@@ -202,7 +202,9 @@ def test_explainer_of_pyg(device: torch.device) -> None:
     assert_same(mask(net().to(device), graph.to(device)), expected, device)
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(one, marks=[] if one == "removal" else pytest.mark.long) for one in PROTOCOLS]
+)
 @pytest.mark.parametrize("engine", [ExactReducer, CopiesReducer])
 @pytest.mark.parametrize("make", [net, stacked])
 def test_reduction(make: Any, engine: type, protocol: str, device: torch.device) -> None:

@@ -19,7 +19,7 @@ from helpers.reducers import copies_pass, exact_pass
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.long), 3])
 def test_same_as_exact_and_as_one_forward_pass_each(kind: str, layers: int, protocol: ReductionProtocol) -> None:
     net, x, edge_index = setting(kind, layers, 2, seed=layers)
     net, x = net.double(), x.double()

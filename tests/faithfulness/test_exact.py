@@ -82,7 +82,7 @@ def test_all_pairs_are_as_one_forward_pass_each(
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("heads", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("dense", [False, True])
 def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     kind: str, protocol: ReductionProtocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch

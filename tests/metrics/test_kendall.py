@@ -27,6 +27,7 @@ def test_kendall_is_its_definition_with_ties_and_infinities(points: list[tuple[f
     same(tau, kendall_by_definition(x, y))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.6, 0.95])
 @pytest.mark.parametrize("swap", [False, True])
 def test_kendall_equals_scipy_on_half_a_million(share: float, swap: bool) -> None:

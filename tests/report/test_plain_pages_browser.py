@@ -22,7 +22,7 @@ from attree.sweep.report import sweep_page
 from browser import chromium, missing, set_screen
 from helpers.explained import IMAGE, SCRIPT
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 QUALITY = "explain/gatt/removal/faithfulness"

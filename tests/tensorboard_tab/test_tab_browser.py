@@ -22,7 +22,7 @@ from browser import chromium, missing, set_screen, tensorboard_command, wait_unt
 from helpers.explained import IMAGE, SCRIPT, explained_model
 from helpers.logdirs import tensorboard, write_run
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ENTRY = "data/plugin_entry.html?name=attree"
@@ -177,7 +177,6 @@ def test_nothing_to_show_says_what_to_do(driver: Chrome, tmp_path: Path) -> None
         write_run(tmp_path / "first", 0.0, 0)
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious_in_the_tab(driver: Chrome, sweep: tuple[str, Path], width: int, theme: str) -> None:

@@ -38,7 +38,7 @@ from helpers.page_in_browser import (
     texts,
 )
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def test_the_first_target_is_shown_with_what_is_known_of_it(page: Chrome, model: ExplainedModel) -> None:

@@ -24,7 +24,7 @@ from helpers.explained import ExplainedModel, explained_model
 from helpers.graphs import randomize
 from helpers.page_in_browser import drawn, field, keys, one, pair, place_of, press, read, texts
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def test_the_tree_adds_up_to_gatt(page: Chrome, model: ExplainedModel) -> None:

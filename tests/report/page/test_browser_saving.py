@@ -22,7 +22,7 @@ from browser import missing
 from helpers.explained import SCRIPT, ExplainedModel
 from helpers.page_in_browser import drawn, field, one, place_of, press, texts
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def test_the_picture_is_saved_as_svg(page: Chrome, folder: Path) -> None:
@@ -127,7 +127,6 @@ def test_the_graph_is_saved_as_graphml(page: Chrome, model: ExplainedModel, fold
     assert pairs.graph.num_nodes >= graph.number_of_nodes()
 
 
-@pytest.mark.long
 def test_the_picture_is_saved_as_png(page: Chrome, folder: Path) -> None:
     save(page, "Picture (PNG)")
     path = saved_file(page, folder / "node_7_gatt.png")

@@ -21,7 +21,7 @@ from browser import missing, set_screen
 from helpers.explained import ExplainedModel
 from helpers.page_in_browser import AXE, keys, one, place_of, press, rows, texts
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 def test_curves_stand_beside_each_other(page: Chrome) -> None:
@@ -127,7 +127,6 @@ def test_narrow_screens_scroll_one_way_only(page: Chrome, width: int) -> None:
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
 @pytest.mark.parametrize("view", ["Neighbourhood", "Computation tree"])
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (380, "light")])
