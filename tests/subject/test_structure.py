@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
 
 from attree.errors import ArgumentError
@@ -22,6 +23,7 @@ class Ordered(nn.Module):
     """Two convolutions; the rows of the output are in the order that an attribute, a buffer or an argument says."""
 
     order: Tensor
+    nested: list[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,3 +108,22 @@ def test_a_named_level_is_checked() -> None:
     assert nodes(model) == list(range(NODES))
     with pytest.raises(ArgumentError, match="`level`"):
         _ = Subject.of(model, X, EDGES, level="edge").outputs
+
+
+def test_functions_that_call_the_model_are_read_each_time() -> None:
+    model, data = Ordered(), Data(x=X, edge_index=EDGES)
+
+    def of(turned: bool) -> list[int]:
+        subject = Subject.of_data(model, data, call=lambda net, graph: net(graph.x, graph.edge_index, turn=turned))
+        return list(range(NODES)) if subject.outputs.nodes is None else subject.outputs.nodes.tolist()
+
+    assert of(False) == list(range(NODES))
+    assert of(True) == list(reversed(range(NODES)))
+
+
+def test_a_list_that_contains_itself_is_no_obstacle() -> None:
+    model = Ordered()
+    model.nested = [1, {"a": (2,)}]
+    model.nested.append(model.nested)
+    assert passes(lambda: nodes(model)) > 1
+    assert passes(lambda: nodes(model)) == 0

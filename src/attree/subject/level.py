@@ -33,7 +33,7 @@ _KNOWN: WeakKeyDictionary[nn.Module, tuple[Hashable, OutputLevel]] = WeakKeyDict
 
 def known_level(call: ModelCall) -> OutputLevel | None:
     """Return the level that was found for an earlier call of the same structure; None if there was none."""
-    known = _KNOWN.get(call.model)
+    known = _KNOWN.get(call.model) if call.convention is None else None
     return known[1] if known is not None and known[0] == call_structure(call) else None
 
 
@@ -41,8 +41,10 @@ def keep_level(call: ModelCall, found: OutputLevel) -> None:
     """Keep the level of a call for later calls, if it cannot depend on the values of the arguments.
 
     This holds for one row per node, in order, if all tensors but the edges hold real numbers: integers and masks can
-    choose rows.
+    choose rows. A function that calls the model with a whole graph can choose rows too, so nothing is kept for it.
     """
+    if call.convention is not None:
+        return
     others = [one for kind, one in zip(call.kinds, call.values, strict=True) if kind is not Kind.EDGES]
     parts = [part for one in others for part in (one.values() if isinstance(one, dict) else [one])]
     fixed = all(

@@ -6,7 +6,7 @@ one of them therefore holds for the other.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from attree.subject.model_call import ModelCall
 
 LONGEST = 64
 """Collections with more entries than this are compared by identity."""
+
+DEEPEST = 4
+"""Collections inside this many others are compared by identity: a list may contain itself."""
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
@@ -37,7 +40,7 @@ def model_structure(model: nn.Module) -> Hashable:
 def call_structure(call: ModelCall) -> Hashable:
     """Return the structure of a call: its model, and the names, kinds and shapes of its arguments."""
     shapes = tuple((name, _shape(value)) for name, value in zip(call.names, call.values, strict=True))
-    return model_structure(call.model), call.kinds, shapes, call.node_type, type(call.convention)
+    return model_structure(call.model), call.kinds, shapes, call.node_type
 
 
 def _attributes(module: nn.Module) -> Hashable:
@@ -45,17 +48,16 @@ def _attributes(module: nn.Module) -> Hashable:
     return own, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
 
 
-def _value(value: Any) -> Hashable:
+def _value(value: Any, depth: int = 0) -> Hashable:
     """Return a hashable summary of a module's attribute; large values and tensors count by identity."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
         return id(value), None if value.is_inference() else value._version
-    if isinstance(value, Mapping) and len(value) <= LONGEST:
-        return id(type(value)), tuple((_value(key), _value(one)) for key, one in value.items())
-    if isinstance(value, Sequence | set | frozenset) and len(value) <= LONGEST:
-        return id(type(value)), tuple(_value(one) for one in value)
-    return id(value)
+    if not isinstance(value, dict | list | tuple | set | frozenset) or len(value) > LONGEST or depth == DEEPEST:
+        return id(value)
+    entries = (*value, *value.values()) if isinstance(value, dict) else value
+    return id(type(value)), tuple(_value(one, depth + 1) for one in entries)
 
 
 def _shape(value: Any) -> Hashable:
