@@ -88,7 +88,7 @@ def test_every_effect_is_what_the_model_says_without_the_edge(model: nn.Module, 
 
 def test_edges_are_ranked_by_the_method(model: nn.Module, explanation: TargetExplanation) -> None:
     scores = [edge.score for edge in explanation.edges]
-    assert scores == sorted(scores, reverse=True)
+    assert scores == sorted(scores, key=abs, reverse=True)
     assert scores == pytest.approx([edge.effect for edge in explanation.edges])  # the default is the effect itself
     data, target = graph(), explanation.target
     gatt = attree.explain(model, data, target, "gatt", "weight")
@@ -101,7 +101,8 @@ def test_edges_are_ranked_by_the_method(model: nn.Module, explanation: TargetExp
 def test_the_sentence_says_what_would_be(model: nn.Module, explanation: TargetExplanation) -> None:
     edge = next(edge for edge in explanation.edges if edge.source != edge.destination)
     assert f"The network predicts class {explanation.predicted}" in explanation.sentence
-    assert f"Without {edge.name} it would" in explanation.sentence
+    against = ", which speaks against it," if edge.effect < 0 else ""
+    assert f"Without {edge.name}{against} it would" in explanation.sentence
     assert ("still predict the same" in explanation.sentence) == (not edge.changes)
     assert explanation.sentence in str(explanation)
     data = graph()
@@ -121,7 +122,8 @@ def test_a_wrong_prediction_and_a_changed_one_are_said(model: nn.Module) -> None
     changing = [(one, edge) for one, edge in zip(found, strongest, strict=True) if edge is not None and edge.changes]
     assert changing
     for one, edge in changing:
-        assert f"Without {edge.name} it would predict class {edge.predicted} (" in one.sentence
+        against = ", which speaks against it," if edge.effect < 0 else ""
+        assert f"Without {edge.name}{against} it would predict class {edge.predicted} (" in one.sentence
 
 
 def test_a_pair_by_its_column_or_by_its_nodes() -> None:

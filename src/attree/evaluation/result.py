@@ -53,7 +53,8 @@ class Evaluation:
         labels: Names of the methods in tables.
         settings: Arguments of each method.
         meanings: The effect of each protocol on an edge's attention, in words.
-        predictions: Class probabilities of the targets, [targets, classes]; None for multi-label and regression.
+        predictions: Class probabilities of the targets, [targets, classes]; with several labels, of not having and of
+            having the measured one, [targets, 2]; None for regression.
         about: True classes and names of the targets.
         network: Class name and depth of the model.
         attention: The model's attention.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from torch_geometric.data import Data
 from attree.subject import Subject
 from attree.subject.head import labels_of
 from attree.tensors.limits import exact_dtype
+
+LABEL_VALUES = ("no", "yes")
+"""Words for the two values of one of several labels."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class TargetLabels:
         dataset: Name of the dataset.
         roots: The two nodes of each target, [targets, 2], if the target's id is not a node id. For a node of a
             heterogeneous graph, both are its id in the union of all types. None for graphs.
+        measured: If the model predicts several labels, the explained label of each target, [targets]. A prediction is
+            then yes or no, `class_names` are the names of the labels, and `labels` says whether the target has it.
     """
 
     labels: Tensor | None = None
@@ -36,6 +42,7 @@ class TargetLabels:
     first_nodes: Tensor | None = None
     dataset: str | None = None
     roots: Tensor | None = None
+    measured: Tensor | None = None
 
     @classmethod
     def of(
@@ -57,18 +64,17 @@ class TargetLabels:
             ids: Ids of the graphs in their dataset; ignored unless graphs of a batch are explained.
             dataset: Name of the dataset.
         """
-        labels = labels_of(data, subject)
-        fits = isinstance(labels, Tensor) and labels.dim() >= 1 and labels.numel() == subject.num_targets
         names = class_names if class_names is not None else _given(data, "class_names")
-        batch = subject.batch
+        batch, measured = subject.batch, _measured(subject)
         return cls(
-            labels.detach().view(-1).cpu() if fits else None,
+            _true_values(labels_of(data, subject), subject, measured),
             names,
             _node_names(data, subject, node_types),
             None if batch is None or ids is None else ids.detach().cpu(),
             None if batch is None else _first_nodes(batch.cpu(), subject.num_targets),
             dataset,
             _roots(subject),
+            None if subject.head.mode == "regression" else measured,
         )
 
     def at(self, targets: Tensor) -> TargetLabels:
@@ -84,6 +90,7 @@ class TargetLabels:
             ids=chosen(self.ids),
             first_nodes=chosen(self.first_nodes),
             roots=chosen(self.roots),
+            measured=chosen(self.measured),
         )
 
     def id_of(self, target: int) -> int:
@@ -91,9 +98,22 @@ class TargetLabels:
         return target if self.ids is None else int(self.ids[target])
 
     def class_name(self, number: int) -> str:
-        """Return the name of a class; its number if the name is unknown."""
-        known = self.class_names is not None and 0 <= number < len(self.class_names)
-        return one_line(str(self.class_names[number])) if known and self.class_names is not None else str(number)
+        """Return the name of a class, its number if the name is unknown; `no` or `yes` for one of several labels."""
+        if self.measured is not None:
+            return LABEL_VALUES[number]
+        return self._name(number) or str(number)
+
+    def label_name(self, position: int) -> str:
+        """Return the name of the explained label of the target at a position; empty unless there are several labels."""
+        if self.measured is None:
+            return ""
+        number = int(self.measured[position])
+        return f"label {self._name(number) or number}"
+
+    def _name(self, number: int) -> str:
+        """Return the name of a class or label; empty if it is unknown."""
+        names = self.class_names
+        return one_line(str(names[number])) if names is not None and 0 <= number < len(names) else ""
 
     def prediction(self, subject: Subject, target: int) -> str:
         """Describe a target's current prediction and its true class in words.
@@ -112,8 +132,8 @@ class TargetLabels:
         share, place = logits.softmax(-1).max(-1)
         number = int(place)
         words = f"predicted {self.class_name(number)} ({float(share):.0%})"
-        if measured is not None:  # one of several labels
-            return f"label {int(measured)}: {words}"
+        if self.measured is not None:
+            words = f"{self.label_name(target)}: {words}"
         if true is None or true < 0 or true != round(true):
             return words
         return f"{words}, truly {self.class_name(int(true))}" + ("" if number == int(true) else ": wrong")
@@ -138,6 +158,22 @@ def _given(data: Data, key: str) -> list[str] | None:
         found = [name for one in found for name in one] if key == "node_names" else found[0]
     fits = isinstance(found, list | tuple) and len(found) > 0 and all(isinstance(one, str) for one in found)
     return list(found) if fits and found is not None else None
+
+
+def _measured(subject: Subject) -> Tensor | None:
+    """Return the measured column of every target, of a model that predicts several labels or numbers; else None."""
+    measured = subject.head.measured(subject.output)
+    return None if measured is None else measured[subject.rows(subject.targets("all"))].cpu()
+
+
+def _true_values(labels: Any, subject: Subject, measured: Tensor | None) -> Tensor | None:
+    """Return the true class, label or number of every target, [targets]; None if the labels do not fit the targets."""
+    if not isinstance(labels, Tensor) or labels.dim() < 1:
+        return None
+    values = labels.detach().cpu()
+    if measured is not None and values.dim() == 2 and values.shape[1] == subject.output.shape[1]:
+        return values.gather(1, measured.unsqueeze(1)).squeeze(1) if len(values) == len(measured) else None
+    return values.view(-1) if values.numel() == subject.num_targets else None
 
 
 def _roots(subject: Subject) -> Tensor | None:
@@ -177,11 +213,15 @@ def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) 
 
 
 def predicted_classes(subject: Subject, targets: Tensor) -> Tensor | None:
-    """Return class probabilities of some targets, [targets, classes]; None for multi-label models and regression."""
+    """Return class probabilities of some targets, [targets, classes]; None for regression.
+
+    For a model that predicts several labels, these are the probabilities of not having and of having the measured one.
+    """
     output, head = subject.output[subject.rows(targets)], subject.head
-    if head.mode == "regression" or head.measured(output) is not None:
+    if head.mode == "regression":
         return None
-    return head.logits(output.detach().to(exact_dtype(output.device))).softmax(dim=-1)
+    measured = head.measured(output)
+    return head.logits(output.detach().to(exact_dtype(output.device)), measured).softmax(dim=-1)
 
 
 def describe_network(subject: Subject) -> str:

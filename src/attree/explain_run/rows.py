@@ -144,18 +144,18 @@ class SubgraphRows:
 
 
 def strongest_rows(table: pa.Table, method: str, count: int) -> pa.Table:
-    """Return the rows of each target's strongest edges, in their original order. Ties go to the first row.
+    """Return the rows of each target's strongest edges, for or against, in their original order. Ties go to the first.
 
     Args:
         table: Rows, with those of each target together.
-        method: The column of scores to rank by; NaN ranks last.
+        method: The column of scores to rank by, by size; NaN ranks last.
         count: Number of rows to keep per target.
     """
-    target, scores = table[TARGET].to_numpy(), table[method].to_numpy()
-    scores = np.where(np.isnan(scores), -np.inf, scores)
+    target, sizes = table[TARGET].to_numpy(), np.abs(table[method].to_numpy())
+    sizes = np.where(np.isnan(sizes), -np.inf, sizes)
     begins = np.flatnonzero(np.r_[True, target[1:] != target[:-1]]) if len(target) else np.zeros(0, dtype=np.int64)
     owner = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(target)]))
-    order = np.lexsort((-scores, owner))  # stable
+    order = np.lexsort((-sizes, owner))  # stable
     rank = np.empty(len(target), dtype=np.int64)
     rank[order] = np.arange(len(target)) - begins[owner]
     return table.filter(pa.array(rank < count))

@@ -21,8 +21,8 @@ from attree.io.files import read_metrics, replacing, write_text
 from attree.report.logged_metrics import metrics_table, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
-from attree.report.selection import instructive_order
-from attree.report.style import significant
+from attree.report.selection import instructive_order, strongest_first
+from attree.report.style import sign_color, significant
 from attree.runs.load_run import FinishedRun
 
 MOST_TARGETS = MAX_TARGETS
@@ -31,7 +31,7 @@ MOST_TARGETS = MAX_TARGETS
 FORMATS = (".png", ".svg")
 MOST_EDGES = 8
 MOST_PATHS = 3
-CHANGED = "*: the predicted class changes"
+CHANGED = "*: the predicted class changes; +: the edge speaks for the prediction, -: against it"
 OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "scores_*.npz")
 
 
@@ -146,7 +146,7 @@ def top_edges_table(
     first = next(iter(evaluation.pair_scores))
     for position in positions:
         part = slice(bounds[position], bounds[position + 1])
-        strongest = evaluation.pair_scores[first][part].argsort(descending=True)[:MOST_EDGES] + part.start
+        strongest = strongest_first(evaluation.pair_scores[first][part])[:MOST_EDGES] + part.start
         true = TargetLabels(class_names=class_names).class_name(int(labels[position]))
         title = Text(f"Target {int(ids[position])}, true class {true}", style="bold")
         table = Table(title=title, caption=CHANGED if evaluation.reductions else None, padding=(0, 1, 0, 0))
@@ -160,10 +160,11 @@ def top_edges_table(
         for pair in strongest.tolist():
             nodes = pairs.graph.edge_index[:, pairs.edges[pair]].tolist()
             source, destination = (str(node - first_node) if names is None else names[node] for node in nodes)
-            cells = [significant(float(scores[pair])) for scores in evaluation.pair_scores.values()]
+            cells: list[str | Text] = [significant(float(scores[pair])) for scores in evaluation.pair_scores.values()]
             for reduction in evaluation.reductions.values():
-                effect = significant(float(reduction.delta_pc[pair]), sign=True)
-                cells.append(f"{effect}{'*' if bool(reduction.changed[pair]) else ' '}")
+                effect = float(reduction.delta_pc[pair])
+                mark = "*" if bool(reduction.changed[pair]) else " "
+                cells.append(Text(significant(effect, sign=True) + mark, style=sign_color(effect)))
             table.add_row(f"{source} -> {destination}", *cells)
         yield table
 

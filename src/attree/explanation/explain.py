@@ -19,6 +19,7 @@ from attree.evaluation.evaluate import subject_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, resolve_protocol
+from attree.report.selection import strongest_first
 from attree.subject import Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
@@ -184,10 +185,4 @@ def explain_subject(
         subject=subject,
         resamples=0,
     )
-    # Equal scores are ordered by the size of the effect; undefined scores come last.
-
-    strength = reduction.delta_pc.abs().nan_to_num(nan=0.0)
-    order = strength.argsort(descending=True, stable=True)
-    known = scores.detach().to(torch.float64).nan_to_num(nan=-torch.inf)
-    order = order[known[order].argsort(descending=True, stable=True)]
-    return TargetExplanation(evaluation, subject, order)
+    return TargetExplanation(evaluation, subject, strongest_first(scores, reduction.delta_pc))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import torch
+from rich.text import Text
 from torch import Tensor
 
 from attree.attribution import AttentionPath
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
 from attree.explanation.sentence import EdgeEffect, sentence_of
-from attree.io.console import in_notebook
+from attree.io.console import in_notebook, plain_console
 from attree.io.files import replacing
 from attree.subject import Subject
 
@@ -38,7 +39,8 @@ class TargetExplanation:
     Attributes:
         evaluation: The measurements for this target alone.
         subject: The model and its inputs.
-        positions: Positions of the explanation's edges among the evaluation's pairs, by descending score.
+        positions: Positions of the explanation's edges among the evaluation's pairs, by descending size of the score:
+            an edge that speaks against the prediction counts like one that speaks for it.
     """
 
     evaluation: Evaluation
@@ -62,15 +64,21 @@ class TargetExplanation:
 
     @property
     def predicted(self) -> int | None:
-        """The predicted class; None for regression."""
+        """The predicted class; 1 or 0 for a label that is predicted or not; None for regression."""
         probabilities = self.evaluation.predictions
         return None if probabilities is None else int(probabilities[0].argmax())
 
     @property
     def probability(self) -> float | None:
-        """The probability of the predicted class; None for regression."""
+        """The probability of the predicted class, or of having or not having the label; None for regression."""
         probabilities = self.evaluation.predictions
         return None if probabilities is None else float(probabilities[0].max())
+
+    @property
+    def label(self) -> int | None:
+        """The explained label of a model that predicts several; None for other models."""
+        measured = self.evaluation.about.measured
+        return None if measured is None else int(measured[0])
 
     @property
     def true_class(self) -> int | None:
@@ -82,12 +90,12 @@ class TargetExplanation:
 
     @property
     def scores(self) -> Tensor:
-        """Scores of the edges, in descending order."""
+        """Scores of the edges, by descending size."""
         return self.evaluation.pair_scores[self.method][self.positions]
 
     @property
     def edges(self) -> list[EdgeEffect]:
-        """The edges of the explanation, by descending score."""
+        """The edges of the explanation, by descending size of the score."""
         ends, reduction = self._ends(), self.evaluation.reductions[self.protocol]
         scores, effects = self.scores.tolist(), reduction.delta_pc[self.positions].tolist()
         changed = reduction.changed[self.positions].tolist()
@@ -114,6 +122,15 @@ class TargetExplanation:
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self._lines()])
 
+    def _colored(self) -> Text:
+        """Return the printed form with the words for and against in their colours, for terminals."""
+        from attree.report.style import AGAINST, FOR
+
+        text = Text(str(self))
+        text.highlight_regex(r"(?m)\S+  (for|raises)(?= ?\*?$)", FOR)
+        text.highlight_regex(r"(?m)\S+  (against|lowers)(?= ?\*?$)", AGAINST)
+        return text
+
     def _lines(self) -> list[str]:
         """Return a table of the strongest edges, one line per edge, and the strongest paths."""
         shown = self.edges[:SHOWN_EDGES]
@@ -122,7 +139,8 @@ class TargetExplanation:
         lines = [f"{'edge':<{width}}  {label:>12}  {'effect':>10}"] if shown else []
         for edge in shown:
             mark = " *" if edge.changes else ""
-            lines.append(f"{edge.name:<{width}}  {edge.score:>12.3g}  {edge.effect:>+10.3g}{mark}")
+            line = f"{edge.name:<{width}}  {edge.score:>12.3g}  {edge.effect:>+10.3g}  {edge.side}{mark}"
+            lines.append(line.rstrip())
         hidden = len(self.positions) - len(shown)
         if hidden > 0:
             lines.append(f"and {hidden:,} more")
@@ -134,14 +152,26 @@ class TargetExplanation:
     def _repr_html_(self) -> str:
         from html import escape
 
-        head = f"<p>{escape(self.sentence)}</p>"
-        return head + str(self.to_pandas().head(SHOWN_EDGES).to_html(index=False, float_format="{:.3g}".format))
+        from attree.report.style import sign_color
+
+        def colored(value: float) -> str:
+            color = sign_color(value)
+            return f'<span style="color: {color}">{value:+.3g}</span>' if color else f"{value:.3g}"
+
+        table = self.to_pandas().head(SHOWN_EDGES)
+        html: str = table.assign(effect=table["effect"].map(colored)).to_html(
+            index=False,
+            float_format="{:.3g}".format,
+            escape=False,
+            formatters={name: escape for name in table if str(name).endswith("_name")},
+        )
+        return f"<p>{escape(self.sentence)}</p>{html}"
 
     def subgraph(self, k: int) -> TargetExplanation:
         """Return a connected explanation of up to `k` edges, grown from the target.
 
-        The subgraph starts at the target (graph level: at the edge with the highest score). Each step adds the
-        highest-scored edge that touches the subgraph.
+        The subgraph starts at the target (graph level: at the edge with the largest score). Each step adds the edge
+        with the largest score, for or against, that touches the subgraph.
 
         Args:
             k: Number of edges.
@@ -151,25 +181,25 @@ class TargetExplanation:
         reached = set(self._root_nodes())
         if not reached and ends:
             reached = set(ends[0])
-        chosen: list[int] = []
+        places: list[int] = []
         waiting = list(range(len(ends)))
-        while waiting and len(chosen) < k:
+        while waiting and len(places) < k:
             # Edges are ordered by score. Only edges that enter the subgraph carry a flow to the target: they go first.
-            place = next((one for one in waiting if ends[one][1] in reached), None)
+            place = next((edge for edge in waiting if ends[edge][1] in reached), None)
             if place is None:
-                place = next((one for one in waiting if ends[one][0] in reached), None)
+                place = next((edge for edge in waiting if ends[edge][0] in reached), None)
             if place is None:
                 break
-            chosen.append(place)
+            places.append(place)
             waiting.remove(place)
             reached |= set(ends[place])
-        return replace(self, positions=self.positions[torch.tensor(sorted(chosen), dtype=torch.long)])
+        return replace(self, positions=self.positions[torch.tensor(sorted(places), dtype=torch.long)])
 
     def plot(self, max_edges: int = DRAWN_EDGES) -> Figure:
-        """Draw the neighbourhood with edges coloured by their scores.
+        """Draw the neighbourhood with edges coloured by their scores: red for the prediction, green against it.
 
         Args:
-            max_edges: Maximum number of edges. If there are more, the figure has the edges with the highest scores and
+            max_edges: Maximum number of edges. If there are more, the figure has the edges with the largest scores and
                 their paths to the target.
         """
         from attree.report.case_studies import neighbourhood_name  # Matplotlib is slow to import
@@ -179,7 +209,7 @@ class TargetExplanation:
         dense = self.scores.new_zeros(pairs.graph.num_edges)
         dense[pairs.edges[self.positions]] = self.scores
         truth, roots = self.evaluation.truth, self._root_nodes()
-        known = truth is not None and self.subject.level == "node" and bool((truth.targets == self.target).any())
+        has_truth = truth is not None and self.subject.level == "node" and bool((truth.targets == self.target).any())
         number = self.target if about.ids is None else int(about.ids[0])
         names = about.node_names
         if names is None and self._first_node:
@@ -189,7 +219,7 @@ class TargetExplanation:
             roots[0] if self.subject.level == "node" else None,
             pairs.num_layers or 1,
             {self.method: dense},
-            truth.edges_of(self.target) if known and truth is not None else None,
+            truth.edges_of(self.target) if has_truth and truth is not None else None,
             max_edges,
             name=neighbourhood_name(self.subject, self.target, number, about.node_names),
             caption=fill(self.sentence, CAPTION_WIDTH),
@@ -203,7 +233,7 @@ class TargetExplanation:
         from attree.report.page import MissingWidgetError, show
 
         if not in_notebook():
-            print(self)
+            plain_console().print(self._colored(), soft_wrap=True)
             return self.plot()
         try:
             return show(self.evaluation)
@@ -217,7 +247,7 @@ class TargetExplanation:
         return write_page(expect_path(path, "path"), self.evaluation)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per edge, by descending score: nodes and their names, score, effect, prediction without it."""
+        """Return one row per edge, the strongest first: nodes and their names, score, effect, prediction without it."""
         import pandas as pd
 
         edges, names = self.edges, self.evaluation.about.node_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,14 @@ class EdgeEffect:
     changes: bool
     name: str
 
+    @property
+    def side(self) -> str:
+        """Whether the edge speaks `for` or `against` the prediction (`raises` or `lowers` a number); may be empty."""
+        if self.effect == 0 or math.isnan(self.effect):
+            return ""
+        words = ("raises", "lowers") if self.predicted is None else ("for", "against")
+        return words[0] if self.effect > 0 else words[1]
+
 
 def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEffect], protocol: str) -> str:
     """Return a sentence with the prediction, and the prediction after the strongest edge is reduced.
@@ -46,7 +55,7 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
     Args:
         evaluation: The measurements for the one target.
         subject: The model and its inputs.
-        edges: The edges of the explanation, by descending score.
+        edges: The edges of the explanation, the strongest first.
         protocol: Name of the protocol that reduces an edge.
     """
     if evaluation.predictions is None:
@@ -57,14 +66,14 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
             else f"{prediction} {_reduced(protocol, strongest)} {_then_number(strongest)}."
         )
     best = evaluation.predictions[0].max(dim=-1)
-    named = class_name(evaluation, subject, int(best.indices))
-    prediction = (
-        f"The network predicts {named} ({percent(float(best.values))}{_truly(evaluation, subject, int(best.indices))})."
-    )
+    predicted, label = int(best.indices), evaluation.about.label_name(0)
+    named = class_name(evaluation, subject, predicted) + (f" for {label}" if label else "")
+    truly = _truly(evaluation, subject, predicted)
+    prediction = f"The network predicts {named} ({percent(float(best.values))}{truly})."
     edge = _strongest(edges)
     if edge is None:
         return f"{prediction} No edge reaches it."
-    reduced = _reduced(protocol, edge)
+    reduced = _reduced(protocol, edge) + (", which speaks against it," if edge.effect < 0 else "")
     if edge.predicted is None or edge.probability is None:
         return f"{prediction} {reduced} its probability would be {percent(float(best.values) - edge.effect)}."
     if not edge.changes:
@@ -79,7 +88,7 @@ def class_name(evaluation: Evaluation, subject: Subject, number: int) -> str:
     if about.class_names is None and subject.level == "edge" and number < len(LINK_NAMES):
         return LINK_NAMES[number]
     name = about.class_name(number)
-    return f"class {name}" if about.class_names is None else name
+    return f"class {name}" if about.class_names is None and about.measured is None else name
 
 
 def percent(share: float) -> str:
@@ -107,8 +116,8 @@ def _truly(evaluation: Evaluation, subject: Subject, predicted: int) -> str:
 def _strongest(edges: Sequence[EdgeEffect]) -> EdgeEffect | None:
     """Return the first edge that is no self-loop; if there is none, the first self-loop."""
 
-    between = [edge for edge in edges if edge.source != edge.destination]
-    return next(iter(between), next(iter(edges), None))
+    proper = [edge for edge in edges if edge.source != edge.destination]
+    return next(iter(proper), next(iter(edges), None))
 
 
 def _reduced(protocol: str, edge: EdgeEffect) -> str:

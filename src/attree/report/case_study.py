@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import FuncNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from attree.report.style import (
     MUTED,
     ORANGE,
     SCORE_COLORS,
+    SIGNED_COLORS,
     SMALL_SIZE,
     count,
     grid_shape,
@@ -71,15 +72,16 @@ def case_study(
     """Draw how different methods explain one target, as the paper's case study does.
 
     Every panel shows the same subgraph in the same layout: the nodes within `num_layers` hops of the target (against
-    the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge show its
-    score, from 0 to the highest of the panel. The target is orange, and true edges have a blue halo. If nodes have
-    types, the other nodes are coloured by type.
+    the direction of the edges) and all edges between them, self-loops included. Colour and width of an edge show the
+    size of its score, from 0 to the largest of the panel: red edges speak for the prediction, green edges (negative
+    scores) against it. The target is orange, and true edges have a blue halo. If nodes have types, the other nodes are
+    coloured by type.
 
     A method that scores very many edges highly, as `random` does, would cover its panel with dark lines. In such a
     panel only the highest scores are dark, as its colour bar says.
 
-    The neighbourhood of a hub can be too large to draw. Then the true edges and the highest-scored edges are kept, each
-    with a shortest path to the target, and the title says how many edges are not shown.
+    The neighbourhood of a hub can be too large to draw. Then the true edges and the edges with the largest scores are
+    kept, each with a shortest path to the target, and the title says how many edges are not shown.
 
     Args:
         graph: The graph.
@@ -106,8 +108,8 @@ def case_study(
         expect(dense.shape == (graph.num_edges,), f"scores[{method!r}]", f"of shape [{graph.num_edges}]", dense.shape)
     part = _neighbourhood(graph, target, num_layers, truth, edges)
     values = {method: dense.detach().cpu().double().numpy()[part.edges] for method, dense in scores.items()}
-    kept = part.choose(np.stack([strength_of(one) for one in values.values()]), max_edges)
-    shown = part.only(kept)
+    drawn_edges = part.choose(np.stack([strength_of(edge_scores) for edge_scores in values.values()]), max_edges)
+    shown = part.only(drawn_edges)
 
     drawn = sketch(shown.source, shown.destination, len(shown.nodes))
     half_width, half_height = drawn.half_size
@@ -121,19 +123,19 @@ def case_study(
     named = len(shown.nodes) <= MOST_NAMED_NODES
     texts = _node_texts(graph, shown.nodes.tolist(), node_names)
     is_target = np.isin(shown.nodes, [*roots] if target is None else [target, *roots])
-    names = [one if named or own else "" for one, own in zip(texts, is_target, strict=True)]
+    names = [text if named or is_root else "" for text, is_root in zip(texts, is_target, strict=True)]
     kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(shown.nodes)).tolist()
     fills = [TYPE_FILLS[min(kind, len(TYPE_FILLS) - 1)] for kind in kinds] or None
     looks = method_looks(scores)
-    for axes, (method, own) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
+    for axes, (method, edge_scores) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
         picture_axes(axes, "", half_width, half_height)
         method_title(axes, looks[method], method_label(method))
-        strength = strength_of(own)[kept]
+        strength = strength_of(edge_scores)[drawn_edges]
         power = contrast(strength)
         ink = strength**power
-        draw_edges(axes, drawn, ink, SCORE_COLORS(ink), shown.is_true)
+        draw_edges(axes, drawn, ink, _edge_colors(ink, edge_scores[drawn_edges]), shown.is_true)
         draw_nodes(axes, drawn, is_target, truth_nodes, names, fills)
-        _color_bar(figure, axes, own, power, alone=len(scores) == 1)
+        _color_bar(figure, axes, edge_scores, power, alone=len(scores) == 1)
     types = (
         {graph.types.node_types[kind]: fill for kind, fill in zip(kinds, fills or [], strict=True)}
         if graph.types
@@ -182,7 +184,8 @@ def _node_texts(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> 
         plain, local = graph.types.names(ids), graph.types.local(ids).tolist()
         called = plain if names is None else [names[node] for node in nodes]
         return [
-            str(number) if one == own else _short(one) for one, own, number in zip(called, plain, local, strict=True)
+            str(number) if name == default else _short(name)
+            for name, default, number in zip(called, plain, local, strict=True)
         ]
     return [str(node) if names is None else _short(names[node]) for node in nodes]
 
@@ -203,19 +206,38 @@ def _short(name: str) -> str:
 def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: float, alone: bool) -> None:
     """Add the colour bar of one panel's scores to a case study, with the highest score as a tick."""
     finite = scores[np.isfinite(scores)]
-    highest = float(finite.max(initial=0.0))
-    highest = highest if highest > 0 else 1.0
-    scale = ScalarMappable(PowerNorm(power, 0.0, highest), SCORE_COLORS)
+    largest = float(np.abs(finite).max(initial=0.0)) or 1.0
+    has_sign = bool((finite < 0).any())
+    norm = _signed_norm(power, largest) if has_sign else PowerNorm(power, 0.0, largest)
+    scale = ScalarMappable(norm, SIGNED_COLORS if has_sign else SCORE_COLORS)
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=0.04, pad=0.01, shrink=0.75)
     bar.outline.set_visible(False)
-    # The highest score is a tick, because panels have different scales.
-    ticks = highest * np.linspace(0.0, 1.0, 3 if power == 1.0 else 4) ** (1 / power)
+    # The largest score is a tick, because panels have different scales.
+    ticks = largest * np.linspace(0.0, 1.0, 3 if power == 1.0 else 4) ** (1 / power)
+    ticks = np.concatenate([-ticks[:0:-1], ticks]) if has_sign else ticks
     bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
     bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     undefined = len(scores) - len(finite)
-    about = ("score" if alone else "score, own scale") + ("" if power == 1.0 else ": high ones stand out")
-    bar.set_label(about + (f" ({undefined} undefined)" if undefined else ""), fontsize=SMALL_SIZE, color=INK)
+    about = ("score" if alone else "score, own scale") + ("" if power == 1.0 else ": large ones stand out")
+    about += f" ({undefined} undefined)" if undefined else ""
+    bar.set_label(f"against  ←  {about}  →  for" if has_sign else about)
+    bar.ax.xaxis.label.set(fontsize=SMALL_SIZE, color=INK)
+
+
+def _edge_colors(ink: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the colour of each edge by its strength between 0 and 1: red for the prediction, green against it."""
+    signed = SIGNED_COLORS((1 + np.where(scores < 0, -ink, ink)) / 2)
+    return np.where((scores < 0)[:, None], signed, SCORE_COLORS(ink))
+
+
+def _signed_norm(power: float, largest: float) -> Normalize:
+    """Return the scale of a colour bar from `-largest` to `largest`, with sizes raised to a power."""
+    steps = (
+        lambda values: np.sign(values) * np.abs(values) ** power,
+        lambda values: np.sign(values) * np.abs(values) ** (1 / power),
+    )
+    return FuncNorm(steps, -largest, largest)
 
 
 def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str:

@@ -14,6 +14,7 @@ from attree.attention import Graph
 from attree.evaluation import Evaluation
 from attree.report.style import count
 from attree.tensors.arrays import Bools, Floats, Ints
+from attree.tensors.limits import exact_dtype
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class DrawnPart:
     def choose(self, strength: Floats, most: int) -> Ints:
         """Return the positions of at most `most` edges, each with a path to the target.
 
-        True edges come first, then the edges with the highest scores.
+        True edges come first, then the edges with the largest scores, for or against the prediction.
 
         Args:
-            strength: Scores between 0 and 1 of each method, [methods, m].
+            strength: Sizes of scores between 0 and 1 of each method, [methods, m].
             most: Most edges to keep.
         """
         if len(self.edges) <= most:
@@ -98,9 +99,30 @@ class DrawnPart:
 
 
 def strength_of(scores: Floats) -> Floats:
-    """Scale scores so that the highest becomes 1. Negative and undefined scores become 0."""
-    known = np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0.0)
-    return known / known.max() if known.size and known.max() > 0 else known
+    """Scale the sizes of scores so that the largest becomes 1. Undefined scores become 0.
+
+    >>> strength_of(np.array([0.2, -0.4, np.nan])).tolist()
+    [0.5, 1.0, 0.0]
+    """
+    sizes = np.abs(np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0))
+    return sizes / sizes.max() if sizes.size and sizes.max() > 0 else sizes
+
+
+def strongest_first(scores: Tensor, effects: Tensor | None = None) -> Tensor:
+    """Return the positions of scores by descending size, [n]: an edge against a prediction counts like one for it.
+
+    Args:
+        scores: One score per edge, [n]; undefined scores come last.
+        effects: One effect per edge, [n]; scores of equal size are ordered by its size.
+
+    >>> strongest_first(torch.tensor([0.1, -0.5, float("nan"), 0.2])).tolist()
+    [1, 3, 0, 2]
+    """
+    order = torch.arange(scores.numel(), device=scores.device)
+    if effects is not None:
+        order = effects.abs().nan_to_num(nan=0.0).argsort(descending=True, stable=True)
+    sizes = scores.detach().to(exact_dtype(scores.device)).abs().nan_to_num(nan=-1.0)
+    return order[sizes[order].argsort(descending=True, stable=True)]
 
 
 def left_out(whole: DrawnPart, shown: DrawnPart) -> str:

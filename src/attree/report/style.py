@@ -18,12 +18,20 @@ BLUE = "#0072B2"
 ORANGE = "#E69F00"
 VERMILION = "#D55E00"
 
+FOR, AGAINST = VERMILION, "#009E73"
+"""Colours of edges that speak for and against a prediction, as on the page."""
+
 INK = "#222222"
 MUTED = "#6E6E6E"
 FAINT = "#D9D9D9"
 
 SCORE_COLORS = LinearSegmentedColormap.from_list("attree_score", ["#D4D4D4", "#F0A070", VERMILION, "#5C1A00"])
 """From pale grey (no score) to dark red (the highest). The lightness falls steadily, so it also works in grey print."""
+
+SIGNED_COLORS = LinearSegmentedColormap.from_list(
+    "attree_signed", ["#00402F", AGAINST, "#7FC9B4", "#D4D4D4", "#F0A070", FOR, "#5C1A00"]
+)
+"""From dark green (the largest score against) over pale grey to dark red (the largest score for)."""
 
 TITLE_SIZE = 11
 LABEL_SIZE = 9
@@ -148,6 +156,15 @@ def significant(value: float, sign: bool = False) -> str:
     if value == 0:
         return "0"
     return f"{value:{'+' if sign else ''}#.3g}".rstrip(".")
+
+
+def sign_color(effect: float) -> str:
+    """Return the colour of an effect: its edge speaks for or against the prediction; empty if it has no effect.
+
+    >>> sign_color(0.2) == FOR, sign_color(-0.2) == AGAINST, sign_color(0.0)
+    (True, True, '')
+    """
+    return FOR if effect > 0 else AGAINST if effect < 0 else ""
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
