@@ -114,10 +114,12 @@ const NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
 /** What stands in the place of a method where the effect itself is shown. Methods' names are not empty. */
 export const EFFECT = "";
 
-/** Positions of values, highest first; what is undefined comes last. Equal values keep their order. */
+/** The size of a value, for or against; what is undefined is smaller than all. */
+export const size = (value) => (Number.isNaN(value) ? -1 : Math.abs(value));
+
+/** Positions of values, the largest size first; what is undefined comes last. Equal sizes keep their order. */
 export function ranking(values) {
-  const known = (value) => (Number.isNaN(value) ? -Infinity : value);
-  return Array.from(values.keys()).sort((a, b) => known(values[b]) - known(values[a]) || a - b);
+  return Array.from(values.keys()).sort((a, b) => size(values[b]) - size(values[a]) || a - b);
 }
 
 /** Values between -1 and 1: 0 stays 0, the largest size becomes 1; `given` is that of several panels together. */
@@ -130,11 +132,11 @@ export function strengths(values, given = null) {
   };
 }
 
-/** The rank of one value, the highest being 1; equal values share theirs. */
+/** The rank of one value, the one of the largest size being 1; equal sizes share theirs. */
 export function rankOf(values, position) {
-  const own = values[position];
-  if (Number.isNaN(own)) return values.length;
-  let higher = 0;
-  for (const value of values) if (value > own) higher++;
-  return higher + 1;
+  const own = size(values[position]);
+  if (own < 0) return values.length;
+  let larger = 0;
+  for (const value of values) if (size(value) > own) larger++;
+  return larger + 1;
 }

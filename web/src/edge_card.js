@@ -1,7 +1,7 @@
 // The card of one edge: its score by every method, and what reducing it does by every protocol.
 
 import { h } from "./dom.js";
-import { rankOf } from "./data.js";
+import { rankOf, size } from "./data.js";
 import { count, number, signed, whole } from "./format.js";
 import { edgeName, known, sentence } from "./what_if.js";
 
@@ -11,7 +11,7 @@ export function edgeCard(content, target, edge, tree, protocol) {
   const answer = protocol ? known(content, target, [edge], protocol) : null;
   return [
     h("h3", {}, edgeName(target, edge)),
-    h("p", { class: "notes" }, notes(content, target, edge, from, to).join(" · ")),
+    h("p", { class: "notes" }, notes(target, edge, from, to, protocol).join(" · ")),
     answer ? h("p", { class: "sentence" }, sentence(content, target, [edge], protocol, answer)) : null,
     scoresTable(content, target, edge),
     content.protocols.length > 0 ? effectsTable(content, target, edge) : null,
@@ -19,11 +19,13 @@ export function edgeCard(content, target, edge, tree, protocol) {
   ].filter(Boolean);
 }
 
-function notes(content, target, edge, from, to) {
+function notes(target, edge, from, to, protocol) {
   const found = [];
   if (target.relationName(edge)) found.push(target.relationName(edge));
   if (from === to) found.push("self-loop");
   if (target.truth?.[edge]) found.push("true explanation");
+  const pc = protocol && target.effects[protocol].pc[edge];
+  if (pc) found.push(pc > 0 ? "speaks for the prediction" : "speaks against the prediction");
   if (target.hops[to] !== 255) found.push(target.hops[to] === 0 ? "enters the target" : `${count(target.hops[to], "hop")} from the target`);
   return found.length ? found : ["edge"];
 }
@@ -45,7 +47,7 @@ function effectsTable(content, target, edge) {
     const effect = target.effects[name];
     return h("tr", { "data-protocol": name },
       h("th", { scope: "row" }, name),
-      h("td", { class: "pc" }, signed(effect.pc[edge])),
+      h("td", { class: effect.pc[edge] < 0 ? "pc against" : "pc" }, signed(effect.pc[edge])),
       h("td", { class: "ne" }, signed(effect.ne[edge])),
       h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge)));
   });
@@ -66,7 +68,7 @@ export function nodeCard(content, target, node, values, visible, label) {
   if (target.roots.includes(node)) found.push("what is explained");
   else if (target.hops[node] !== 255) found.push(`${count(target.hops[node], "step")} to the target`);
   const own = (ends) => Array.from(ends.keys()).filter((edge) => visible[edge] && ends[edge] === node)
-    .sort((a, b) => values[b] - values[a]);
+    .sort((a, b) => size(values[b]) - size(values[a]));
   const [into, out] = [own(target.destination), own(target.source)];
   const rows = (title, edges) => edges.length === 0 ? [] : [
     h("tr", {}, h("th", { scope: "row" }, `${title} (${whole(edges.length)}), strongest`),
@@ -84,7 +86,7 @@ export function afterwards(content, target, effect, edge) {
   if (effect.after) return `${content.className(effect.after[edge])} ${number(effect.confidence[edge], 3)}`;
   if (target.predicted === undefined) return changed ? "another class" : "the same class";
   const own = `${content.className(target.predicted)} ${number(Math.max(0, target.confidence - effect.pc[edge]), 3)}`;
-  return changed ? `not ${own}` : own;
+  return changed ? `another class (${own})` : own;
 }
 
 /** The ways from each occurrence of the edge to the root: their attention multiplied, and the sum, which is GAtt. */

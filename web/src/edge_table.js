@@ -1,7 +1,7 @@
 // The edges beside the picture, sorted by any column. Arrow keys move through the rows.
 
 import { h } from "./dom.js";
-import { strengths } from "./data.js";
+import { size, strengths } from "./data.js";
 import { afterwards } from "./edge_card.js";
 import { WORDS } from "./glossary.js";
 import { number, signed, whole } from "./format.js";
@@ -76,8 +76,9 @@ export class EdgeTable {
     const { target } = this.#current;
     for (const edge of this.order.slice(this.#rows.length, until)) {
       const cells = this.columns.map((column, place) => {
+        const side = column.sign ? sideOf(column.sign(edge)) : "";
         const cell = h(place === 0 ? "th" : "td",
-          { class: column.class, scope: place === 0 ? "row" : null }, column.text(edge));
+          { class: side ? `${column.class} ${side}` : column.class, scope: place === 0 ? "row" : null }, column.text(edge));
         if (column.bar) cell.style.setProperty("--bar", `${Math.round(column.bar(edge) * 100)}%`);
         return cell;
       });
@@ -163,8 +164,8 @@ function columns(content, target, method, protocol) {
     const bars = name === method ? strengths(values).of : null;
     return {
       key: `score ${name}`, title: label, class: bars ? "number barred" : "number", down: true, hint: `score by ${label}`,
-      text: (edge) => number(values[edge]), order: (edge) => values[edge],
-      bar: bars && ((edge) => Math.max(0, bars[edge])),
+      text: (edge) => number(values[edge]), order: (edge) => size(values[edge]), sign: (edge) => values[edge],
+      bar: bars && ((edge) => Math.abs(bars[edge])),
     };
   };
   list.push(...content.methods.filter(({ name }) => name === method).map(score));
@@ -173,21 +174,24 @@ function columns(content, target, method, protocol) {
     list.push(
       {
         key: "pc", title: "drop of confidence", class: "number wrap", down: true, hint: "ΔPC: decline of the predicted class's probability",
-        text: (edge) => signed(effect.pc[edge]), order: (edge) => effect.pc[edge],
+        text: (edge) => signed(effect.pc[edge]), order: (edge) => size(effect.pc[edge]), sign: (edge) => effect.pc[edge],
       },
       {
         key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
-        text: (edge) => signed(effect.ne[edge]), order: (edge) => effect.ne[edge],
+        text: (edge) => signed(effect.ne[edge]), order: (edge) => size(effect.ne[edge]),
       },
       {
         key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
-        text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + effect.pc[edge],
+        text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
       },
     );
   }
   list.push(...content.methods.filter(({ name }) => name !== method).map(score));
   return list;
 }
+
+/** Whether a value speaks for or against the prediction; a class of style. */
+const sideOf = (value) => (value < 0 ? "against" : "");
 
 function compare(a, b) {
   const [x, y] = [Number.isNaN(a) ? -Infinity : a, Number.isNaN(b) ? -Infinity : b];

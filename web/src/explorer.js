@@ -206,7 +206,8 @@ export class Explorer {
     const parts = [];
     if (target.predicted !== undefined) {
       const right = target.true === target.predicted ? ", which is right" : "";
-      parts.push(`predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
+      const label = target.label ? `${target.label}: ` : "";
+      parts.push(`${label}predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
     }
     if (target.true !== undefined && target.true !== target.predicted) {
       parts.push(target.predicted === undefined ? `truly ${content.className(target.true)}`
@@ -229,16 +230,14 @@ export class Explorer {
     this.#visible = new Uint8Array(target.size);
     const most = this.#most();
     for (const shown of this.#panels()) {
-      const values = content.values(target, shown, state.protocol);
-      const sizes = shown === EFFECT ? values.map(Math.abs) : values;
-      for (const edge of ranking(sizes).slice(0, most)) this.#visible[edge] = 1;
+      for (const edge of ranking(content.values(target, shown, state.protocol)).slice(0, most)) this.#visible[edge] = 1;
     }
     if (!state.strongest) target.truth?.forEach((isTrue, edge) => { if (isTrue) this.#visible[edge] = 1; });
     if (!state.loops) for (let edge = 0; edge < target.size; edge++) if (target.source[edge] === target.destination[edge]) this.#visible[edge] = 0;
     this.#layout = state.apart ? wholeLayout(target) : partLayout(target, this.#visible);
     const values = content.values(target, state.method, state.protocol);
     const least = ranking(values)[most - 1];
-    this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (≥ ${number(values[least])})`;
+    this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (${values.some((value) => value < 0) ? "size " : ""}≥ ${number(Math.abs(values[least]))})`;
     this.filter.setAttribute("aria-valuetext", this.filterText.textContent);
   }
 

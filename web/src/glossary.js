@@ -7,8 +7,8 @@ export const WORDS = {
   method: ["Method", "A way to give every edge a score: how much it contributed to this prediction. GAtt multiplies attention along the paths that lead to the target and adds the paths up; AvgAtt averages attention over layers; Uniform is GAtt with all neighbours weighed alike; Random is chance. Exact effects (occlusion) are measured by taking edges out."],
   compare: ["Compare with", "Draws a second picture of the same edges: by another method, or by what really happens when an edge is reduced. Where the two agree, the method tells the truth about this prediction."],
   protocol: ["Reduce an edge by", "What “taking an edge away” means."],
-  strongest: ["Strongest edges", "Draws only the edges with the highest scores. The table lists what is drawn."],
-  pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative: the network becomes surer without the edge."],
+  strongest: ["Strongest edges", "Draws only the edges with the largest scores, for or against the prediction. The table lists what is drawn."],
+  pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative, in green: the network becomes surer without the edge, so the edge speaks against the prediction."],
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
@@ -51,7 +51,7 @@ export function guide(content) {
   const has = { tree: content.targets.some((target) => target.layers), truth: content.targets.some((target) => target.truth) };
   const steps = [
     `Pick a ${NAMES[kind] ?? "graph"} on the left. The list begins with those that are easiest to check: predicted right, small, and sure.`,
-    `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered.`,
+    `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered. Where scores have a sign, red edges speak for the prediction and green ones against it.`,
     content.protocols.length > 0
       ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick."
       : null,

@@ -145,6 +145,8 @@ export class Picture {
       s("linearGradient", { id: this.id }, stops),
       s("rect", { x, y, width, height: 7, rx: 2, fill: `url(#${this.id})` }),
       ...ends.map((end, place) => text(x + (width * place) / (ends.length - 1), anchors[place], number(end))),
+      ...(negative ? [["against", "start", x], ["for", "end", x + width]] : []).map(([word, anchor, place]) =>
+        s("text", { x: place, y: y - 5, fill: colors.muted, "text-anchor": anchor, ...font(11) }, word)),
     ];
     if (this.#scene.links.some(this.#scene.truth)) {
       const start = x + width + 22;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GAT as PlainGAT
 
 pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install '.[dev]'")
 
@@ -18,10 +20,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+import attree
 from attree.evaluation import evaluate
 from attree.models import GAT
 from attree.report.page import write_page
 from browser import missing, set_screen
+from helpers.deleted_edges import deletion_effects, star
 from helpers.explained import IMAGE, SCRIPT, ExplainedModel
 from helpers.graphs import randomize
 from helpers.page_in_browser import (
@@ -138,10 +142,38 @@ def test_the_table_sorts_by_any_column(page: Chrome, key: str) -> None:
     button = f'.edges [data-key="{key}"]'
     if one(page, f"{button}").find_element(By.XPATH, "..").get_attribute("aria-sort") is None:
         one(page, button).click()
-    assert column(page, place) == sorted(column(page, place), reverse=True)
+    assert column(page, place) == sorted(column(page, place), key=abs, reverse=True)
     one(page, button).click()
-    assert column(page, place) == sorted(column(page, place))
+    assert column(page, place) == sorted(column(page, place), key=abs)
     assert one(page, button).find_element(By.XPATH, "..").get_attribute("aria-sort") == "ascending"
+
+
+def test_an_edge_against_the_prediction_counts_by_its_size_and_has_its_own_colour(page: Chrome, folder: Path) -> None:
+    """Of the effects of deletion, the largest size is drawn alone when one edge is asked for, whatever its sign."""
+    model, data = PlainGAT(4, 8, 1, out_channels=3, add_self_loops=False), star()
+    signs = set()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model.reset_parameters()
+        effects = deletion_effects(model.eval(), data, 0)
+        source, destination = max(effects, key=lambda ends: abs(effects[ends]))
+        effect = effects[source, destination]
+        if (effect > 0) in signs:
+            continue
+        signs.add(effect > 0)
+        path = attree.explain(model, data, 0).page(folder / f"sign_{seed}.html")
+        page.get(path.as_uri())
+        assert texts(page, ".edges tbody tr:first-child th") == [f"{source} → {destination}"]
+        cell = one(page, ".edges tbody tr:first-child td.barred")
+        assert read(cell.text) == pytest.approx(effect, rel=1e-3)
+        assert ("against" in (cell.get_attribute("class") or "")) == (effect < 0)
+        one(page, "input[type=range]").send_keys(Keys.HOME)
+        assert drawn(page) == 1
+        red, green, _ = map(int, re.findall(r"\d+", one(page, ".picture path[fill^=rgb]").get_attribute("fill") or ""))
+        assert (green > red) == (effect < 0)
+        legend = texts(page, ".picture text")
+        assert {"against", "for"} <= set(legend)
+    assert signs == {True, False}
 
 
 def test_the_filter_keeps_the_strongest_edges(page: Chrome, model: ExplainedModel) -> None:

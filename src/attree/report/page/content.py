@@ -16,6 +16,7 @@ from attree.data import GroundTruth
 from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import METRIC_LABELS, MetricName
+from attree.evaluation.target_labels import LABEL_VALUES
 from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
@@ -85,7 +86,9 @@ def page_content(
         number = pairs.graph.num_nodes
         expect(len(node_names) == number, "node_names", f"{number} names, one per node", len(node_names))
     highest = _highest_class(evaluation, predictions, true_classes)
-    if class_names is None and about.class_names is not None and len(about.class_names) > highest:
+    if about.measured is not None:  # the names of the data are those of labels, which have the values no and yes
+        class_names = LABEL_VALUES
+    elif class_names is None and about.class_names is not None and len(about.class_names) > highest:
         class_names = about.class_names
     if class_names is not None:
         expect(len(class_names) > highest, "class_names", f"at least {highest + 1} names", len(class_names))
@@ -112,6 +115,8 @@ def page_content(
             target["predicted"], target["confidence"] = int(row.argmax()), float(row.max())
         if true_classes is not None and int(true_classes[position]) >= 0:  # negative: unknown
             target["true"] = int(true_classes[position])
+        if label := about.label_name(position):
+            target["label"] = label
     looks = method_looks(evaluation.pair_scores)
     measured = evaluation if measured is None else measured
     return {

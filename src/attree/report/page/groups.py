@@ -59,7 +59,7 @@ def node_groups(
         kinds = graph.types.type_of_nodes(torch.arange(graph.num_nodes))
         return NodeGroups("type of node", graph.types.node_types, kinds.clamp(max=UNKNOWN), shapes=True)
     if evaluation.pairs.num_layers is not None:
-        if evaluation.pairs.level != "node":
+        if evaluation.pairs.level != "node" or evaluation.about.measured is not None:
             return None
         return _by_prediction(evaluation, attention, predictions, class_names)
     return None if node_names is None else _by_kind(node_names)

@@ -47,12 +47,12 @@ function fromText(content, text) {
     theme: ["light", "dark"]
   };
   for (const [key, values] of Object.entries(known2)) if (key in state && !values.includes(state[key])) delete state[key];
-  const size = place2 >= 0 ? content.target(place2).size : 0;
+  const size2 = place2 >= 0 ? content.target(place2).size : 0;
   const whole2 = (value, least, most) => Number.isInteger(value) && value >= least && value < most;
-  for (const key of ["edge", "step"]) if (key in state && !whole2(state[key], -1, key === "edge" ? size : 1e6)) delete state[key];
+  for (const key of ["edge", "step"]) if (key in state && !whole2(state[key], -1, key === "edge" ? size2 : 1e6)) delete state[key];
   if ("strongest" in state && !(state.strongest === Infinity || whole2(state.strongest, 1, 1e6))) delete state.strongest;
   const cut = (asked.get("cut") ?? "").split(",").filter(Boolean).map(Number);
-  state.cut = cut.every((edge) => whole2(edge, 0, size)) ? [...new Set(cut)] : [];
+  state.cut = cut.every((edge) => whole2(edge, 0, size2)) ? [...new Set(cut)] : [];
   return state;
 }
 
@@ -87,8 +87,8 @@ function number(value, digits = 4) {
   if (value === null || value === void 0 || Number.isNaN(value)) return "undefined";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
-  const size = Math.abs(value);
-  const text = size >= 1e-4 && size < 1e6 ? String(Number(value.toPrecision(digits))) : value.toExponential(2);
+  const size2 = Math.abs(value);
+  const text = size2 >= 1e-4 && size2 < 1e6 ? String(Number(value.toPrecision(digits))) : value.toExponential(2);
   return text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 }
 function fixed(value, digits = 4) {
@@ -421,9 +421,9 @@ var Content = class {
 };
 var NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
 var EFFECT = "";
+var size = (value) => Number.isNaN(value) ? -1 : Math.abs(value);
 function ranking(values) {
-  const known2 = (value) => Number.isNaN(value) ? -Infinity : value;
-  return Array.from(values.keys()).sort((a, b) => known2(values[b]) - known2(values[a]) || a - b);
+  return Array.from(values.keys()).sort((a, b) => size(values[b]) - size(values[a]) || a - b);
 }
 function strengths(values, given = null) {
   let largest = given ?? 0;
@@ -436,11 +436,11 @@ function strengths(values, given = null) {
   };
 }
 function rankOf(values, position) {
-  const own = values[position];
-  if (Number.isNaN(own)) return values.length;
-  let higher = 0;
-  for (const value of values) if (value > own) higher++;
-  return higher + 1;
+  const own = size(values[position]);
+  if (own < 0) return values.length;
+  let larger = 0;
+  for (const value of values) if (size(value) > own) larger++;
+  return larger + 1;
 }
 
 // src/glossary.js
@@ -448,8 +448,8 @@ var WORDS = {
   method: ["Method", "A way to give every edge a score: how much it contributed to this prediction. GAtt multiplies attention along the paths that lead to the target and adds the paths up; AvgAtt averages attention over layers; Uniform is GAtt with all neighbours weighed alike; Random is chance. Exact effects (occlusion) are measured by taking edges out."],
   compare: ["Compare with", "Draws a second picture of the same edges: by another method, or by what really happens when an edge is reduced. Where the two agree, the method tells the truth about this prediction."],
   protocol: ["Reduce an edge by", "What “taking an edge away” means."],
-  strongest: ["Strongest edges", "Draws only the edges with the highest scores. The table lists what is drawn."],
-  pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative: the network becomes surer without the edge."],
+  strongest: ["Strongest edges", "Draws only the edges with the largest scores, for or against the prediction. The table lists what is drawn."],
+  pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative, in green: the network becomes surer without the edge, so the edge speaks against the prediction."],
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
@@ -488,7 +488,7 @@ function guide(content) {
   const has = { tree: content.targets.some((target) => target.layers), truth: content.targets.some((target) => target.truth) };
   const steps = [
     `Pick a ${NAMES[kind] ?? "graph"} on the left. The list begins with those that are easiest to check: predicted right, small, and sure.`,
-    `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered.`,
+    `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered. Where scores have a sign, red edges speak for the prediction and green ones against it.`,
     content.protocols.length > 0 ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick." : null,
     has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
     "Click an edge, here or in the table, to see every number about it and what the network predicts without it.",
@@ -633,18 +633,20 @@ function edgeCard(content, target, edge, tree, protocol) {
   const answer = protocol ? known(content, target, [edge], protocol) : null;
   return [
     h("h3", {}, edgeName(target, edge)),
-    h("p", { class: "notes" }, notes(content, target, edge, from, to).join(" · ")),
+    h("p", { class: "notes" }, notes(target, edge, from, to, protocol).join(" · ")),
     answer ? h("p", { class: "sentence" }, sentence(content, target, [edge], protocol, answer)) : null,
     scoresTable(content, target, edge),
     content.protocols.length > 0 ? effectsTable(content, target, edge) : null,
     tree ? flows(target, edge, tree) : null
   ].filter(Boolean);
 }
-function notes(content, target, edge, from, to) {
+function notes(target, edge, from, to, protocol) {
   const found = [];
   if (target.relationName(edge)) found.push(target.relationName(edge));
   if (from === to) found.push("self-loop");
   if (target.truth?.[edge]) found.push("true explanation");
+  const pc = protocol && target.effects[protocol].pc[edge];
+  if (pc) found.push(pc > 0 ? "speaks for the prediction" : "speaks against the prediction");
   if (target.hops[to] !== 255) found.push(target.hops[to] === 0 ? "enters the target" : `${count(target.hops[to], "hop")} from the target`);
   return found.length ? found : ["edge"];
 }
@@ -669,7 +671,7 @@ function effectsTable(content, target, edge) {
       "tr",
       { "data-protocol": name },
       h("th", { scope: "row" }, name),
-      h("td", { class: "pc" }, signed(effect.pc[edge])),
+      h("td", { class: effect.pc[edge] < 0 ? "pc against" : "pc" }, signed(effect.pc[edge])),
       h("td", { class: "ne" }, signed(effect.ne[edge])),
       h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))
     );
@@ -691,7 +693,7 @@ function nodeCard(content, target, node, values, visible, label) {
   if (group !== void 0 && content.groups.names[group] !== void 0) found.push(`${content.groups.meaning}: ${content.groups.names[group]}`);
   if (target.roots.includes(node)) found.push("what is explained");
   else if (target.hops[node] !== 255) found.push(`${count(target.hops[node], "step")} to the target`);
-  const own = (ends) => Array.from(ends.keys()).filter((edge) => visible[edge] && ends[edge] === node).sort((a, b) => values[b] - values[a]);
+  const own = (ends) => Array.from(ends.keys()).filter((edge) => visible[edge] && ends[edge] === node).sort((a, b) => size(values[b]) - size(values[a]));
   const [into, out] = [own(target.destination), own(target.source)];
   const rows = (title, edges) => edges.length === 0 ? [] : [
     h(
@@ -712,7 +714,7 @@ function afterwards(content, target, effect, edge) {
   if (effect.after) return `${content.className(effect.after[edge])} ${number(effect.confidence[edge], 3)}`;
   if (target.predicted === void 0) return changed ? "another class" : "the same class";
   const own = `${content.className(target.predicted)} ${number(Math.max(0, target.confidence - effect.pc[edge]), 3)}`;
-  return changed ? `not ${own}` : own;
+  return changed ? `another class (${own})` : own;
 }
 function flows(target, edge, tree) {
   const own = tree.filter((step2) => step2.edge === edge);
@@ -830,9 +832,10 @@ var EdgeTable = class {
     const { target } = this.#current;
     for (const edge of this.order.slice(this.#rows.length, until)) {
       const cells = this.columns.map((column, place2) => {
+        const side = column.sign ? sideOf(column.sign(edge)) : "";
         const cell2 = h(
           place2 === 0 ? "th" : "td",
-          { class: column.class, scope: place2 === 0 ? "row" : null },
+          { class: side ? `${column.class} ${side}` : column.class, scope: place2 === 0 ? "row" : null },
           column.text(edge)
         );
         if (column.bar) cell2.style.setProperty("--bar", `${Math.round(column.bar(edge) * 100)}%`);
@@ -933,8 +936,9 @@ function columns(content, target, method, protocol) {
       down: true,
       hint: `score by ${label}`,
       text: (edge) => number(values[edge]),
-      order: (edge) => values[edge],
-      bar: bars && ((edge) => Math.max(0, bars[edge]))
+      order: (edge) => size(values[edge]),
+      sign: (edge) => values[edge],
+      bar: bars && ((edge) => Math.abs(bars[edge]))
     };
   };
   list.push(...content.methods.filter(({ name }) => name === method).map(score));
@@ -948,7 +952,8 @@ function columns(content, target, method, protocol) {
         down: true,
         hint: "ΔPC: decline of the predicted class's probability",
         text: (edge) => signed(effect.pc[edge]),
-        order: (edge) => effect.pc[edge]
+        order: (edge) => size(effect.pc[edge]),
+        sign: (edge) => effect.pc[edge]
       },
       {
         key: "ne",
@@ -957,7 +962,7 @@ function columns(content, target, method, protocol) {
         down: true,
         hint: "ΔNE: rise of the entropy",
         text: (edge) => signed(effect.ne[edge]),
-        order: (edge) => effect.ne[edge]
+        order: (edge) => size(effect.ne[edge])
       },
       {
         key: "after",
@@ -966,13 +971,14 @@ function columns(content, target, method, protocol) {
         down: true,
         hint: "prediction after the reduction; changed classes first",
         text: (edge) => afterwards(content, target, effect, edge),
-        order: (edge) => effect.changed[edge] * 2 + effect.pc[edge]
+        order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
       }
     );
   }
   list.push(...content.methods.filter(({ name }) => name !== method).map(score));
   return list;
 }
+var sideOf = (value) => value < 0 ? "against" : "";
 function compare(a, b) {
   const [x, y] = [Number.isNaN(a) ? -Infinity : a, Number.isNaN(b) ? -Infinity : b];
   return x === y ? 0 : x < y ? -1 : 1;
@@ -1172,16 +1178,16 @@ function distances(target, visible, nodes, place2) {
   return rows;
 }
 function relax(x, y, steps, roots) {
-  const size = x.length;
+  const size2 = x.length;
   const unit = Math.max(...steps.map((row2) => Math.max(...row2))) || 1;
-  for (let node = 0; node < size; node++) {
+  for (let node = 0; node < size2; node++) {
     x[node] = x[node] * unit + 1e-3 * Math.cos(node);
     y[node] = y[node] * unit + 1e-3 * Math.sin(node);
   }
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
-    for (let node = 0; node < size; node++) {
+    for (let node = 0; node < size2; node++) {
       let [sum, toX, toY] = [0, 0, 0];
-      for (let other = 0; other < size; other++) {
+      for (let other = 0; other < size2; other++) {
         if (other === node) continue;
         const wanted = steps[node][other];
         const weight = (roots.has(node) || roots.has(other) ? PULL : 1) / (wanted * wanted);
@@ -1240,27 +1246,27 @@ function arrow(from, to, bend, width, head) {
   return { path, line, points };
 }
 function loop(disc, angle, width, head) {
-  const size = disc.r * 0.85;
-  const away = disc.r + size * 0.55;
+  const size2 = disc.r * 0.85;
+  const away = disc.r + size2 * 0.55;
   const centre = { x: disc.x + away * Math.cos(angle), y: disc.y + away * Math.sin(angle) };
-  const open = Math.acos(Math.max(-1, Math.min(1, (away ** 2 + size ** 2 - (disc.r + 1) ** 2) / (2 * away * size))));
+  const open = Math.acos(Math.max(-1, Math.min(1, (away ** 2 + size2 ** 2 - (disc.r + 1) ** 2) / (2 * away * size2))));
   const [first, last] = [angle + Math.PI + open, angle + 3 * Math.PI - open];
-  const reach = Math.min(head / size, (last - first) * 0.5);
+  const reach = Math.min(head / size2, (last - first) * 0.5);
   const [half, neck] = [width / 2, last - reach];
   const side = Math.max(head * 0.45, half * 1.6);
   const on = (turn, radius) => `${round(centre.x + radius * Math.cos(turn))} ${round(centre.y + radius * Math.sin(turn))}`;
-  const [outer, inner] = [size + half, Math.max(size - half, 0.1)];
+  const [outer, inner] = [size2 + half, Math.max(size2 - half, 0.1)];
   const large = neck - first > Math.PI ? 1 : 0;
   const path = [
     `M${on(first, outer)}A${round(outer)} ${round(outer)} 0 ${large} 1 ${on(neck, outer)}`,
-    `L${on(neck, size + side)}L${on(last, size)}L${on(neck, Math.max(size - side, 0))}L${on(neck, inner)}`,
+    `L${on(neck, size2 + side)}L${on(last, size2)}L${on(neck, Math.max(size2 - side, 0))}L${on(neck, inner)}`,
     `A${round(inner)} ${round(inner)} 0 ${large} 0 ${on(first, inner)}Z`
   ].join("");
-  const line = `M${on(first, size)}A${round(size)} ${round(size)} 0 1 1 ${on(last, size)}`;
+  const line = `M${on(first, size2)}A${round(size2)} ${round(size2)} 0 1 1 ${on(last, size2)}`;
   const points = [];
   for (let sample = 0; sample <= SAMPLES; sample++) {
     const turn = first + (last - first) * sample / SAMPLES;
-    points.push(centre.x + size * Math.cos(turn), centre.y + size * Math.sin(turn));
+    points.push(centre.x + size2 * Math.cos(turn), centre.y + size2 * Math.sin(turn));
   }
   return { path, line, points };
 }
@@ -1480,24 +1486,24 @@ var Picture = class {
   #name(disc) {
     if (disc.upright) return this.#upright(disc);
     const fits = disc.name.length <= 5;
-    const size = fits ? Math.min(disc.r, 2.6 * disc.r / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
+    const size2 = fits ? Math.min(disc.r, 2.6 * disc.r / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
     const fill2 = fits && disc.isTarget && !disc.fill ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
     return s("text", {
       x: disc.x,
-      y: fits ? disc.y + size * 0.36 : disc.y + disc.r + size + 1,
+      y: fits ? disc.y + size2 * 0.36 : disc.y + disc.r + size2 + 1,
       fill: fill2,
       "text-anchor": "middle",
       "paint-order": "stroke",
       stroke: fits ? null : this.#colors.paper,
-      "stroke-width": fits ? null : size / 4,
-      ...font(size)
+      "stroke-width": fits ? null : size2 / 4,
+      ...font(size2)
     }, disc.name);
   }
   /** A name that runs down from its node: where nodes stand close together. */
   #upright(disc) {
-    const size = Math.min(10, disc.upright);
-    const place2 = `translate(${disc.x - size * 0.34} ${disc.y + disc.r + 3}) rotate(90)`;
-    return s("text", { transform: place2, fill: this.#colors.muted, ...font(size) }, disc.name);
+    const size2 = Math.min(10, disc.upright);
+    const place2 = `translate(${disc.x - size2 * 0.34} ${disc.y + disc.r + 3}) rotate(90)`;
+    return s("text", { transform: place2, fill: this.#colors.muted, ...font(size2) }, disc.name);
   }
   #marks() {
     return s("g", { "pointer-events": "none" }, (this.#scene.marks ?? []).map((mark) => s("text", {
@@ -1528,7 +1534,8 @@ var Picture = class {
     const parts = [
       s("linearGradient", { id: this.id }, stops),
       s("rect", { x, y, width, height: 7, rx: 2, fill: `url(#${this.id})` }),
-      ...ends.map((end, place2) => text(x + width * place2 / (ends.length - 1), anchors[place2], number(end)))
+      ...ends.map((end, place2) => text(x + width * place2 / (ends.length - 1), anchors[place2], number(end))),
+      ...(negative ? [["against", "start", x], ["for", "end", x + width]] : []).map(([word, anchor, place2]) => s("text", { x: place2, y: y - 5, fill: colors.muted, "text-anchor": anchor, ...font(11) }, word))
     ];
     if (this.#scene.links.some(this.#scene.truth)) {
       const start = x + width + 22;
@@ -1638,8 +1645,8 @@ function outlined(disc, grow, attributes) {
   const [tag, place2] = outline({ shape: 0, ...disc }, grow);
   return [tag, { ...place2, ...attributes }];
 }
-var font = (size, weight = 400) => ({
-  "font-size": Math.round(size * 10) / 10,
+var font = (size2, weight = 400) => ({
+  "font-size": Math.round(size2 * 10) / 10,
   "font-weight": weight,
   "font-family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 });
@@ -2188,9 +2195,9 @@ var Explorer = class {
     this.whatIf.show(target, state.target, state.cut, state.protocol);
   }
   #resized() {
-    const size = `${this.stage.clientWidth} ${this.stage.clientHeight}`;
-    if (size === this.size) return;
-    this.size = size;
+    const size2 = `${this.stage.clientWidth} ${this.stage.clientHeight}`;
+    if (size2 === this.size) return;
+    this.size = size2;
     this.viewport.fit();
     this.#draw();
   }
@@ -2199,7 +2206,8 @@ var Explorer = class {
     const parts = [];
     if (target.predicted !== void 0) {
       const right = target.true === target.predicted ? ", which is right" : "";
-      parts.push(`predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
+      const label = target.label ? `${target.label}: ` : "";
+      parts.push(`${label}predicted ${content.className(target.predicted)} (${percent(target.confidence)})${right}`);
     }
     if (target.true !== void 0 && target.true !== target.predicted) {
       parts.push(target.predicted === void 0 ? `truly ${content.className(target.true)}` : h("strong", { class: "wrong" }, `wrong: it is ${content.className(target.true)}`));
@@ -2210,8 +2218,8 @@ var Explorer = class {
   /** How many edges are drawn at most. */
   #most() {
     const { strongest } = this.state;
-    const { size } = this.target;
-    return strongest > 0 ? Math.min(strongest, size) : size <= FEW ? size : AT_FIRST;
+    const { size: size2 } = this.target;
+    return strongest > 0 ? Math.min(strongest, size2) : size2 <= FEW ? size2 : AT_FIRST;
   }
   /** Which edges are among the strongest, by either of the panels; unasked, true edges are shown too. */
   #choose() {
@@ -2219,9 +2227,7 @@ var Explorer = class {
     this.#visible = new Uint8Array(target.size);
     const most = this.#most();
     for (const shown of this.#panels()) {
-      const values2 = content.values(target, shown, state.protocol);
-      const sizes = shown === EFFECT ? values2.map(Math.abs) : values2;
-      for (const edge of ranking(sizes).slice(0, most)) this.#visible[edge] = 1;
+      for (const edge of ranking(content.values(target, shown, state.protocol)).slice(0, most)) this.#visible[edge] = 1;
     }
     if (!state.strongest) target.truth?.forEach((isTrue, edge) => {
       if (isTrue) this.#visible[edge] = 1;
@@ -2232,7 +2238,7 @@ var Explorer = class {
     this.#layout = state.apart ? wholeLayout(target) : partLayout(target, this.#visible);
     const values = content.values(target, state.method, state.protocol);
     const least = ranking(values)[most - 1];
-    this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (≥ ${number(values[least])})`;
+    this.filterText.textContent = most === target.size ? `all ${whole(most)}` : `${whole(most)} of ${whole(target.size)} (${values.some((value) => value < 0) ? "size " : ""}≥ ${number(Math.abs(values[least]))})`;
     this.filter.setAttribute("aria-valuetext", this.filterText.textContent);
   }
   #panels() {
@@ -2425,8 +2431,8 @@ var Explorer = class {
     write(this.#panels().map((_, place2) => this.pictures[place2]), this.content, this.colors, this.#fileName(what));
   }
 };
-var countOf = (slider, size) => Math.max(1, Math.round(Math.exp(slider / 1e3 * Math.log(size))));
-var sliderOf = (kept, size) => Math.round((size > 1 ? Math.log(kept) / Math.log(size) : 1) * 1e3);
+var countOf = (slider, size2) => Math.max(1, Math.round(Math.exp(slider / 1e3 * Math.log(size2))));
+var sliderOf = (kept, size2) => Math.round((size2 > 1 ? Math.log(kept) / Math.log(size2) : 1) * 1e3);
 
 // src/summary.js
 var TOTAL = "faithfulness";
