@@ -1,4 +1,8 @@
-"""Effects of attention reduction: the paper's measures, and the interface of the engines that reduce edges."""
+"""Effects of attention reduction: the paper's measures, and the interface of the engines that reduce edges.
+
+Effects are rounded to multiples of a resolution, in every engine. Rounding errors of the engines are far below it, so
+that an effect is the same number by each engine and with any number of threads, and an effect of 0 is exactly 0.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from attree.attribution.pairs import Pairs
 from attree.errors import expect_memory
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.subject import Head, Subject
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.limits import REDUCTION_MEMORY, resolution, round_to
 from attree.tensors.ragged import Rows, take_rows
 
 Progress = Callable[[int, int], None]
@@ -52,6 +56,8 @@ class ReductionWriter:
         head: How the outputs are read.
         with_probability: Also store class probabilities.
         effect_only: Fill in dPC only; do not read dNE and dP of the result.
+        step: The resolution of probabilities; None for that of the output's type. For regression, it is relative to
+            the size of the outputs.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class ReductionWriter:
         head: Head,
         with_probability: bool = False,
         effect_only: bool = False,
+        step: float | None = None,
     ) -> None:
         self._effect_only = effect_only
         self._head = head if head.is_settled else head.resolve(output)
@@ -70,7 +77,10 @@ class ReductionWriter:
         # Computed per target: there are far fewer targets than pairs.
         self._owner = pairs.owner
         rows = pairs.targets if pairs.rows is None else pairs.rows
-        self._before = Prediction.of(self._logits[rows])
+        self._step = resolution(output.dtype) if step is None else step
+        if self._head.mode == "regression":
+            self._step *= _magnitude(self._logits)
+        self._before = Prediction.of(self._logits[rows], self._step)
         zeros = torch.zeros(len(pairs), dtype=output.dtype, device=output.device)
         is_number = self._head.mode == "regression"
         entropy = torch.full_like(zeros, math.nan) if is_number else zeros.clone()
@@ -85,14 +95,16 @@ class ReductionWriter:
         measured = None if self._measured is None else self._measured[target]
         after = self._head.logits(output.to(self._logits.dtype), measured)
         if self._head.mode == "regression":
-            result.delta_pc[chosen] = (self._logits[target] - after).squeeze(1)
+            result.delta_pc[chosen] = round_to((self._logits[target] - after).squeeze(1), self._step)
             return
         owner = take_rows(self._owner, chosen)
         if self._effect_only:
-            result.delta_pc[chosen] = self._before.decline(owner, after)
+            result.delta_pc[chosen] = round_to(self._before.decline(owner, after), self._step)
             return
-        effect = self._before.at(owner).compare(after)
-        result.delta_pc[chosen], result.delta_ne[chosen], result.changed[chosen], probability = effect
+        delta_pc, delta_ne, changed, probability = self._before.at(owner).compare(after, self._step)
+        result.delta_pc[chosen] = round_to(delta_pc, self._step)
+        result.delta_ne[chosen] = round_to(delta_ne, self._step)
+        result.changed[chosen] = changed
         if result.probability is not None:
             result.probability[chosen] = probability
 
@@ -125,12 +137,16 @@ class ReductionPass(ABC):
         subject: The subject to explain.
         attention: Attention weights of the forward pass.
         output: Output of the forward pass, in the dtype to measure effects in.
+
+    Attributes:
+        resolution: The smallest effect that counts.
     """
 
     def __init__(self, subject: Subject, attention: Attention, output: Tensor) -> None:
         self.subject = subject
         self.attention = attention
         self.output = output
+        self.resolution = resolution(output.dtype)
 
     @property
     @abstractmethod
@@ -153,7 +169,7 @@ class ReductionPass(ABC):
             progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
         """
         pairs.check(self.subject.graph, self.num_layers)
-        writer = ReductionWriter(pairs, self.output, self.subject.head, with_probability)
+        writer = ReductionWriter(pairs, self.output, self.subject.head, with_probability, step=self.resolution)
         self.measure(pairs, protocol, writer, progress or _ignore)
         return writer.result
 
@@ -198,11 +214,14 @@ class Prediction(NamedTuple):
     negative_entropy: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor) -> Prediction:
-        """Return the predictions of logits, [n, classes]."""
+    def of(cls, logits: Tensor, margin: float = 0.0) -> Prediction:
+        """Return the predictions of logits, [n, classes]; classes within a margin of the most probable one tie.
+
+        The first of them is the predicted class, so that rounding errors do not decide.
+        """
         log_p = logits.log_softmax(dim=-1)
         p = log_p.exp()
-        predicted = p.argmax(dim=-1)
+        predicted = (p >= p.amax(dim=-1, keepdim=True) - margin).byte().argmax(dim=-1)
         return cls(predicted, p.gather(-1, predicted.unsqueeze(-1)).squeeze(-1), _negative_entropy(p, log_p))
 
     def at(self, rows: Tensor) -> Prediction:
@@ -215,11 +234,12 @@ class Prediction(NamedTuple):
         after = reduced_logits.log_softmax(dim=-1).gather(-1, predicted).squeeze(-1).exp_()
         return take_rows(self.probability, rows).sub_(after)
 
-    def compare(self, reduced_logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def compare(self, reduced_logits: Tensor, margin: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compare with the predictions after a reduction, row by row.
 
         Args:
             reduced_logits: Logits after the reduction, [n, classes].
+            margin: A class replaces the predicted one only if its probability is larger by more than this.
 
         Returns:
             dPC, dNE, dP (bool), and the class probabilities after the reduction.
@@ -231,9 +251,15 @@ class Prediction(NamedTuple):
         """
         log_q = reduced_logits.log_softmax(dim=-1)
         q = log_q.exp()
-        delta_pc = self.probability - q.gather(-1, self.predicted.unsqueeze(-1)).squeeze(-1)
+        still = q.gather(-1, self.predicted.unsqueeze(-1)).squeeze(-1)
         delta_ne = self.negative_entropy - _negative_entropy(q, log_q)
-        return delta_pc, delta_ne, q.argmax(dim=-1) != self.predicted, q
+        return self.probability - still, delta_ne, q.amax(dim=-1) > still + margin, q
+
+
+def _magnitude(numbers: Tensor) -> float:
+    """Return the power of ten nearest to the largest number; 1 if there is none, or it is 0 or not finite."""
+    largest = float(numbers.abs().max()) if numbers.numel() else 0.0
+    return 10.0 ** round(math.log10(largest)) if 0.0 < largest < math.inf else 1.0
 
 
 def _negative_entropy(p: Tensor, log_p: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from attree.defaults import RESOLUTION, RESOLUTION_FLOAT32
 from attree.errors import expect_number
 
 WALK_MEMORY = 256 * 2**20
@@ -55,6 +56,24 @@ def exact_dtype(device: torch.device) -> torch.dtype:
         return torch.float64
     _warn_float32(device.type)
     return torch.float32
+
+
+def resolution(dtype: torch.dtype) -> float:
+    """Return the smallest effect that counts if a model runs in this type.
+
+    >>> resolution(torch.float64), resolution(torch.float32)
+    (1e-09, 0.0001)
+    """
+    return RESOLUTION if dtype == torch.float64 else max(RESOLUTION_FLOAT32, 8 * torch.finfo(dtype).eps)
+
+
+def round_to(values: Tensor, step: float) -> Tensor:
+    """Return values rounded to multiples of a step, without negative zeros; equal multiples are equal numbers.
+
+    >>> round_to(torch.tensor([0.12, -0.04, 0.31]), 0.25).tolist()
+    [0.0, 0.0, 0.25]
+    """
+    return (values / step).round_().mul_(step).add_(0.0)
 
 
 @cache

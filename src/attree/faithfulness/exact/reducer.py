@@ -94,7 +94,7 @@ class ExactPass(ReductionPass):
     def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
         """Return the dPC of every pair, [P]; nothing is kept for a second reduction of the same pairs."""
         pairs.check(self.subject.graph, self.num_layers)
-        writer = ReductionWriter(pairs, self.output, self.subject.head, effect_only=True)
+        writer = ReductionWriter(pairs, self.output, self.subject.head, effect_only=True, step=self.resolution)
         self._measure(pairs, protocol, writer, None, keep=False)
         return writer.result.delta_pc
 
