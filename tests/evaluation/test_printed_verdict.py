@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 
 from attree.evaluation.certainty import Difference
-from attree.evaluation.names import MetricName
+from attree.evaluation.names import METRIC_LABELS, MetricName
 from attree.evaluation.verdict_rules import judge
 
 QUICK_START = Path(__file__).parents[2] / "docs" / "quick_start.md"
@@ -43,6 +43,7 @@ class Printed(SimpleNamespace):
             pair_scores=self.labels,
             reductions={"weight": SimpleNamespace(delta_pc=one), "removal": SimpleNamespace(delta_pc=mixed)},
             predictions=torch.full((100, 2), 0.5),
+            statistic_labels=METRIC_LABELS,
             pairs=range(100),
             targets=torch.arange(100),
             num_targets=100,

@@ -105,7 +105,12 @@ export class Content {
 
   /** What such values are called. */
   valuesLabel(shown, protocol) {
-    return shown === EFFECT ? `drop of confidence (${protocol})` : this.label[shown];
+    return shown === EFFECT ? `${this.dropName} (${protocol})` : this.label[shown];
+  }
+
+  /** What falls when an edge that matters is reduced. */
+  get dropName() {
+    return this.predictsNumbers ? "drop of the number" : "drop of confidence";
   }
 }
 

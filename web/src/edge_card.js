@@ -48,14 +48,15 @@ function effectsTable(content, target, edge) {
     return h("tr", { "data-protocol": name },
       h("th", { scope: "row" }, name),
       h("td", { class: effect.pc[edge] < 0 ? "pc against" : "pc" }, signed(effect.pc[edge])),
-      h("td", { class: "ne" }, signed(effect.ne[edge])),
-      h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge)));
+      content.predictsNumbers ? null : [
+        h("td", { class: "ne" }, signed(effect.ne[edge])),
+        h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))]);
   });
   const known = target.predicted !== undefined;
   const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
   return h("table", {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "reduced by", "drop of confidence", "loss of certainty", "prediction then")),
+    h("thead", {}, row("th", "reduced by", content.dropName, ...(content.predictsNumbers ? [] : ["loss of certainty", "prediction then"]))),
     h("tbody", {}, rows));
 }
 
@@ -115,8 +116,8 @@ export function edgeSentence(content, target, edge, method, protocol) {
   if (target.truth?.[edge]) parts.push("A true explanation.");
   if (protocol) {
     const effect = target.effects[protocol];
-    parts.push(`Reducing it by ${protocol}: confidence changes by ${number(-effect.pc[edge])},`,
-      `the predicted class ${effect.changed[edge] ? "changes" : "stays"}.`);
+    parts.push(content.predictsNumbers ? `Reducing it by ${protocol}: the predicted number changes by ${number(-effect.pc[edge])}.`
+      : `Reducing it by ${protocol}: confidence changes by ${number(-effect.pc[edge])}, the predicted class ${effect.changed[edge] ? "changes" : "stays"}.`);
   }
   return parts.join(" ");
 }

@@ -42,7 +42,7 @@ export class EdgeTable {
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
-    const words = [...(target.truth ? ["truth"] : []), ...(protocol ? ["pc", "ne", "then"] : []), "method"].map((word) => WORDS[word]);
+    const words = [...(target.truth ? ["truth"] : []), ...(protocol ? (content.predictsNumbers ? ["drop"] : ["pc", "ne", "then"]) : []), "method"].map((word) => WORDS[word]);
     this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
@@ -173,17 +173,18 @@ function columns(content, target, method, protocol) {
   if (effect) {
     list.push(
       {
-        key: "pc", title: "drop of confidence", class: "number wrap", down: true, hint: "ΔPC: decline of the predicted class's probability",
+        key: "pc", title: content.dropName, class: "number wrap", down: true,
+        hint: content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
         text: (edge) => signed(effect.pc[edge]), order: (edge) => size(effect.pc[edge]), sign: (edge) => effect.pc[edge],
       },
-      {
+      ...(content.predictsNumbers ? [] : [{
         key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
         text: (edge) => signed(effect.ne[edge]), order: (edge) => size(effect.ne[edge]),
       },
       {
         key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
         text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
-      },
+      }]),
     );
   }
   list.push(...content.methods.filter(({ name }) => name !== method).map(score));

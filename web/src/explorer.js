@@ -108,7 +108,7 @@ export class Explorer {
     const { content, state } = this;
     const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
     const methods = content.methods.map(({ name, label }) => [name, label]);
-    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, "drop of confidence"]]]] : [];
+    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, content.dropName]]]] : [];
     const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
     const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
     const fields = [field(method, "method"), field(beside, "compare")];

@@ -9,6 +9,7 @@ export const WORDS = {
   protocol: ["Reduce an edge by", "What “taking an edge away” means."],
   strongest: ["Strongest edges", "Draws only the edges with the largest scores, for or against the prediction. The table lists what is drawn."],
   pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative, in green: the network becomes surer without the edge, so the edge speaks against the prediction."],
+  drop: ["drop of the number", "By how much the predicted number falls when this edge is reduced. Negative, in green: the number rises without the edge."],
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
@@ -53,7 +54,7 @@ export function guide(content) {
     `Pick a ${NAMES[kind] ?? "graph"} on the left. The list begins with those that are easiest to check: predicted right, small, and sure.`,
     `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered. Where scores have a sign, red edges speak for the prediction and green ones against it.`,
     content.protocols.length > 0
-      ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick."
+      ? `Compare the picture with what really happens: choose “${content.dropName}” under “Compare with”. A method to trust draws the same arrows thick.`
       : null,
     has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
     "Click an edge, here or in the table, to see every number about it and what the network predicts without it.",
@@ -63,6 +64,7 @@ export function guide(content) {
   if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
   left.add("confidence");
+  for (const word of content.predictsNumbers ? ["pc", "ne", "then", "faithfulness"] : ["drop"]) left.add(word);
   const words = Object.entries(WORDS).filter(([word]) => !left.has(word));
   return h("details", { class: "guide" },
     h("summary", {}, "How to read this page"),

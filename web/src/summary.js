@@ -51,7 +51,7 @@ function headline(content, metrics, colors) {
     { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
     ...protocols.map((protocol) => {
       const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
-      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: instead ? "confidence" : "faithfulness" };
+      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: content.predictsNumbers ? "drop" : instead ? "confidence" : "faithfulness" };
     }),
   ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns.length === 0) return null;

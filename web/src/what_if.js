@@ -101,6 +101,7 @@ export function sentence(content, target, cut, protocol, answer) {
   const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
   const now = target.predicted === undefined ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== undefined) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
+  if (content.predictsNumbers) return `${without} the predicted number ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 3)}.`;
   const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;

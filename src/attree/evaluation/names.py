@@ -43,6 +43,16 @@ METRIC_LABELS = {
 }
 """Names of the statistics in tables, figures, verdicts, the page and the tab."""
 
+NUMBER_LABELS = METRIC_LABELS | {
+    "pc_pearson": "predicted number, Pearson",
+    "pc_kendall": "predicted number, Kendall",
+    "pc_spearman": "predicted number, Spearman",
+}
+"""Names of the statistics for models that predict numbers, which have no confidence."""
+
+OF_CLASSES = ("ne_pearson", "ne_kendall", "ne_spearman", "p_auroc", FAITHFULNESS)
+"""Statistics that are undefined for predicted numbers, and are left out of their tables."""
+
 
 @dataclass(frozen=True)
 class MetricName:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from attree.data import GroundTruth
 from attree.defaults import RESAMPLES, SEED
 from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, PairColumns, resample
-from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
+from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
 from attree.evaluation.result_formats import Arrays, as_html, as_text, metrics_frame, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict
@@ -123,6 +124,17 @@ class Evaluation:
     def title(self) -> str:
         """Names of the dataset and the network, if known."""
         return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
+
+    @cached_property
+    def predicts_numbers(self) -> bool:
+        """Whether the model predicts numbers (regression), which have neither a confidence nor an entropy."""
+        effects = [reduction.delta_ne for reduction in self.reductions.values() if reduction.delta_ne.numel()]
+        return self.predictions is None and len(effects) > 0 and all(bool(entropy.isnan().all()) for entropy in effects)
+
+    @property
+    def statistic_labels(self) -> Mapping[str, str]:
+        """Names of the statistics in tables, by their names in metrics."""
+        return NUMBER_LABELS if self.predicts_numbers else METRIC_LABELS
 
     def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
         """Return the walks into a target with the most attention, and the measured effect of each of their edges.

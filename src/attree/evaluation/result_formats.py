@@ -16,7 +16,7 @@ from attree.attention import Graph
 from attree.attribution import Pairs
 from attree.attribution.stored import FREE_NODES
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.evaluation.names import BYPASS, METRIC_LABELS, MetricName, number_and_interval
+from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_interval
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
@@ -79,8 +79,11 @@ def as_html(evaluation: Evaluation) -> str:
 def _cells(evaluation: Evaluation) -> pd.DataFrame:
     """Return the table of numbers as text, each with half the width of its interval."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
+    names = evaluation.statistic_labels
     for name, metric, label in _known(evaluation.metrics, evaluation.labels):
-        row = rows.setdefault((metric.group, METRIC_LABELS.get(metric.statistic, metric.statistic)), {})
+        if evaluation.predicts_numbers and metric.statistic in OF_CLASSES:
+            continue
+        row = rows.setdefault((metric.group, names.get(metric.statistic, metric.statistic)), {})
         row[label] = number_and_interval(evaluation.metrics[name], evaluation.intervals.get(name, UNKNOWN))
     return _frame(rows)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from attree.attribution import METHODS
-from attree.evaluation.names import METRIC_LABELS, MetricName
+from attree.evaluation.names import MetricName
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
@@ -92,7 +92,7 @@ def labelled_value(evaluation: Evaluation, method: str, protocol: str, statistic
     low, high = evaluation.interval(method, protocol, statistic)
     value = value_of(evaluation, method, protocol, statistic)
     interval = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    return f"{METRIC_LABELS[statistic]}: {value:.2f}{interval}"
+    return f"{evaluation.statistic_labels[statistic]}: {value:.2f}{interval}"
 
 
 def cost_of(evaluation: Evaluation, method: str) -> str:

@@ -143,7 +143,7 @@ def _learned(evaluation: Evaluation) -> Iterator[str]:
         little = ", but neither predicts the effects well" if max(values) < WEAK and found.is_certain else ""
         yield (
             f"Under `{protocol}`, learned attention {_compared(found)}{little} "
-            f"({METRIC_LABELS[STATISTIC]}: {_minus(evaluation, found)})."
+            f"({evaluation.statistic_labels[STATISTIC]}: {_minus(evaluation, found)})."
         )
 
 
@@ -176,7 +176,7 @@ def _protocols(evaluation: Evaluation) -> Iterator[str]:
             continue
         numbers = " and ".join(f"{value_of(evaluation, method, name):.2f} under `{name}`" for name in (first, second))
         effects = f"an edge's effects under `{first}` and `{second}` have a correlation of {agreement:.2f}"
-        scores = f"{label_of(evaluation, method)} has {numbers} ({METRIC_LABELS[STATISTIC]})"
+        scores = f"{label_of(evaluation, method)} has {numbers} ({evaluation.statistic_labels[STATISTIC]})"
         differs = agreement < ALIKE or (found.is_certain and abs(found.value) >= LARGE)
         matters, ask = ("matters", " Decide which of the two you mean.") if differs else ("matters little", "")
         yield f"The protocol {matters}: {effects}, and {scores}.{ask}"
@@ -243,7 +243,7 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
             if (ends := evaluation.interval(method, protocol, STATISTIC))[1] - ends[0] > WIDE
         ]
         if wide:
-            number = f"`{METRIC_LABELS[STATISTIC]}` of {join_labels(evaluation, wide)}"
+            number = f"`{evaluation.statistic_labels[STATISTIC]}` of {join_labels(evaluation, wide)}"
             yield f"Under `{protocol}`, {number} is uncertain (interval wider than {WIDE}): explain more targets."
 
 

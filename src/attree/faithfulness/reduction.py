@@ -263,5 +263,5 @@ def _magnitude(numbers: Tensor) -> float:
 
 
 def _negative_entropy(p: Tensor, log_p: Tensor) -> Tensor:
-    # A probability of exactly 0 adds nothing, as in xlogy.
-    return torch.where(p > 0, p * log_p, 0.0).sum(-1)
+    # A probability of exactly 0 adds nothing, as in xlogy; an undefined one makes the sum undefined.
+    return torch.where(p == 0, 0.0, p * log_p).sum(-1)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from attree.attribution import method_label
 from attree.errors import expect
-from attree.evaluation.names import METRIC_LABELS, MetricName
+from attree.evaluation.names import OF_CLASSES, MetricName
 from attree.evaluation.result import Evaluation
 from attree.report.looks import Look, method_looks
 from attree.report.style import (
@@ -44,8 +44,13 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
     Args:
         evaluation: The result to draw.
     """
-    parsed = {name: MetricName.parse(name) for name in evaluation.metrics}
-    metrics = [metric for metric in parsed.values() if metric is not None]
+    left_out = OF_CLASSES if evaluation.predicts_numbers else ()
+    parsed = {
+        name: metric
+        for name in evaluation.metrics
+        if (metric := MetricName.parse(name)) is not None and metric.statistic not in left_out
+    }
+    metrics = list(parsed.values())
     expect(len(metrics) > 0, "evaluation", "one with metrics", "none")
     methods = list(dict.fromkeys(metric.method for metric in metrics))
     looks = method_looks(methods)
@@ -73,13 +78,14 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
             for place, value in zip(places, values, strict=True):
                 if math.isnan(value):
                     axes.text(place, 0.02, "u", ha="center", fontsize=SMALL_SIZE, color=INK)
-        names = [METRIC_LABELS.get(one, one).replace(", ", "\n").replace(" (", "\n(") for one in statistics]
+        titles = [evaluation.statistic_labels.get(statistic, statistic) for statistic in statistics]
+        names = [title.replace(", ", "\n").replace(" (", "\n(") for title in titles]
         axes.set_xticks(np.arange(len(statistics)), names, fontsize=SMALL_SIZE - 1)
         axes.set_xlim(-0.55, most - 0.45)  # bars have the same width in all panels
         axes.set_ylim(min(-0.05, *_finite(evaluation)) * 1.05, 1.02)
     handles = [look.handle() for look in looks.values()]
     labels = [evaluation.labels.get(method, method) for method in methods]
-    undefined = any(math.isnan(evaluation.metrics[name]) for name, metric in parsed.items() if metric is not None)
+    undefined = any(math.isnan(evaluation.metrics[name]) for name in parsed)
     note = "1 is perfect; a correlation of 0 and an AUROC of 0.5 are chance." + (" u: undefined." if undefined else "")
     plain_legend(figure, handles, labels, note, loc="outside lower center")
     return figure

@@ -15,7 +15,7 @@ from attree.attention import Attention
 from attree.data import GroundTruth
 from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
-from attree.evaluation.names import METRIC_LABELS, MetricName
+from attree.evaluation.names import OF_CLASSES, MetricName
 from attree.evaluation.target_labels import LABEL_VALUES
 from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
@@ -128,7 +128,8 @@ def page_content(
             for name in evaluation.pair_scores
         ],
         "protocols": [{"name": name, "meaning": _meaning(evaluation, name)} for name in evaluation.reductions],
-        "statistics": METRIC_LABELS,
+        "statistics": dict(measured.statistic_labels),
+        "predictsNumbers": evaluation.predicts_numbers,
         "metrics": _metrics(measured),
         "verdict": measured.verdict.sentences,
         "summary": [list(entry) for entry in (summary or {}).items()],
@@ -151,6 +152,8 @@ def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     content, intervals = [], evaluation.intervals
     for name, value in evaluation.metrics.items():
         metric = MetricName.parse(name)
+        if metric is not None and evaluation.predicts_numbers and metric.statistic in OF_CLASSES:
+            continue
         parts: dict[str, Any] = {} if metric is None else {"method": metric.method, "protocol": metric.protocol}
         low, high = intervals.get(name, (math.nan, math.nan))
         if all(map(math.isfinite, (value, low, high))):

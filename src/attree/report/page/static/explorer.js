@@ -416,7 +416,11 @@ var Content = class {
   }
   /** What such values are called. */
   valuesLabel(shown, protocol) {
-    return shown === EFFECT ? `drop of confidence (${protocol})` : this.label[shown];
+    return shown === EFFECT ? `${this.dropName} (${protocol})` : this.label[shown];
+  }
+  /** What falls when an edge that matters is reduced. */
+  get dropName() {
+    return this.predictsNumbers ? "drop of the number" : "drop of confidence";
   }
 };
 var NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
@@ -450,6 +454,7 @@ var WORDS = {
   protocol: ["Reduce an edge by", "What “taking an edge away” means."],
   strongest: ["Strongest edges", "Draws only the edges with the largest scores, for or against the prediction. The table lists what is drawn."],
   pc: ["drop of confidence (ΔPC)", "By how much the probability of the predicted class falls when this edge is reduced. 0.30 means: from 90 % to 60 %, say. Negative, in green: the network becomes surer without the edge, so the edge speaks against the prediction."],
+  drop: ["drop of the number", "By how much the predicted number falls when this edge is reduced. Negative, in green: the number rises without the edge."],
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
@@ -489,7 +494,7 @@ function guide(content) {
   const steps = [
     `Pick a ${NAMES[kind] ?? "graph"} on the left. The list begins with those that are easiest to check: predicted right, small, and sure.`,
     `The picture shows the part of the graph that the network looked at. ${ROOTS[kind] ?? ""} An arrow runs the way information flows; the thicker and darker it is, the more the method says it mattered. Where scores have a sign, red edges speak for the prediction and green ones against it.`,
-    content.protocols.length > 0 ? "Compare the picture with what really happens: choose “drop of confidence” under “Compare with”. A method to trust draws the same arrows thick." : null,
+    content.protocols.length > 0 ? `Compare the picture with what really happens: choose “${content.dropName}” under “Compare with”. A method to trust draws the same arrows thick.` : null,
     has.truth ? "Edges with a blue halo are known to be the true explanation." : null,
     "Click an edge, here or in the table, to see every number about it and what the network predicts without it.",
     has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null
@@ -498,6 +503,7 @@ function guide(content) {
   if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
   left.add("confidence");
+  for (const word of content.predictsNumbers ? ["pc", "ne", "then", "faithfulness"] : ["drop"]) left.add(word);
   const words = Object.entries(WORDS).filter(([word]) => !left.has(word));
   return h(
     "details",
@@ -617,6 +623,7 @@ function sentence(content, target, cut, protocol, answer) {
   const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
   const now = target.predicted === void 0 ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== void 0) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
+  if (content.predictsNumbers) return `${without} the predicted number ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 3)}.`;
   const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
   const share = answer.then ? answer.then[own] : answer.share;
   const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
@@ -672,8 +679,10 @@ function effectsTable(content, target, edge) {
       { "data-protocol": name },
       h("th", { scope: "row" }, name),
       h("td", { class: effect.pc[edge] < 0 ? "pc against" : "pc" }, signed(effect.pc[edge])),
-      h("td", { class: "ne" }, signed(effect.ne[edge])),
-      h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))
+      content.predictsNumbers ? null : [
+        h("td", { class: "ne" }, signed(effect.ne[edge])),
+        h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))
+      ]
     );
   });
   const known2 = target.predicted !== void 0;
@@ -682,7 +691,7 @@ function effectsTable(content, target, edge) {
     "table",
     {},
     h("caption", {}, "what reducing it does", before),
-    h("thead", {}, row("th", "reduced by", "drop of confidence", "loss of certainty", "prediction then")),
+    h("thead", {}, row("th", "reduced by", content.dropName, ...content.predictsNumbers ? [] : ["loss of certainty", "prediction then"])),
     h("tbody", {}, rows)
   );
 }
@@ -742,10 +751,7 @@ function edgeSentence(content, target, edge, method, protocol) {
   if (target.truth?.[edge]) parts.push("A true explanation.");
   if (protocol) {
     const effect = target.effects[protocol];
-    parts.push(
-      `Reducing it by ${protocol}: confidence changes by ${number(-effect.pc[edge])},`,
-      `the predicted class ${effect.changed[edge] ? "changes" : "stays"}.`
-    );
+    parts.push(content.predictsNumbers ? `Reducing it by ${protocol}: the predicted number changes by ${number(-effect.pc[edge])}.` : `Reducing it by ${protocol}: confidence changes by ${number(-effect.pc[edge])}, the predicted class ${effect.changed[edge] ? "changes" : "stays"}.`);
   }
   return parts.join(" ");
 }
@@ -794,7 +800,7 @@ var EdgeTable = class {
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
-    const words = [...target.truth ? ["truth"] : [], ...protocol ? ["pc", "ne", "then"] : [], "method"].map((word) => WORDS[word]);
+    const words = [...target.truth ? ["truth"] : [], ...protocol ? content.predictsNumbers ? ["drop"] : ["pc", "ne", "then"] : [], "method"].map((word) => WORDS[word]);
     this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
@@ -947,32 +953,34 @@ function columns(content, target, method, protocol) {
     list.push(
       {
         key: "pc",
-        title: "drop of confidence",
+        title: content.dropName,
         class: "number wrap",
         down: true,
-        hint: "ΔPC: decline of the predicted class's probability",
+        hint: content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
         text: (edge) => signed(effect.pc[edge]),
         order: (edge) => size(effect.pc[edge]),
         sign: (edge) => effect.pc[edge]
       },
-      {
-        key: "ne",
-        title: "loss of certainty",
-        class: "number wrap",
-        down: true,
-        hint: "ΔNE: rise of the entropy",
-        text: (edge) => signed(effect.ne[edge]),
-        order: (edge) => size(effect.ne[edge])
-      },
-      {
-        key: "after",
-        title: "prediction then",
-        class: "after",
-        down: true,
-        hint: "prediction after the reduction; changed classes first",
-        text: (edge) => afterwards(content, target, effect, edge),
-        order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
-      }
+      ...content.predictsNumbers ? [] : [
+        {
+          key: "ne",
+          title: "loss of certainty",
+          class: "number wrap",
+          down: true,
+          hint: "ΔNE: rise of the entropy",
+          text: (edge) => signed(effect.ne[edge]),
+          order: (edge) => size(effect.ne[edge])
+        },
+        {
+          key: "after",
+          title: "prediction then",
+          class: "after",
+          down: true,
+          hint: "prediction after the reduction; changed classes first",
+          text: (edge) => afterwards(content, target, effect, edge),
+          order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
+        }
+      ]
     );
   }
   list.push(...content.methods.filter(({ name }) => name !== method).map(score));
@@ -2107,7 +2115,7 @@ var Explorer = class {
     const { content, state } = this;
     const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
     const methods = content.methods.map(({ name, label }) => [name, label]);
-    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, "drop of confidence"]]]] : [];
+    const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, content.dropName]]]] : [];
     const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
     const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
     const fields = [field(method, "method"), field(beside, "compare")];
@@ -2470,7 +2478,7 @@ function headline(content, metrics, colors) {
     { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
     ...protocols.map((protocol) => {
       const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
-      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: instead ? "confidence" : "faithfulness" };
+      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: content.predictsNumbers ? "drop" : instead ? "confidence" : "faithfulness" };
     })
   ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns3.length === 0) return null;
