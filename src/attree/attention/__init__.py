@@ -5,6 +5,7 @@ from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
 from attree.attention.locality import Locality, measure_locality
 from attree.attention.softmax_hook import hook_softmax
+from attree.attention.stand_in import stand_in
 
 __all__ = [
     "Attention",
@@ -15,4 +16,5 @@ __all__ = [
     "hook_softmax",
     "measure_bypass",
     "measure_locality",
+    "stand_in",
 ]

@@ -245,7 +245,7 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
             f"the last of {layer.softmaxes} calls had {weights.shape[0]} scores."
         )
     if layer.unclear is not None:
-        warn_unread(layer.conv, where, layer.unclear)
+        warn_unread(where, layer.unclear)
 
     if layer.factors is not None:
         return edge_index, layer.factors

@@ -16,6 +16,7 @@ from attree.attention.find_calls import check_calls, find_calls, reaching
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import message_passing
+from attree.attention.stand_in import stand_in
 from attree.attention.wiring import CallGraph, Wiring
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 
@@ -125,8 +126,7 @@ def capture_attention(
     Works on any model whose message passing is done by PyG convolutions that use PyG's softmax (GATConv, GATv2Conv,
     SuperGATConv, TransformerConv, HGTConv, HANConv and others). The pass is traced to find which call feeds which.
     Calls that do not affect the output are left out. Branches get the factors with which they are added, averaged or
-    weighted. Compiled models run eagerly. The modes of all submodules, hooks and gradients are restored, also after an
-    exception.
+    weighted. Compiled models run eagerly. The model itself is not touched: a stand-in runs.
 
     Args:
         model: The model.
@@ -159,7 +159,8 @@ def capture_attention(
     else:
         same = graph.matches(made.original_edge_index, made.num_nodes)
         expect(same, "graph", "the graph of `edge_index`", "another graph")
-    return capture_run(model, lambda: model(x, edge_index, *args, **kwargs), graph, wiring, grad)
+    private = stand_in(model)
+    return capture_run(private, lambda: private(x, edge_index, *args, **kwargs), graph, wiring, grad)
 
 
 def capture_run(

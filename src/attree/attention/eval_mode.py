@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -21,24 +22,48 @@ _PRODUCTS = (GATConv.message, GATv2Conv.message)
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode and run compiled modules eagerly; on exit, restore the mode of every submodule.
 
-    Compiled code neither calls hooks of the modules inside it nor sees methods that were replaced afterwards.
+    Only flags are set: a model's own `eval` or `train` may do more, such as empty a memory. Compiled code neither calls
+    hooks of the modules inside it nor sees methods that were replaced afterwards.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    if any(mode for _, mode in modes):
-        model.eval()
+    # What `torch.compile` returns has no flag of its own.
+    modes = [(module, module.training) for module in model.modules() if "training" in vars(module)]
     try:
+        for module, _ in modes:
+            vars(module)["training"] = False
         with run_eagerly():
             yield
     finally:
         for module, mode in modes:
-            if module.training != mode:
-                module.training = mode
+            vars(module)["training"] = mode
 
 
-def run_eagerly() -> AbstractContextManager[Any]:
-    """Return a context in which compiled modules run eagerly."""
-    # If a module is compiled, the compiler is imported already. Importing it otherwise would take a second.
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+_EAGER_LOCK = threading.Lock()
+_EAGER: list[AbstractContextManager[Any]] = []
+"""The stance of the compiler that eager runs have set, once for each open context of any thread."""
+
+
+@contextmanager
+def run_eagerly() -> Iterator[None]:
+    """Context in which compiled code runs eagerly, in all threads: torch has one setting for the process."""
+    # If something is compiled, the compiler is imported already. Importing it otherwise would take a second.
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with _EAGER_LOCK:
+        # The first context sets the stance and the last one resets it, whichever threads they belong to.
+        _EAGER.append(nullcontext() if _EAGER else torch.compiler.set_stance("force_eager"))
+        stance = _EAGER[0]
+        if len(_EAGER) == 1:
+            stance.__enter__()
+    try:
+        yield
+    finally:
+        with _EAGER_LOCK:
+            if len(_EAGER) == 1:
+                stance.__exit__(None, None, None)
+                _EAGER.clear()
+            else:
+                _EAGER.pop()
 
 
 def score_tensor(output: Any) -> Tensor:

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -33,8 +32,6 @@ from torch_geometric.nn.aggr import SumAggregation
 
 KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
 """Convolutions that are known to weight messages by their softmax; their subclasses may not."""
-
-_WARNED: WeakSet[MessagePassing] = WeakSet()
 
 
 def is_known(conv: MessagePassing) -> bool:
@@ -206,15 +203,13 @@ def factors_of_sums(
     return factor if _close(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape)) else None
 
 
-def warn_unread(conv: MessagePassing, where: str, what: str) -> None:
-    """Warn once per convolution that the weights of its softmax are used, because those of its messages are unknown."""
-    if conv not in _WARNED:
-        _WARNED.add(conv)
-        warnings.warn(
-            f"The weights of the messages of {where} could not be read: {what}. The weights of its softmax are used "
-            "instead.",
-            stacklevel=2,
-        )
+def warn_unread(where: str, what: str) -> None:
+    """Warn that the weights of a softmax are used, because those of the messages are unknown."""
+    warnings.warn(
+        f"The weights of the messages of {where} could not be read: {what}. The weights of its softmax are used "
+        "instead.",
+        stacklevel=2,
+    )
 
 
 def _by_head(value: Tensor, messages: Tensor) -> Tensor | None:

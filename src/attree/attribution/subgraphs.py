@@ -142,9 +142,8 @@ class SubgraphScorer:
         self.graph = graph
         self.hops = 1
         self._method = method
-        self._model = model
         self._x = x
-        self._call = ModelCall.of(model, x, graph.original_edge_index, **(kwargs or {}))
+        self._call = ModelCall.of(model, x, graph.original_edge_index, **(kwargs or {})).private()
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
         self._wiring: Wiring | None = None
         self._is_checked = False
@@ -164,7 +163,9 @@ class SubgraphScorer:
     @property
     def bytes_per_edge(self) -> float:
         """Rough bytes of a forward pass per edge: a node's features and three messages of the widest layer."""
-        widest = max((parameter.shape[0] for parameter in self._model.parameters() if parameter.dim() >= 2), default=0)
+        widest = max(
+            (parameter.shape[0] for parameter in self._call.model.parameters() if parameter.dim() >= 2), default=0
+        )
         return float(self._x.element_size() * (self._x[:1].numel() + 3 * widest))
 
     def score(self, targets: Tensor, memory: int) -> Iterator[Attribution]:
@@ -206,13 +207,13 @@ class SubgraphScorer:
         part = Part.entering(self.graph, few.numel(), owner, node)
         part = replace(part, target=part.find(torch.arange(few.numel(), device=few.device), few))
         try:
-            with eval_mode(self._model), torch.no_grad():
+            with eval_mode(self._call.model), torch.no_grad():
                 expected = score_tensor(self._on(ball).run())[rows]
                 check_local(self._call, part, expected, lambda call: self._here(call).run())
         except NotLocalError as error:
             raise UnsupportedModelError(
-                f"Expected {type(self._model).__name__} to attend to a target's neighbourhood as it does in the full "
-                f"graph, but {error.reason}. It needs one pass over the full graph."
+                f"Expected {self._call.name} to attend to a target's neighbourhood as it does in the full graph, but "
+                f"{error.reason}. It needs one pass over the full graph."
             ) from error
         return bool((self.graph.entering.sizes[few] > 1).any())
 
@@ -239,7 +240,7 @@ class SubgraphScorer:
     def _attend(self, ball: Part) -> Attention:
         """Return the model's attention in a neighbourhood."""
         part = self._on(ball)
-        return capture_run(self._model, part.run, Graph(part.edge_index, part.num_nodes), self._wiring)
+        return capture_run(part.model, part.run, Graph(part.edge_index, part.num_nodes), self._wiring)
 
     def _on(self, part: Part) -> ModelCall:
         """Return the model's call on a part, on the model's device."""

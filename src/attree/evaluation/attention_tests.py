@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.softmax_hook import attention_convs
+from attree.attention.stand_in import copied, stand_in
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
 from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
@@ -174,24 +174,12 @@ def _randomized(
     subject: Subject, pairs: Pairs, method: AttributionMethod, scores: Tensor, seed: int
 ) -> Iterator[float]:
     """Yield the rank correlation with the original scores, while convolutions are shuffled from last to first."""
-    convs = list(dict.fromkeys(attention_convs(subject.model)))
+    shuffled = stand_in(subject.call.user_model, copied)
+    convs = list(dict.fromkeys(attention_convs(shuffled)))
     generator = torch.Generator().manual_seed(seed)
-    with _restored(subject.model):
-        for conv in reversed(convs):
-            with torch.no_grad():
-                for parameter in conv.parameters():
-                    order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
-                    parameter.copy_(parameter.reshape(-1)[order].view_as(parameter))
-            yield float(spearman(method.score_pairs(subject.fresh(), pairs), scores))
-
-
-@contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
-    """Restore the values of all parameters when the block ends."""
-    kept = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
-    try:
-        yield
-    finally:
+    for conv in reversed(convs):
         with torch.no_grad():
-            for parameter, value in kept:
-                parameter.copy_(value)
+            for parameter in conv.parameters():
+                order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+                parameter.copy_(parameter.reshape(-1)[order].view_as(parameter))
+        yield float(spearman(method.score_pairs(subject.on_model(shuffled), pairs), scores))

@@ -87,7 +87,7 @@ class Evaluator:
         if self._reducer is None and any(method.reads_effects for method in self.methods.values()):
             self._reducer = Reducer(subject)
         bypass = bypass_of(subject, self.targets)
-        self._last_bypass = bypass, _versions(subject.model)
+        self._last_bypass = bypass, _versions(subject.call.user_model)
         if warn and shard.rank == 0:
             for sentence in what_attention_misses(subject, bypass):
                 warnings.warn(sentence, stacklevel=2)
@@ -209,7 +209,7 @@ class Evaluator:
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""
         known, versions = self._last_bypass
-        now = _versions(self.subject.model)
+        now = _versions(self.subject.call.user_model)
         if now is None or now != versions:
             around = known.around
             known = bypass_of(self.subject, self.targets, known=around)

@@ -33,7 +33,7 @@ _KNOWN: WeakKeyDictionary[nn.Module, tuple[Hashable, OutputLevel]] = WeakKeyDict
 
 def known_level(call: ModelCall) -> OutputLevel | None:
     """Return the level that was found for an earlier call of the same structure; None if there was none."""
-    known = _KNOWN.get(call.model) if call.convention is None else None
+    known = _KNOWN.get(call.user_model) if call.convention is None else None
     return known[1] if known is not None and known[0] == call_structure(call) else None
 
 
@@ -52,7 +52,7 @@ def keep_level(call: ModelCall, found: OutputLevel) -> None:
         for part in parts
     )
     if fixed and found.level == "node" and found.nodes is None:
-        _KNOWN[call.model] = call_structure(call), found
+        _KNOWN[call.user_model] = call_structure(call), found
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:

@@ -12,9 +12,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from attree.attention.capture import check_model, graph_of
+from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph, Types, plain, union_edges
+from attree.attention.stand_in import stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
 from attree.subject.cut import Cut, Take, TypedCut, take_index
@@ -36,7 +39,7 @@ class ModelCall:
     """The arguments of one call of a model.
 
     Attributes:
-        model: The model.
+        model: The model that runs.
         values: All arguments, positional arguments first.
         names: The name of each argument; an empty string if it is not known.
         num_positional: Number of positional arguments; the others are passed by name.
@@ -46,6 +49,7 @@ class ModelCall:
         convention: How to call the model; None passes the arguments.
         types: The node and edge types of a heterogeneous graph; None if all are of one type.
         node_type: The node type to explain, if the model returns a dict by node type.
+        original: The user's model, if `model` is a stand-in of it.
     """
 
     model: nn.Module
@@ -58,6 +62,7 @@ class ModelCall:
     convention: Convention | None = None
     types: Types | None = None
     node_type: str | None = None
+    original: nn.Module | None = None
 
     @classmethod
     def of(cls, model: nn.Module, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> ModelCall:
@@ -159,6 +164,29 @@ class ModelCall:
             complete = all(kind in found[0] for kind in self.types.node_types)
             return torch.cat([found[0][kind] for kind in self.types.node_types]) if complete else None
         return found[0] if found else None
+
+    @property
+    def user_model(self) -> nn.Module:
+        """The user's model, which is never changed; `model` may be a stand-in of it."""
+        return self.model if self.original is None else self.original
+
+    def private(self) -> ModelCall:
+        """Return the same call of a new stand-in of the user's model, with its current weights and attributes."""
+        user_model = self.user_model
+        if any(isinstance(one, UninitializedParameter) for one in user_model.parameters()):
+            # The weights get their shapes in the first call, which must be one of the model itself.
+            with eval_mode(user_model), torch.no_grad():
+                replace(self, model=user_model).run()
+        return self._with_model(stand_in(user_model), user_model)
+
+    def on_model(self, model: nn.Module) -> ModelCall:
+        """Return the same call of another model, which is not a stand-in."""
+        return self._with_model(model, None)
+
+    def _with_model(self, model: nn.Module, original: nn.Module | None) -> ModelCall:
+        call = replace(self, model=model, original=original)
+        call.__dict__.update({name: value for name, value in vars(self).items() if name in ("kinds", "_union")})
+        return call
 
     def run(self) -> Any:
         """Call the model; if it returns a dict by node type, return the outputs of `node_type`."""

@@ -40,7 +40,7 @@ def model_structure(model: nn.Module) -> Hashable:
 def call_structure(call: ModelCall) -> Hashable:
     """Return the structure of a call: its model, and the names, kinds and shapes of its arguments."""
     shapes = tuple((name, _shape(value)) for name, value in zip(call.names, call.values, strict=True))
-    return model_structure(call.model), call.kinds, shapes, call.node_type
+    return model_structure(call.user_model), call.kinds, shapes, call.node_type
 
 
 def _attributes(module: nn.Module) -> Hashable:

@@ -65,7 +65,7 @@ class Subject:
             matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the graph of `edge_index`", "another graph")
         assert graph is not None
-        self._call = call
+        self._call = None if call is None else call.private()
         self.graph = graph
         self.readout = readout
         self._head = Head() if head is None else head
@@ -148,7 +148,7 @@ class Subject:
 
     @property
     def model(self) -> nn.Module:
-        """The model."""
+        """The stand-in of the model: a private copy of its modules with the same weights, see `stand_in`."""
         return self.call.model
 
     @property
@@ -180,11 +180,18 @@ class Subject:
         """Return this subject without attention; it is captured with the current weights when it is first needed."""
         return self._again(None)
 
+    def on_model(self, model: nn.Module) -> Subject:
+        """Return this subject with another model of the same structure, such as a copy with other weights."""
+        subject = self.fresh()
+        subject._call = self.call.on_model(model).private()
+        return subject
+
     def _again(self, attention: Attention | None) -> Subject:
         """Return a copy of this subject with other attention; the level and the meaning of the outputs are kept."""
         subject = copy.copy(self)
         for depends_on_weights in ("_returned", "node_weights"):
             subject.__dict__.pop(depends_on_weights, None)
+        subject._call = None if self._call is None else self._call.private()
         subject._attention = attention
         if attention is not None and attention.wiring is not None:
             subject._wiring = attention.wiring

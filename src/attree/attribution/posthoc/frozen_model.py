@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
+from attree.attention.stand_in import frozen
 from attree.subject import Subject
 from attree.subject.head import check_output
 from attree.tensors.limits import exact_dtype
@@ -52,8 +53,7 @@ def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
         seed: Seed of the random generators.
     """
     states = [_State.of(module) for module in model.modules()]
-    needed = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    devices = sorted({parameter.device.index or 0 for parameter, _ in needed if parameter.is_cuda})
+    devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.is_cuda})
     try:
         with (
             torch.inference_mode(False),
@@ -62,17 +62,14 @@ def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
             eval_mode(model),
         ):
             torch.manual_seed(seed)
-            for parameter, requires_grad in needed:
-                if requires_grad:
-                    parameter.requires_grad_(False)
-            _replace_inference_tensors(model)
+            for module in model.modules():
+                tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+                for table in tables:
+                    table.update({name: frozen(tensor) for name, tensor in table.items() if tensor is not None})
             yield
     finally:
         for state in states:
             state.restore()
-        for parameter, requires_grad in needed:
-            if requires_grad:
-                parameter.requires_grad_(True)
 
 
 def differentiable(value: Any) -> Any:
@@ -85,17 +82,6 @@ def differentiable(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()
-
-
-def _replace_inference_tensors(model: nn.Module) -> None:
-    """Replace parameters and buffers that were made in inference mode by copies, because autograd refuses them."""
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_inference():
-                module._parameters[name] = nn.Parameter(parameter.clone(), requires_grad=False)
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_inference():
-                module._buffers[name] = buffer.clone()
 
 
 class Predictions:

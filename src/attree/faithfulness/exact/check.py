@@ -75,15 +75,15 @@ class Checker:
         """
         recorder, model = self._recorder, self._recorder.weights()
         made_of = (
-            tuple((id(module), type(module)) for module in recorder.model.modules()),
+            tuple((id(module), type(module)) for module in recorder.call.user_model.modules()),
             (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._separated),
         )
-        known = _KNOWN.get(recorder.model)
+        known = _KNOWN.get(recorder.call.user_model)
         stages = known[1] if known is not None and known[0] == made_of else None
-        with model.opened():
-            recording, traces = self._record(model, stages is None)
+        recording, traces = self._record(model, stages is None)
+        with torch.no_grad():
             stages = self._compare(recording, traces, stages)
-        _KNOWN[recorder.model] = made_of, stages
+        _KNOWN[recorder.call.user_model] = made_of, stages
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:

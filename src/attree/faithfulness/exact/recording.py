@@ -1,13 +1,11 @@
 """One recorded forward pass: the model's own forward, with each convolution computed and stored by its algebra.
 
-Only parameters and buffers are replaced, by copies in the exact dtype, and the `forward` of each convolution. All is
-restored on exit, also after an exception. The model's code itself is not changed.
+A stand-in of the model runs, with copies of its weights in the exact dtype and another `forward` of each convolution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,8 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
-from attree.attention.eval_mode import eval_mode
+from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Graph
+from attree.attention.softmax_hook import message_passing
+from attree.attention.stand_in import copied, stand_in
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
 from attree.faithfulness.exact.layer_graph import LayerGraph
@@ -36,75 +36,43 @@ Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class RowModel:
-    """A copy of a model's current weights, and its forward with replaced convolutions.
+    """A stand-in of a model with a copy of its current weights, whose convolutions are replaced.
 
     Args:
         model: The model.
         dtype: The exact dtype.
+
+    Raises:
+        NotRowwiseError: If one of its convolutions has no known algebra.
 
     Attributes:
         convs: All message-passing layers of the model.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self.model = model
-        modules = list(model.modules())
-        self.convs = [module for module in modules if isinstance(module, MessagePassing)]
-        self._rnns = [module for module in modules if isinstance(module, nn.RNNBase)]
+        self.model = stand_in(model, partial(copied, dtype=dtype))
+        self.convs = message_passing(self.model)
+        for conv in self.convs:
+            if type(conv) not in ALGEBRAS or "forward" in vars(conv):
+                raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")
+            vars(conv)["forward"] = partial(self._answer, conv)
         self._handler: Handler | None = None
-        self._copies: dict[int, Tensor] = {}
-        self._slots: list[tuple[dict[str, Any], str, Tensor]] = []
-        for module in modules:
-            for table in (module._parameters, module._buffers):
-                for name, tensor in table.items():
-                    if tensor is not None and tensor.is_floating_point():
-                        if id(tensor) not in self._copies:  # keep tied weights tied
-                            self._copies[id(tensor)] = tensor.detach().to(dtype, copy=True)
-                        self._slots.append((table, name, self._copies[id(tensor)]))
 
     @property
     def tensors(self) -> list[Tensor]:
         """The copies of parameters and buffers that the forward uses."""
-        return list(self._copies.values())
+        return [tensor for tensor in (*self.model.parameters(), *self.model.buffers()) if tensor.is_floating_point()]
 
+    @torch.no_grad()
     def __call__(self, call: ModelCall, handler: Handler) -> Any:
-        """Run a call of the model with `handler` in place of each convolution; call this while `opened` is active."""
+        """Run a call of the model with `handler` in place of each convolution."""
         self._handler = handler
-        return call.run()
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Context in which the model is in eval mode, uses the copied weights, and has its convolutions replaced."""
-        with ExitStack() as stack:
-            stack.enter_context(eval_mode(self.model))
-            stack.enter_context(torch.no_grad())
-            for rnn in self._rnns:
-                stack.callback(_list_weights, rnn)
-            for table, name, tensor in self._slots:
-                stack.callback(table.__setitem__, name, table[name])
-                table[name] = tensor
-            for rnn in self._rnns:
-                _list_weights(rnn)
-            for conv in self.convs:
-                stack.callback(_restore, conv, conv.__dict__.get("forward"))
-                conv.__dict__["forward"] = partial(self._answer, conv)
-            yield
+        with run_eagerly():
+            return call.on_model(self.model).run()
 
     def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         assert self._handler is not None
         return self._handler(conv, args, kwargs)
-
-
-def _list_weights(rnn: nn.RNNBase) -> None:
-    """Update the list in which a recurrent layer also holds its weights."""
-    rnn.__dict__["_flat_weights"] = [rnn._parameters[name] for name in rnn._flat_weights_names]
-
-
-def _restore(conv: MessagePassing, forward: Any) -> None:
-    if forward is None:
-        conv.__dict__.pop("forward", None)
-    else:
-        conv.__dict__["forward"] = forward
 
 
 Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
@@ -187,7 +155,6 @@ class Recorder:
     """
 
     def __init__(self, call: ModelCall, graph: Graph, memory: int) -> None:
-        self.model = call.model
         self.call = call
         self._features = PreparedFeatures(call)
         self._graph = graph
@@ -200,14 +167,10 @@ class Recorder:
         Raises:
             NotRowwiseError: If one of its convolutions has no known algebra.
         """
-        model = RowModel(self.model, self._dtype)
-        for conv in model.convs:
-            if type(conv) not in ALGEBRAS or "forward" in conv.__dict__:
-                raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")
-        return model
+        return RowModel(self.call.user_model, self._dtype)
 
     def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
-        """Run the model inside its `opened` context and record the pass.
+        """Run the model and record the pass.
 
         Raises:
             NotRowwiseError: If one of its convolutions cannot be computed row by row.

@@ -105,12 +105,11 @@ class ExactPass(ReductionPass):
         """Reduce each pair's edge, one at a time, in chunks, and write the new outputs of the targets to `writer`."""
         plan = self._reducer.plan(pairs, self.recording, self._stages, keep)
         run = _RowRun(self.recording, plan, protocol)
-        with self.recording.model.opened():
-            for chunk in plan.chunks(keep):
-                if chunk.pairs.numel():
-                    writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
-                if progress is not None:
-                    progress(chunk.done, plan.num_pairs)
+        for chunk in plan.chunks(keep):
+            if chunk.pairs.numel():
+                writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
+            if progress is not None:
+                progress(chunk.done, plan.num_pairs)
 
 
 class _RowRun:

@@ -1,0 +1,177 @@
+"""A private copy of a model for experiments: the same code and the same weights in other module objects.
+
+Explaining a model takes passes in eval mode, hooks, replaced methods and replaced weights. All of this happens on a
+*stand-in*: a copy of the module tree that shares the tensors of the model. The model itself is never touched, so there
+is nothing to restore, and another thread can predict with the model, train it or explain it meanwhile. What a stand-in
+writes to its own attributes (a cache, the last attention) is lost with it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from functools import partial
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Convert = Callable[[Tensor], Tensor]
+"""Returns the tensor that a stand-in holds in place of a tensor of the model."""
+
+LONGEST = 256
+"""Longer collections are shared with the model: they hold data, not modules."""
+
+DEEPEST = 4
+"""Closures are not searched for modules in collections inside this many others: a list may contain itself."""
+
+_COLLECTIONS = (dict, OrderedDict, defaultdict, list, tuple, set)
+
+
+def stand_in(model: nn.Module, convert: Convert | None = None) -> nn.Module:
+    """Return a private copy of a model in eval mode, for experiments.
+
+    Modules are copied wherever the model holds them: as submodules, in lists and dicts, in bound methods, closures and
+    helper objects. Compiled modules are replaced by the modules that they were compiled from. Modules in TorchScript
+    are shared: they cannot be hooked anyway.
+
+    Args:
+        model: The model. It is only read.
+        convert: Called once for each floating-point tensor that a module holds; None shares the tensors.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    >>> other = stand_in(net)
+    >>> other[0].weight is net[0].weight, other[1].training, net[1].training
+    (True, False, True)
+    """
+    return _Copier(model, convert).module(model)
+
+
+def frozen(tensor: Tensor) -> Tensor:
+    """Convert a tensor to one that shares its memory and needs no gradient; for `stand_in`.
+
+    A tensor that was made in inference mode is copied, because autograd refuses it.
+    """
+    with torch.inference_mode(False):
+        values = tensor.clone() if tensor.is_inference() else tensor.detach()
+        return nn.Parameter(values, requires_grad=False) if isinstance(tensor, nn.Parameter) else values
+
+
+def copied(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Convert a tensor to a copy, which may have another dtype; for `stand_in`."""
+    with torch.inference_mode(False):
+        values = tensor.detach().to(dtype or tensor.dtype, copy=True)
+        return nn.Parameter(values, requires_grad=False) if isinstance(tensor, nn.Parameter) else values
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module is what `torch.compile` returns; found by name, because its class would import the compiler."""
+    return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
+
+
+class _Copier:
+    """Copies the module tree of one model; the same object is copied once."""
+
+    def __init__(self, model: nn.Module, convert: Convert | None) -> None:
+        self._convert = convert
+        self._modules: dict[int, nn.Module] = {}
+        self._tensors: dict[int, Tensor] = {}
+        self._others: dict[int, Any] = {}
+        self._in_tree = {id(module) for module in model.modules()}
+
+    def module(self, module: nn.Module) -> nn.Module:
+        if isinstance(module, torch.jit.ScriptModule):
+            return module
+        if is_compiled(module):
+            inner = module._modules["_orig_mod"]
+            assert inner is not None
+            return self.module(inner)
+        if id(module) not in self._modules:
+            # Neither the class's constructor nor its own way of copying is called.
+            copy: nn.Module = object.__new__(type(module))
+            self._modules[id(module)] = copy
+            vars(copy).update({name: self.value(value) for name, value in vars(module).items()})
+            vars(copy).update(training=False, _compiled_call_impl=None)
+        return self._modules[id(module)]
+
+    def value(self, value: Any) -> Any:
+        """Return the value of an attribute for the stand-in; the same object if it leads to no module or tensor."""
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, nn.Module):
+            return self.module(value)
+        if type(value) in _COLLECTIONS and len(value) <= LONGEST:
+            return self._collection(value)
+        if isinstance(value, MethodType):
+            owner = self.value(value.__self__)
+            return value if owner is value.__self__ else MethodType(value.__func__, owner)
+        if isinstance(value, partial):
+            function, arguments, named = self.value((value.func, value.args, value.keywords))
+            return partial(function, *arguments, **named)
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        return self._helper(value)
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        if self._convert is None or not tensor.is_floating_point():
+            return tensor
+        if id(tensor) not in self._tensors:  # keep tied weights tied
+            self._tensors[id(tensor)] = self._convert(tensor)
+        return self._tensors[id(tensor)]
+
+    def _collection(self, value: Any) -> Any:
+        """Return a collection of its own, so that hooks and entries that are added to it stay private."""
+        if isinstance(value, tuple):
+            return tuple(self.value(entry) for entry in value)
+        if id(value) in self._others:  # it may contain itself
+            return self._others[id(value)]
+        copy: Any = defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
+        self._others[id(value)] = copy
+        if isinstance(value, dict):
+            copy.update({key: self.value(entry) for key, entry in value.items()})
+        else:
+            (copy.update if isinstance(value, set) else copy.extend)([self.value(entry) for entry in value])
+        return copy
+
+    def _function(self, function: FunctionType) -> FunctionType:
+        """Return a function whose closure holds copies of the modules."""
+        if function.__closure__ is None or id(function) in self._others:
+            return self._others.get(id(function), function)
+        self._others[id(function)] = function  # a function may call itself
+        cells = []
+        for cell in function.__closure__:
+            try:
+                content = cell.cell_contents
+            except ValueError:  # not filled yet
+                cells.append(cell)
+                continue
+            replaced = self.value(content) if _may_hold_modules(content) else content
+            cells.append(cell if replaced is content else CellType(replaced))
+        if all(new is old for new, old in zip(cells, function.__closure__, strict=True)):
+            return function
+        copy = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        vars(copy).update(vars(function))
+        self._others[id(function)] = copy
+        return copy
+
+    def _helper(self, value: Any) -> Any:
+        """Return a copy of a plain object that holds modules of the model; any other object unchanged."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(value, type) or not isinstance(attributes, dict):
+            return value
+        if not any(id(entry) in self._in_tree for entry in attributes.values()):
+            return value
+        copy = object.__new__(type(value))
+        vars(copy).update({name: self.value(entry) for name, entry in attributes.items()})
+        return copy
+
+
+def _may_hold_modules(value: Any, depth: int = 0) -> bool:
+    """Whether a closure's content is a module, a function or a short collection of these."""
+    if type(value) in _COLLECTIONS and len(value) <= LONGEST and depth < DEEPEST:
+        return any(_may_hold_modules(entry, depth + 1) for entry in (value.values() if type(value) is dict else value))
+    return isinstance(value, nn.Module | MethodType | partial | FunctionType)
