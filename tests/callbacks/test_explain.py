@@ -12,14 +12,15 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util.tensor_util import make_ndarray
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.tensorboard import SummaryWriter
 
 from attree.attention import capture_attention
 from attree.attribution import Attribution, GAtt, make_methods, subgraph_pairs
 from attree.callbacks import ExplainCallback, LastCheckpoint
-from attree.callbacks.tensorboard import TensorBoardWriter
+from attree.callbacks.tensorboard import RUNS_BESIDE, TensorBoardWriter
 from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import evaluate
@@ -194,7 +195,6 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     assert b"explain/gatt/weight/faithfulness" in plugins["_hparams_/experiment"].plugin_data.content
     (layout,) = events.Tensors("custom_scalars__config__")
     assert b"val/acc" in layout.tensor_proto.string_val[0]  # accuracy has its chart
-    assert b"methods/weight/faithfulness" in layout.tensor_proto.string_val[0]  # of runs with colours of their own
     # Every number says what it means, and is written once a step.
     explained = [tag for tag in tags["scalars"] if tag.startswith("explain/")]
     assert len(explained) > 20
@@ -206,12 +206,23 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     table = text.tensor_proto.string_val[0].decode()
     assert f"{float(run.callback_metrics['explain/gatt/truth_auroc']):.4f}" in table
     assert "0.5 is chance" in table
-    # Each method has a run of its own, with the same numbers, and says what they mean.
-    for method in ("gatt", "avgatt"):
-        own = EventAccumulator(f"{run.log_dir}/methods/{method}", {"tensors": 0}).Reload()
-        points = [float(make_ndarray(event.tensor_proto)) for event in own.Tensors("methods/truth_auroc")]
-        assert points == pytest.approx([event.value for event in events.Scalars(f"explain/{method}/truth_auroc")])
-        assert "0.5 is chance" in own.summary_metadata["methods/truth_auroc"].summary_description
+    # TensorBoard ticks no run of a folder with many: methods are tags, and a fit is one run.
+    assert list(EventMultiplexer().AddRunsFromDirectory(run.log_dir).Runs()) == ["."]
+    charts = Layout.FromString(layout.tensor_proto.string_val[0])
+    drawn = {tag for group in charts.category for chart in group.chart for tag in chart.multiline.tag}
+    assert drawn <= set(tags["scalars"])
+    assert {f"explain/{method}/weight/faithfulness" for method in ("gatt", "avgatt", "uniform", "random")} < drawn
+
+
+@pytest.mark.parametrize(("runs", "is_written"), [("40", True), ("41", False)])
+def test_a_page_of_charts_that_would_be_blank_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str, is_written: bool
+) -> None:
+    monkeypatch.setenv(RUNS_BESIDE, runs)
+    data = infection()
+    run = trainer(tmp_path, [ExplainCallback(num_targets=5, figures=0)], epochs=1)
+    run.fit(classifier(data), datamodule=data)
+    assert ("custom_scalars__config__" in EventAccumulator(run.log_dir).Reload().Tags()["tensors"]) == is_written
 
 
 def test_explanations_of_a_step_are_kept_for_the_tab(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.io.lock import FolderLock
 from attree.sweep import summary
 from attree.sweep.run import Processes, threads_per_worker
@@ -183,6 +184,8 @@ def test_threads_are_shared_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fit = FakeFit()
     command("sweep", str(file), "--jobs", "4", launch=fit)
     assert {environment["OMP_NUM_THREADS"] for environment in fit.environments} == {"1"}
+    # The runs, and the one with the summary's figures: so many are in TensorBoard's list.
+    assert {environment[RUNS_BESIDE] for environment in fit.environments} == {str(len(ALL) + 1)}
     assert (threads_per_worker(1), threads_per_worker(2), threads_per_worker(3)) == (6, 3, 2)
 
 

@@ -109,9 +109,6 @@ class CallState:
             if save and self.writer is not None:
                 with warn_only("The explanations of this step"):
                     self.writer.write_explanations(evaluation, log_step(trainer))
-        if self.writer is not None and not self.is_logged:
-            with warn_only("TensorBoard's runs of methods"):
-                self.writer.write_methods(metrics, log_step(trainer))
 
     def warn_diverged(self) -> None:
         """Warn once that the network has diverged."""

@@ -1,4 +1,4 @@
-"""Write to TensorBoard: chart layout, a run per method, histograms, figures, tables, hyperparameters.
+"""Write to TensorBoard: chart layout, histograms, figures, tables, hyperparameters.
 
 The tab of `attree.tensorboard_tab` reads the files of `write_explanations`.
 """
@@ -21,12 +21,12 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
-from torch.utils.tensorboard.summary import scalar as scalar_summary
 
+from attree.attribution import method_label
 from attree.callbacks._private import add_summary, describe_scalars
-from attree.callbacks.metric_texts import DESCRIPTIONS, accuracy_names, describe_metric, results_text
+from attree.callbacks.metric_texts import accuracy_names, describe_metric, results_text
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH, MetricName
+from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, PREFIX, TRUTH, MetricName
 from attree.io.files import json_ready, write_text
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
@@ -38,6 +38,13 @@ HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv"
 
 ANY_ACCURACY = ".*[vV]al.*[aA]cc.*"
 """Pattern of tags that look like a validation accuracy, for when none is logged yet."""
+
+MAX_RUNS_SHOWN = 40
+"""TensorBoard's pages Custom Scalars, Scalars, Histograms and Distributions tick no run above this number of runs. Its
+first page, Time Series, ticks all up to 500."""
+
+RUNS_BESIDE = "ATTREE_RUNS_BESIDE"
+"""Environment variable with the number of runs that a sweep writes to one folder. It is set by `attree sweep`."""
 
 STEP_TARGETS, STEP_EDGES = 20, 300
 """Most targets, and most edges per target, that are written at a step."""
@@ -52,7 +59,6 @@ class TensorBoardWriter:
     def __init__(self, writer: SummaryWriter, name: str = PREFIX) -> None:
         self.writer = writer
         self.name = name
-        self._of_method: dict[str, SummaryWriter] = {}
 
     @classmethod
     def of(cls, trainer: Trainer, name: str = PREFIX) -> TensorBoardWriter | None:
@@ -66,39 +72,42 @@ class TensorBoardWriter:
 
     def describe(self, tag: str) -> str:
         """Return the meaning of a tag of this callback, in Markdown; an empty string for other tags."""
-        own = tag == self.name or tag.startswith(f"{self.name}/")
-        return describe_metric(PREFIX + tag.removeprefix(self.name)) if own else ""
+        is_ours = tag == self.name or tag.startswith(f"{self.name}/")
+        return describe_metric(PREFIX + tag.removeprefix(self.name)) if is_ours else ""
 
     def write_layout(self, evaluator: Evaluator, metrics: Iterable[str]) -> None:
-        """Write the charts of the Custom Scalars page: accuracy beside faithfulness, and one chart per statistic.
+        """Write the charts of the Custom Scalars page: accuracy beside faithfulness, then each method and statistic.
+
+        TensorBoard colours lines by run. So a single run is read in the charts that compare methods, and several runs
+        in the charts of one method each. Methods are tags, not runs of their own: above 40 runs this page shows none.
 
         Args:
             evaluator: The evaluator, with its methods, protocols and ground truth.
             metrics: Names of the logged metrics; validation accuracies get a chart.
         """
-        charts: dict[str, dict[str, list[Any]]] = {"attree": {}}
-        # TensorBoard colours lines by run, so the main numbers are taken from the runs of the methods. It reads tags
-        # as patterns, so an accuracy that is logged later is in the chart too.
-        charts["attree"]["accuracy"] = ["Multiline", accuracy_names(metrics) or [ANY_ACCURACY]]
-        if evaluator.truth is not None:
-            charts["attree"]["ground truth, AUROC"] = ["Multiline", [self._method_tag(TRUTH)]]
-        for protocol in evaluator.protocols:
-            for statistic in (FAITHFULNESS, *STATISTICS):
-                if statistic == FAITHFULNESS:
-                    group, tags = "attree", [self._method_tag(statistic, protocol.name)]
-                else:
-                    names = [MetricName(method, statistic, protocol.name) for method in evaluator.methods]
-                    group, tags = f"statistics ({protocol})", [name.under(self.name) for name in names]
-                charts.setdefault(group, {})[f"{statistic} ({protocol})"] = ["Multiline", tags]
-        self.writer.add_custom_scalars(charts)
+        if int(os.environ.get(RUNS_BESIDE, "0")) > MAX_RUNS_SHOWN:
+            return
+        # TensorBoard reads tags as patterns, so an accuracy that is logged later is in the chart too.
+        charts = {"attree": {"accuracy": accuracy_names(metrics) or [ANY_ACCURACY]}}
+        numbers: list[tuple[str, str | None]] = [(TRUTH, None)] if evaluator.truth is not None else []
+        numbers += [(FAITHFULNESS, protocol.name) for protocol in evaluator.protocols]
+        for statistic, protocol in numbers:
+            title = _chart_title(statistic, protocol)
+            tags = {method: self._tag(method, statistic, protocol) for method in evaluator.methods}
+            charts["attree"][f"{title}: all methods"] = list(tags.values())
+            charts[f"{title}: a method each"] = {method_label(method): [tag] for method, tag in tags.items()}
+        for protocol in (one.name for one in evaluator.protocols):
+            charts[f"statistics ({protocol})"] = {
+                _chart_title(statistic, protocol): [self._tag(name, statistic, protocol) for name in evaluator.methods]
+                for statistic in STATISTICS
+            }
+        layout = {
+            group: {title: ["Multiline", tags] for title, tags in titles.items()} for group, titles in charts.items()
+        }
+        self.writer.add_custom_scalars(layout)
 
-    @property
-    def _methods_folder(self) -> str:
-        return "methods" if self.name == PREFIX else f"{self.name}_methods"
-
-    def _method_tag(self, statistic: str, protocol: str | None = None) -> str:
-        """Return the tag of a main number in the runs of the methods."""
-        return "/".join(part for part in (self._methods_folder, protocol, statistic) if part is not None)
+    def _tag(self, method: str, statistic: str, protocol: str | None) -> str:
+        return MetricName(method, statistic, protocol).under(self.name)
 
     def write_scores(self, evaluation: Evaluation, step: int) -> None:
         """Write histograms of each method's scores, for edges that change the prediction and edges that do not.
@@ -107,29 +116,10 @@ class TensorBoardWriter:
         """
         for protocol, reduction in evaluation.reductions.items():
             for method, scores in evaluation.pair_scores.items():
-                for label, chosen in (("changed", reduction.changed), ("unchanged", ~reduction.changed)):
-                    known = scores[chosen & scores.isfinite()]
-                    if known.numel() > 0:  # TensorBoard refuses an empty histogram
-                        self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", known, step)
-
-    def write_methods(self, metrics: Mapping[str, float], step: int) -> None:
-        """Write the main numbers of each method as a run of its own, so that methods have colours and share a chart.
-
-        The run of `gatt` is the folder `methods/gatt` in the run directory.
-        """
-        folder = self._methods_folder
-        for name, value in metrics.items():
-            metric = MetricName.parse(name)
-            if metric is None or metric.statistic not in DESCRIPTIONS:
-                continue
-            if metric.method not in self._of_method:
-                self._of_method[metric.method] = SummaryWriter(f"{self.writer.log_dir}/{folder}/{metric.method}")
-            own = self._of_method[metric.method]
-            summary = scalar_summary(self._method_tag(metric.statistic, metric.protocol), value, new_style=True)
-            summary.value[0].metadata.summary_description = DESCRIPTIONS[metric.statistic]
-            add_summary(own, summary, step)
-        for own in self._of_method.values():
-            own.flush()
+                for label, edge_mask in (("changed", reduction.changed), ("unchanged", ~reduction.changed)):
+                    values = scores[edge_mask & scores.isfinite()]
+                    if values.numel() > 0:  # TensorBoard refuses an empty histogram
+                        self.writer.add_histogram(f"scores/{method}/{protocol}/prediction_{label}", values, step)
 
     def write_explanations(self, evaluation: Evaluation, step: int) -> None:
         """Write explanations of some targets at this step, for the tab: `explanations/steps/<step>.json`."""
@@ -141,11 +131,8 @@ class TensorBoardWriter:
         write_text(path, json.dumps(json_ready(content), allow_nan=False))
 
     def write_results(self, metrics: Mapping[str, float], step: int) -> None:
-        """Write the final table and its legend to the page of texts, and close the runs of methods."""
+        """Write the final table and its legend to the page of texts."""
         self.writer.add_text(f"{self.name}/results", results_text(metrics), step)
-        for own in self._of_method.values():
-            own.close()
-        self._of_method.clear()
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Write figures as images, by name."""
@@ -164,6 +151,11 @@ class TensorBoardWriter:
         for summary in (experiment, begun, ended):
             add_summary(self.writer, summary)
         self.writer.flush()
+
+
+def _chart_title(statistic: str, protocol: str | None) -> str:
+    words = METRIC_LABELS.get(statistic, statistic)
+    return words if protocol is None else f"{words} ({protocol})"
 
 
 def _put_first(experiment: Summary, names: Collection[str]) -> None:

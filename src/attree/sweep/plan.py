@@ -179,6 +179,11 @@ class Plan:
         """All runs of the grids and lists, in order and without repetitions."""
         return list({point.run.id: point.run for block in self.blocks for point in block.points}.values())
 
+    @property
+    def num_runs(self) -> int:
+        """Number of runs of all blocks: those of grids and lists, and one per trial and seed of a search."""
+        return len(self.runs) + sum(search.trials * len(search.seeds) for search in self.searches)
+
     @cached_property
     def tasks(self) -> list[Task]:
         """All tasks, in order."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
 
+from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.errors import did_you_mean
 from attree.io.workers import BEATS_PER_GRACE
 from attree.sweep.report_metric import read_reported
@@ -53,7 +54,11 @@ class Workers:
         self.folder = folder
         self.launch = launch
         self.key = key
-        self.environment = {**os.environ, "OMP_NUM_THREADS": str(threads_per_worker(number))}
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads_per_worker(number)),
+            RUNS_BESIDE: str(study.plan.num_runs + 1),  # one more for the summary's figures
+        }
         self._events: Queue[Event] = Queue()
         self._stop = threading.Event()
         self._held: dict[int, Claim] = {}
