@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
+from attree.io.config_files import read_shipped, sweep_names
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import fit_arguments
@@ -174,4 +175,20 @@ def test_files_that_are_no_text_or_never_end(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))]
     path.write_text("\n".join(lines))
     with pytest.raises(ArgumentError, match=r"sweep.yaml is no valid YAML: more than 100000 values"):
+        load_plan(path)
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_a_copy_of_a_shipped_sweep_is_the_same_sweep(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / "mine.yaml"  # attree configs NAME > mine.yaml
+    copy.write_text(read_shipped(name))
+    assert [(task.key, task.fingerprint) for task in load_plan(copy).tasks] == [
+        (task.key, task.fingerprint) for task in load_plan(name).tasks
+    ]
+
+
+@pytest.mark.parametrize("within", [-0.1, "0.1", float("nan"), True])
+def test_a_distance_that_is_none_is_refused(within: object, tmp_path: Path) -> None:
+    path = write_plan(tmp_path, {"runs": [{"grid": {"model.lr": [0.1]}}], "accuracy_within": within})
+    with pytest.raises(ArgumentError, match="`accuracy_within` to be a number >= 0"):
         load_plan(path)

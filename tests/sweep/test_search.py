@@ -89,6 +89,13 @@ def test_more_trials_go_on_and_fewer_run_nothing(file: Path) -> None:
 
 def test_the_front_is_that_of_the_means_and_has_configs_that_name_their_command(file: Path) -> None:
     command("sweep", str(file), launch=SearchedFit())
+    near = pd.read_csv(FOLDER / "frontier.csv", float_precision="round_trip")
+    assert near["front"].tolist() == (near["dropout"] <= near["dropout"].min() + 0.05).tolist()  # less accurate
+    assert 0 < near["front"].sum() < 8
+    assert len(list((FOLDER / "best").glob("*.yaml"))) == near["front"].sum()
+
+    write_sweep(file.parent, {**SEARCH, "accuracy_within": 1})
+    command("sweep", str(file), "--collect")
     table = pd.read_csv(FOLDER / "frontier.csv", float_precision="round_trip")
     assert len(table) == 8
     assert table["front"].all()  # what accuracy loses, explanations gain

@@ -6,12 +6,14 @@ import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.io.console import plain_console, print_whole
@@ -19,7 +21,8 @@ from attree.report.grid_figures import grid_curves_figure, heat_map_figure
 from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure
 from attree.sweep.frontier import find_frontier
-from attree.sweep.report import summary_tables, sweep_page
+from attree.sweep.plan import Direction
+from attree.sweep.report import frontier_table, summary_tables, sweep_page
 from attree.sweep.results import traded_metrics
 from helpers.cli import command
 
@@ -162,6 +165,62 @@ def test_the_page_is_one_file_without_scripts_and_escapes_what_users_wrote() -> 
     assert "prefers-color-scheme: dark" in page
     assert f"base64,{base64.b64encode(b'<svg></svg>').decode()}" in page
     assert page.count('<tr class="front">') == 2
+
+
+OBJECTIVES: dict[str, Direction] = {"val/acc": "maximize", QUALITY: "maximize"}
+
+
+def of_settings(accuracies: list[float], qualities: list[float]) -> pd.DataFrame:
+    """The results of a sweep with one run per setting."""
+    names = [f"{number:03d}" for number in range(len(accuracies))]
+    columns = {"sweep": "search", "setting": names, "rate": names, "seed": 0, "run": names}
+    return pd.DataFrame({**columns, "val/acc": accuracies, QUALITY: qualities})
+
+
+@pytest.mark.parametrize(
+    ("within", "best"),
+    [(None, ["000", "001"]), (0.2, ["000", "001", "002"]), (1.0, ["000", "001", "002", "003"]), (0.0, ["000"])],
+)
+def test_a_network_that_predicts_nothing_is_no_trade_off(within: float | None, best: list[str]) -> None:
+    results = of_settings([0.8, 0.75, 0.6, 0.04, float("nan")], [0.1, 0.2, 0.3, 0.9, 0.95])
+    frontier = find_frontier(results, OBJECTIVES, "val/acc", within)
+    assert frontier is not None
+    assert frontier.best["setting"].tolist() == best
+    percent = find_frontier(
+        results.assign(**{"val/acc": 100 * results["val/acc"]}), OBJECTIVES, "val/acc", within and 100 * within
+    )
+    assert percent is not None
+    assert percent.best["setting"].tolist() == best
+    # Explanations alone are optimised: an inaccurate network does not push an accurate one off the front.
+    alone = find_frontier(results, {QUALITY: "maximize"}, "val/acc", within)
+    assert alone is not None
+    assert alone.best["setting"].tolist() == best[-1:]
+
+
+def test_the_best_trade_offs_say_what_was_left_out() -> None:
+    frontier = find_frontier(of_settings([0.8, 0.75, 0.04], [0.1, 0.2, 0.9]), OBJECTIVES, "val/acc")
+    assert frontier is not None
+    sentence = "Without 1 setting of val/acc below 0.750 (see `accuracy_within`)."
+    console = Console(file=StringIO(), width=200)
+    console.print(frontier_table(frontier, "study"))
+    assert sentence in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    page = sweep_page("study", frontier.settings.assign(seed=0, run="r"), [], frontier, {}, [], Path())
+    assert sentence in page
+    every = find_frontier(of_settings([0.8, 0.75], [0.1, 0.2]), OBJECTIVES, "val/acc")
+    assert every is not None
+    assert every.left_out == ""
+
+
+def test_the_page_says_how_many_runs_define_a_mean_as_the_terminal_does() -> None:
+    results = pd.concat([of_settings([0.8], [0.5]).assign(seed=seed, run=f"r{seed}") for seed in range(5)])
+    results[QUALITY] = [0.25, *[float("nan")] * 4]
+    frontier = find_frontier(results, OBJECTIVES, "val/acc")
+    page = sweep_page("study", results, ["val/acc", QUALITY], frontier, {}, [], Path())
+    assert page.count("<td>0.250 (1 of 5)</td>") == 2  # among the best, and among all
+    (table,) = summary_tables(results, ["val/acc", QUALITY], "study")
+    console = Console(file=StringIO(), width=200)
+    console.print(table)
+    assert "0.250 (1 of 5)" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_grid_of_two_keys_has_a_heat_map_of_means() -> None:

@@ -116,7 +116,9 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
         known = np.isfinite(x[0]) & np.isfinite(y[0])
         note_undefined(axes, int((~known).sum()), known.size)
     handles = [Look(BLUE, "o").handle(line="-"), Look(MUTED, "o").handle()]
-    plain_legend(figure, handles, ["no other is better", "others"], SPREAD, loc="outside lower center")
+    plain_legend(
+        figure, handles, ["best trade-offs" if others else "the best", "others"], SPREAD, loc="outside lower center"
+    )
     return figure
 
 

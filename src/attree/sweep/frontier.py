@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,15 +20,22 @@ from optuna.trial import TrialState
 from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figure import pareto_front
+from attree.report.style import count
 from attree.report.sweep_figure import SETTING
 from attree.sweep.plan import RUN, SWEEP, Direction, Plan, value_text
 from attree.sweep.results import over_runs, parameter_columns
 from attree.sweep.study import SweepStudy
 from attree.sweep.trial import FINGERPRINT
 
-FRONT, FIRST_RUN = "front", "first run"
+FRONT, FIRST_RUN, NUM_RUNS = "front", "first run", "n"
 BEST = "best"
 """Folder of the configs of the best settings."""
+
+ACCURATE = "accurate"
+"""Column that says whether a setting is accurate enough to be among the best."""
+
+ACCURACY_WITHIN = 0.05
+"""How far below the best accuracy a setting may be, by default: five points."""
 
 FEWEST_TRIALS = 6
 """Minimum number of trials to compute the importance of parameters."""
@@ -39,14 +47,27 @@ class ParetoFront:
 
     Attributes:
         objectives: Names of metrics, each with its direction.
-        settings: One row per setting: its block, label and values; the mean, standard deviation and count of each
-            objective over the seeds; whether it is on the Pareto front (`front`); and the id of its first run.
+        settings: One row per setting: its block, label, values and number of runs (`n`); the mean, standard deviation
+            and count of each objective over the seeds; whether it is accurate enough (`accurate`); whether it is on the
+            Pareto front of the accurate settings (`front`); and the id of its first run.
         parameters: Names of the columns with the settings' values.
+        accuracy: Name of the accuracy; None if runs log none.
+        lowest: The lowest mean accuracy of an accurate setting.
     """
 
     objectives: dict[str, Direction]
     settings: pd.DataFrame
     parameters: list[str]
+    accuracy: str | None = None
+    lowest: float = -math.inf
+
+    @property
+    def left_out(self) -> str:
+        """A sentence about the settings that are too inaccurate to be among the best; empty if there are none."""
+        number = int((~self.settings[ACCURATE]).sum())
+        if number == 0:
+            return ""
+        return f"Without {count(number, 'setting')} of {self.accuracy} below {self.lowest:.3f} (see `accuracy_within`)."
 
     @property
     def best(self) -> pd.DataFrame:
@@ -56,33 +77,58 @@ class ParetoFront:
         return front.sort_values(f"{name} mean", ascending=direction == "minimize", kind="stable")
 
 
-def find_frontier(results: pd.DataFrame, objectives: Mapping[str, Direction]) -> ParetoFront | None:
+def find_frontier(
+    results: pd.DataFrame,
+    objectives: Mapping[str, Direction],
+    accuracy: str | None = None,
+    within: float | None = None,
+) -> ParetoFront | None:
     """Find the settings on the Pareto front, by the means of the objectives over the seeds.
 
     A setting is on the front if no other setting is as good in every objective and better in one. With a single
-    objective, the best setting is on the front.
+    objective, the best setting is on the front. The explanations of a network that predicts nothing are of no use,
+    however faithful they are, so only settings near the best accuracy count.
 
     Args:
         results: One row per run, as `collect` returns them.
         objectives: Names of metrics, each with its direction.
+        accuracy: Name of the accuracy; None compares all settings.
+        within: How far below the best mean accuracy a setting may be; None takes 0.05 (5 for percentages).
 
     Returns:
         The front; None if no setting has all objectives.
     """
-    known = [name for name in objectives if name in results and results[name].notna().any()]
-    if not known or len(known) < len(objectives):
+    defined = [name for name in objectives if name in results and results[name].notna().any()]
+    if not defined or len(defined) < len(objectives):
         return None
     parameters = parameter_columns(results)
     rows: list[dict[str, Any]] = []
+    accuracies: list[float] = []
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
         first = runs.iloc[0]
         values = {name: first[name] for name in parameters}
-        rows.append({SWEEP: sweep, SETTING: setting, **values, **over_runs(runs, known), FIRST_RUN: first[RUN]})
+        about = {SWEEP: sweep, SETTING: setting, **values, NUM_RUNS: len(runs)}
+        rows.append({**about, **over_runs(runs, defined), FIRST_RUN: first[RUN]})
+        accuracies.append(math.nan if accuracy is None else float(runs[accuracy].mean()))
     settings = pd.DataFrame(rows)
-    signs = np.array([1.0 if objectives[name] == "maximize" else -1.0 for name in known])
-    points = settings[[f"{name} mean" for name in known]].to_numpy(dtype=np.float64) * signs
+    lowest = _lowest_accuracy(accuracies, within)
+    settings[ACCURATE] = np.isinf(lowest) | (np.array(accuracies) >= lowest)  # an undefined accuracy is not enough
+    signs = np.array([1.0 if objectives[name] == "maximize" else -1.0 for name in defined])
+    points = settings[[f"{name} mean" for name in defined]].to_numpy(dtype=np.float64) * signs
+    points[~settings[ACCURATE].to_numpy()] = np.nan
     settings[FRONT] = np.isin(np.arange(len(settings)), pareto_front(points))
-    return ParetoFront(dict(objectives), settings, parameters) if settings[FRONT].any() else None
+    if not settings[FRONT].any():
+        return None
+    return ParetoFront(dict(objectives), settings, parameters, accuracy, lowest)
+
+
+def _lowest_accuracy(accuracies: Sequence[float], within: float | None) -> float:
+    """Return the lowest accuracy to accept, with room for rounding; -inf if no accuracy is defined."""
+    best = np.fmax.reduce(accuracies)
+    if np.isnan(best):
+        return -math.inf
+    points = (ACCURACY_WITHIN if best <= 1 else 100 * ACCURACY_WITHIN) if within is None else within
+    return float(best - points - 1e-9)
 
 
 def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, float]]]:
@@ -100,12 +146,12 @@ def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, 
         block = of_block.get(trial.user_attrs.get(FINGERPRINT, ""))
         if block is not None:
             trials.setdefault(block, []).append(trial)
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for block, own in trials.items():
-        if len(own) < FEWEST_TRIALS or len(own[0].params) < 2:
+    by_block: dict[str, dict[str, dict[str, float]]] = {}
+    for block, completed in trials.items():
+        if len(completed) < FEWEST_TRIALS or len(completed[0].params) < 2:
             continue
         alone = optuna.create_study(directions=list(plan.objectives.values()))
-        alone.add_trials(own)
+        alone.add_trials(completed)
         for place, name in enumerate(plan.objectives):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -115,8 +161,8 @@ def importances(plan: Plan, study: SweepStudy) -> dict[str, dict[str, dict[str, 
                     )
                 except (ValueError, RuntimeError):  # all values are equal: no parameter has an effect
                     continue
-            found.setdefault(block, {})[name] = dict(values)
-    return found
+            by_block.setdefault(block, {})[name] = dict(values)
+    return by_block
 
 
 @dataclass(frozen=True)
@@ -141,13 +187,13 @@ def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) 
         frontier: The settings.
         most: Maximum number of configs.
     """
-    own = folder / plan.name
-    shutil.rmtree(own / BEST, ignore_errors=True)
+    sweep_folder = folder / plan.name
+    shutil.rmtree(sweep_folder / BEST, ignore_errors=True)
     files = []
     for place, (_, row) in enumerate(frontier.best.head(most).iterrows(), start=1):
-        source = own / str(row[FIRST_RUN]) / "config.yaml"
+        source = sweep_folder / str(row[FIRST_RUN]) / "config.yaml"
         if source.is_file():
-            path = own / BEST / f"{place:02d}.yaml"
+            path = sweep_folder / BEST / f"{place:02d}.yaml"
             files.append(write_text(path, _config_text(plan, read_yaml(source), path, row, frontier)))
     return files
 
@@ -155,8 +201,8 @@ def write_best(plan: Plan, folder: Path, frontier: ParetoFront, most: int = 20) 
 def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series, frontier: ParetoFront) -> str:
     """Return the YAML text of a best setting's config for `attree fit`, with the sweep and the values in comments."""
     trainer = dict(config.get("trainer") or {})
-    kept = [one for one in trainer.get("callbacks") or [] if "ReportMetric" not in str(one.get("class_path"))]
-    trainer["callbacks"] = kept or None
+    callbacks = [entry for entry in trainer.get("callbacks") or [] if "ReportMetric" not in str(entry["class_path"])]
+    trainer["callbacks"] = callbacks or None
     arguments = {"save_dir": "logs", "name": f"{plan.name}_best", "default_hp_metric": False}
     trainer["logger"] = {"class_path": "lightning.pytorch.loggers.TensorBoardLogger", "init_args": arguments}
     values = ", ".join(f"{name} {row[f'{name} mean']:.4f}" for name in frontier.objectives)
@@ -169,8 +215,8 @@ def _config_text(plan: Plan, config: dict[str, Any], path: Path, row: pd.Series,
 
 def setting_text(row: pd.Series, parameters: Sequence[str]) -> str:
     """Return the values of a setting as text, with four digits of floating-point numbers."""
-    known = {name: _python_value(row[name]) for name in parameters if not _is_missing(row[name])}
-    texts = {name: f"{value:.4g}" if isinstance(value, float) else value_text(value) for name, value in known.items()}
+    values = {name: _python_value(row[name]) for name in parameters if not _is_missing(row[name])}
+    texts = {name: f"{value:.4g}" if isinstance(value, float) else value_text(value) for name, value in values.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 

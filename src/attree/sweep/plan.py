@@ -164,6 +164,7 @@ class Plan:
         metrics: Names or patterns of the metrics to show.
         objectives: The metrics that trials are judged by, each with its direction.
         has_objectives: Whether the file names objectives. If not, `objectives` is a default for Optuna's displays.
+        accuracy_within: How far below the best accuracy the best trade-offs may be; None takes five points.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Plan:
     metrics: tuple[str, ...]
     objectives: dict[str, Direction]
     has_objectives: bool = False
+    accuracy_within: float | None = None
 
     @cached_property
     def runs(self) -> list[Run]:

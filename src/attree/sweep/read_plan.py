@@ -3,7 +3,7 @@
 A sweep file names the config to start from, the settings to try, and the seeds:
 
     name: regularization              # runs go to <folder>/<name>/<run id>
-    config: ../cora.yaml              # config of every run: relative to this file, or a name (`attree configs`)
+    config: cora                      # config of every run: a name (`attree configs`), or a file relative to this one
     set: {explain.every_n_epochs: 0}  # optional: values that all runs set in the config
     keys:                             # optional: short names for config keys; one name may set several
       dropout: [model.init_args.net.init_args.dropout, model.init_args.net.init_args.attention_dropout]
@@ -25,6 +25,7 @@ A sweep file names the config to start from, the settings to try, and the seeds:
     objectives:                       # metrics that a search optimises, as means over the seeds
       val/acc: maximize
       explain/gatt/removal/faithfulness: maximize
+    accuracy_within: 0.05             # optional: the best trade-offs are at most so far below the best accuracy
     metrics: [val/acc, explain/*/*/faithfulness]  # optional: metrics in the table and the figure
 
 A file with a single search may have `search`, `trials`, `sampler`, `seed` and `pruner` at the top level, without
@@ -64,6 +65,7 @@ from attree.sweep.read_fields import (
     are_different_integers,
     are_strings,
     is_file_name,
+    is_finite_number,
     read_objectives,
     read_space,
     read_strategy,
@@ -108,7 +110,7 @@ class _Reader:
 
     def plan(self, content: Any) -> Plan:
         """Return the plan that the content of a sweep file describes; raise unless all fields are valid."""
-        known = {"name", "config", "set", "keys", "seeds", "runs", "metrics", *SEARCH_KEYS}
+        known = {"name", "config", "set", "keys", "seeds", "runs", "metrics", "accuracy_within", *SEARCH_KEYS}
         fields = self.checks.mapping(content, "the file", known)
         at_top = {key: fields.pop(key) for key in SEARCH_KEYS if key in fields}
         objectives = read_objectives(at_top.pop("objectives", {}), self.checks)
@@ -129,6 +131,10 @@ class _Reader:
         self.checks.expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
         metrics = fields.get("metrics", list(DEFAULT_METRICS))
         self.checks.expect(are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
+
+        within = fields.get("accuracy_within")
+        is_distance = within is None or (is_finite_number(within) and within >= 0)
+        self.checks.expect(is_distance, "`accuracy_within` to be a number >= 0", within)
 
         common = self._resolve(self.checks.mapping(fields.get("set", {}), "`set`"))
         self.known: dict[str, Run] = {}
@@ -153,7 +159,7 @@ class _Reader:
             not pruned or len(objectives) == 1, "a single objective if there is a `pruner`", list(objectives)
         )
         known_objectives = objectives or dict(DEFAULT_OBJECTIVES)
-        return Plan(name, config, blocks, searches, tuple(metrics), known_objectives, bool(objectives))
+        return Plan(name, config, blocks, searches, tuple(metrics), known_objectives, bool(objectives), within)
 
     def _config(self, given: str) -> Path:
         config = self.path.parent / find_config(given, self.path.parent)

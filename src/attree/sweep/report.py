@@ -23,7 +23,7 @@ from attree.faithfulness import PROTOCOLS
 from attree.report.plain_page import PagePart, plain_page, plain_table
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, metric_title
-from attree.sweep.frontier import BEST, FRONT, ParetoFront, setting_text
+from attree.sweep.frontier import BEST, FRONT, NUM_RUNS, ParetoFront, setting_text
 from attree.sweep.plan import RUN, SEED, SWEEP
 from attree.sweep.results import parameter_columns
 
@@ -31,6 +31,7 @@ MAX_ROWS = 12
 """Maximum number of printed settings of a front. The file has all."""
 
 ON_FRONT = "No other setting is as good in every objective and better in one."
+OVER_SEEDS = "Mean ± standard deviation over the seeds, and the number of runs that define it if not all do."
 IMPORTANCE = "Share of an objective's variance that a parameter explains (fANOVA)."
 
 TITLES = {
@@ -82,16 +83,26 @@ def frontier_table(frontier: ParetoFront, title: str) -> Table:
     """Return the table of the settings on the front, with the mean and standard deviation of each objective."""
     best = frontier.best
     shown = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
-    words = ON_FRONT if len(frontier.objectives) > 1 else "The best setting."
-    table = _table(f"{title}: {shown}", f"{words} Configs to run them: {BEST}/01.yaml ...")
+    table = _table(f"{title}: {shown}", f"{_about_front(frontier)} Configs to run them: {BEST}/01.yaml ...")
     table.add_column("")
     table.add_column("setting", overflow="fold")
     for name, direction in frontier.objectives.items():
         table.add_column(f"{_heading(name)}\n{direction}", justify="right")
     for place, (_, row) in enumerate(best.head(MAX_ROWS).iterrows(), start=1):
-        cells = [_number(row[f"{name} mean"], row[f"{name} std"]) for name in frontier.objectives]
-        table.add_row(f"{place:02d}", setting_text(row, frontier.parameters), *cells)
+        table.add_row(f"{place:02d}", setting_text(row, frontier.parameters), *_objective_cells(row, frontier))
     return table
+
+
+def _objective_cells(row: pd.Series, frontier: ParetoFront) -> list[str]:
+    return [
+        _counted(row[f"{name} mean"], row[f"{name} std"], row[f"{name} n"], row[NUM_RUNS])
+        for name in frontier.objectives
+    ]
+
+
+def _about_front(frontier: ParetoFront) -> str:
+    words = ON_FRONT if len(frontier.objectives) > 1 else "The best setting."
+    return f"{words} {frontier.left_out}".rstrip()
 
 
 def importance_table(importance: dict[str, dict[str, float]], title: str) -> Table:
@@ -131,9 +142,11 @@ def mean_and_spread(values: pd.Series) -> str:
     >>> mean_and_spread(pd.Series([0.5, float("nan"), 0.7])), mean_and_spread(pd.Series([0.5, 0.5]))
     ('0.600±0.141 (2 of 3)', '0.500±0.000')
     """
-    known = values.dropna()
-    some = f" ({len(known)} of {len(values)})" if 0 < len(known) < len(values) else ""
-    return _number(known.mean(), known.std()) + some
+    return _counted(values.mean(), values.std(), values.count(), len(values))
+
+
+def _counted(mean: float, spread: float, defined: int, runs: int) -> str:
+    return _number(mean, spread) + (f" ({defined} of {runs})" if 0 < defined < runs else "")
 
 
 def sweep_page(
@@ -179,10 +192,10 @@ def _frontier_html(frontier: ParetoFront, own: Path) -> str:
     rows = []
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
         config = f"best/{place:02d}.yaml"
-        cells = [_number(row[f"{name} mean"], row[f"{name} std"]) for name in frontier.objectives]
         named = escape(_setting_name(row, frontier.parameters))
+        cells = _objective_cells(row, frontier)
         rows.append((named, *cells, f'<a href="{config}">{config}</a>' if (own / config).is_file() else ""))
-    return _html_table(heads, rows, f"{ON_FRONT} Mean ± standard deviation over the seeds.")
+    return _html_table(heads, rows, f"{_about_front(frontier)} {OVER_SEEDS}")
 
 
 def _importance_html(objectives: Mapping[str, Mapping[str, float]]) -> str:
@@ -200,12 +213,12 @@ def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: Pare
     parameters = parameter_columns(results)
     rows, marked = [], []
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
-        cells = [_number(runs[metric].mean(), runs[metric].std()) for metric in metrics]
+        cells = [mean_and_spread(runs[metric]) for metric in metrics]
         links = [_link(own, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
         rows.append((escape(_setting_name(runs.iloc[0], parameters)), *cells, " ".join(links)))
         marked.append((sweep, setting) in best)
     heads = ["setting", *map(metric_title, metrics), "runs, by seed"]
-    return _html_table(heads, rows, "Mean ± standard deviation over the seeds. Marked: the best trade-offs.", marked)
+    return _html_table(heads, rows, f"{OVER_SEEDS} Marked: the best trade-offs.", marked)
 
 
 def _setting_name(row: pd.Series, parameters: Sequence[str]) -> str:

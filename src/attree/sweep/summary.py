@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from attree.callbacks.metric_texts import accuracy_names
 from attree.callbacks.tensorboard import write_figures_run
 from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
@@ -83,7 +84,8 @@ def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -
     own = folder / plan.name
     csv = write_text(own / RESULTS, results.drop(columns=SETTING).to_csv(index=False))
     write_text(own / MEANS, means(results).to_csv(index=False))
-    frontier = find_frontier(results, _objectives(plan, results, metrics))
+    objectives = _objectives(plan, results, metrics)
+    frontier = find_frontier(results, objectives, _accuracy(objectives, results, metrics), plan.accuracy_within)
     best: list[Path] = []
     if frontier is not None:
         write_text(own / TRIALS, frontier.settings.to_csv(index=False))
@@ -112,6 +114,12 @@ def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> di
     accuracy, qualities = traded_metrics(results, metrics)
     both = [accuracy, *qualities[:1]] if accuracy is not None else []
     return dict.fromkeys(both, "maximize") if len(both) == 2 else {}
+
+
+def _accuracy(objectives: Mapping[str, Direction], results: pd.DataFrame, metrics: Sequence[str]) -> str | None:
+    """Return the accuracy that the best settings must have: an objective, or else the one that is traded."""
+    maximised = [name for name, direction in objectives.items() if direction == "maximize" and name in results]
+    return next(iter(accuracy_names(maximised)), traded_metrics(results, metrics)[0])
 
 
 def draw_figures(
