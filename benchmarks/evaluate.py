@@ -58,7 +58,7 @@ def case(name: str, root: str) -> tuple[nn.Module, Data, torch.Tensor, GroundTru
 def plain(model: nn.Module, graph: Data, targets: torch.Tensor, truth: GroundTruth | None) -> str:
     """The table of three methods, without intervals."""
     subject, labels = subject_of(model, graph)
-    config = EvaluationConfig(PLAIN, resamples=0)
+    config = EvaluationConfig(PLAIN, intervals=False)
     table: str = Evaluator(subject, targets, config, truth, labels=labels).evaluate().to_pandas().to_string()
     return table
 

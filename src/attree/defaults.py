@@ -58,7 +58,4 @@ RANDOM_DRAWS = 3
 """Number of draws over which the statistics of random methods are averaged."""
 
 SEED = 0
-"""Seed of drawn targets, of random methods and of resampling."""
-
-RESAMPLES = 200
-"""Number of bootstrap resamples of targets for the interval of a statistic."""
+"""Seed of drawn targets and of random methods."""

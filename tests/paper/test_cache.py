@@ -85,7 +85,7 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
         ("paper/net.py", True, True),
         ("faithfulness/exact/algebra/known.py", None, True),
         ("metrics/functional/correlation.py", False, True),
-        ("metrics/functional/bootstrap.py", False, True),
+        ("metrics/functional/influence.py", False, True),
         ("report/page/write.py", False, False),
         ("report/logged_metrics.py", False, False),
         ("cli/lightning_cli.py", False, False),

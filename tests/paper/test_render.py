@@ -62,7 +62,7 @@ def test_far_numbers_get_the_reason_that_the_numbers_tell() -> None:
     found = with_reasons(rows)
     assert found["reason"].tolist()[:2] == ["", "unexplained"]
     words = [
-        "bootstrap interval",
+        "interval over targets",
         "noise in the last digit",
         "standard deviation over seeds",
         "max p - max p'",

@@ -1,6 +1,6 @@
-"""Uncertainty of an evaluation's statistics: a bootstrap over the targets.
+"""Uncertainty of an evaluation's statistics: how much each target moves them.
 
-All methods use the same resampled targets. So the difference between two methods has its own interval, which is
+All methods are measured on the same targets. So the difference between two methods has its own interval, which is
 narrower than the intervals of the methods suggest.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -23,16 +22,14 @@ from attree.evaluation.names import (
     UNFAITHFULNESS,
     MetricName,
 )
-from attree.metrics.functional.bootstrap import (
-    Interval,
-    Resamples,
-    faithfulness_of,
-    percentile_interval,
-    percentile_intervals,
-    resample_targets,
-    resampled_auroc,
+from attree.metrics.functional.influence import (
+    Influence,
+    TargetInfluence,
+    influence_on_mean,
+    influences_on,
+    undefined,
 )
-from attree.metrics.functional.correlation_bootstrap import ResampledPairs
+from attree.metrics.functional.intervals import LEVEL, Interval, interval_of
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import characterization_score
 
@@ -95,8 +92,8 @@ class Difference:
 
     Attributes:
         value: The difference.
-        low: Lower end of its 95 % interval.
-        high: Upper end of its 95 % interval.
+        low: Lower end of its interval; NaN if it has none.
+        high: Upper end of its interval.
     """
 
     value: float
@@ -114,101 +111,106 @@ class Difference:
 
 @dataclass(frozen=True)
 class Certainty:
-    """The values of metrics in every resample of the targets.
+    """How much each target moves the metrics.
 
     Attributes:
-        resampled: The values by metric name.
+        influences: The influence of each target, by metric name.
     """
 
-    resampled: Mapping[str, Resamples] = field(default_factory=dict)
+    influences: Mapping[str, Influence] = field(default_factory=dict)
 
     def intervals(self) -> dict[str, Interval]:
-        """Return the 95 % interval of every metric."""
-        return percentile_intervals(self.resampled)
+        """Return the 95 % interval of every metric; NaN if it has none."""
+        return {name: interval_of(influence) for name, influence in self.influences.items()}
 
-    def difference(self, metrics: Mapping[str, float], first: MetricName, second: MetricName) -> Difference:
-        """Return the difference between two metrics with its interval; NaN if one of them is unknown."""
-        one, other = (self.resampled.get(str(name), np.full(1, np.nan)) for name in (first, second))
+    def difference(
+        self, metrics: Mapping[str, float], first: MetricName, second: MetricName, level: float = LEVEL
+    ) -> Difference:
+        """Return the difference between two metrics with its interval; NaN if one of them is unknown.
+
+        Args:
+            metrics: The metrics by name.
+            first: A metric.
+            second: The metric to subtract.
+            level: How often the interval holds the true difference.
+        """
         value = metrics.get(str(first), float("nan")) - metrics.get(str(second), float("nan"))
-        return Difference(value, *percentile_interval(one - other))
+        if value == 0 and first == second:
+            return Difference(0.0, 0.0, 0.0)
+        one, other = (self.influences.get(str(name), undefined(1)) for name in (first, second))
+        return Difference(value, *interval_of(replace(one.minus(other), value=value), level))
 
 
-def resample(
+def influences_of(
     metrics: Mapping[str, float],
     pairs: PairColumns,
     truth: PairColumns | None,
     averaged: Iterable[str],
-    resamples: int,
-    seed: int,
     by_target: Mapping[str, Tensor] | None = None,
 ) -> Certainty:
-    """Compute every metric in resamples of the targets.
+    """Compute how much each target moves every metric.
 
     Args:
         metrics: The metrics over all targets, by name.
         pairs: The pairs whose edges were reduced.
         truth: The pairs of the targets with ground truth.
-        averaged: Methods whose metrics are means over several draws. Only one draw is resampled, so its values are
-            shifted to have the mean of all draws.
-        resamples: Number of resamples; 0 computes nothing.
-        seed: Seed of the resamples.
+        averaged: Methods whose metrics are means over several draws. The influence is that of the first draw.
         by_target: For metrics that are means over targets, the values of the single targets by metric name.
     """
-    found: dict[str, Resamples] = {}
-    if resamples == 0:
-        return Certainty(found)
+    influences: dict[str, Influence] = {}
     if pairs.deltas and pairs.owner.numel():
         owner = pairs.owner.numpy()
         # All protocols share the rankings of the scores.
-        drawn = ResampledPairs(owner, resample_targets(int(owner[-1]) + 1, resamples, seed), seed)
+        influence = TargetInfluence(owner, int(owner[-1]) + 1)
         rankings = {name: Ranking(values) for name, values in pairs.scores.items()}
         for protocol, (delta_pc, delta_ne, changed) in pairs.deltas.items():
-            own = faithfulness_of(drawn, rankings, Ranking(delta_pc), Ranking(delta_ne), changed)
-            found |= {str(MetricName(method, statistic, protocol)): own[method, statistic] for method, statistic in own}
+            pooled = influences_on(influence, rankings, Ranking(delta_pc), Ranking(delta_ne), changed)
+            influences |= {
+                str(MetricName(method, statistic, protocol)): pooled[method, statistic] for method, statistic in pooled
+            }
     if truth is not None and truth.labels is not None and truth.owner.numel():
         owner = truth.owner.numpy()
-        weights = resample_targets(int(owner.max()) + 1, resamples, seed)
+        influence = TargetInfluence(owner, int(owner.max()) + 1)
         for method, scores in truth.scores.items():
-            found[str(MetricName(method, TRUTH))] = resampled_auroc(scores, truth.labels, owner, weights)
-    for name, by in ({} if by_target is None else by_target).items():
-        values = by.double().numpy()
-        weights = resample_targets(len(values), resamples, seed)
-        known = np.isfinite(values)
-        with np.errstate(invalid="ignore"):
-            found[name] = (weights @ np.where(known, values, 0.0)) / (weights @ known)
-    found |= {str(name): _characterized(*values) for name, values in _fidelities(found).items()}
-    moved = set(averaged)
-    for name, values in found.items():
+            influences[str(MetricName(method, TRUTH))] = influence.auroc(Ranking(scores), truth.labels)
+    for name, values in ({} if by_target is None else by_target).items():
+        influences[name] = influence_on_mean(values.double().numpy())
+    influences |= {str(name): _characterized(*both) for name, both in _fidelities(influences).items()}
+    for name, single in influences.items():
         metric = MetricName.parse(name)
-        if metric is not None and metric.method in moved and name in metrics and np.isfinite(values).any():
-            found[name] = values + (metrics[name] - np.nanmean(values))
-    return Certainty(found)
+        if metric is not None and metric.method in set(averaged) and name in metrics:
+            influences[name] = replace(single, value=metrics[name])
+    return Certainty(influences)
 
 
 def mean_over_targets(by_target: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the mean of each metric over the targets where it is defined, and the characterization scores."""
-    found = {name: values.nanmean() for name, values in by_target.items()}
-    scores = {str(name): characterization_score(*values) for name, values in _fidelities(found).items()}
-    return found | scores
+    means = {name: values.nanmean() for name, values in by_target.items()}
+    scores = {str(name): characterization_score(*both) for name, both in _fidelities(means).items()}
+    return means | scores
 
 
-def _fidelities(found: Mapping[str, Any]) -> dict[MetricName, tuple[Any, Any]]:
+def _fidelities(by_name: Mapping[str, Any]) -> dict[MetricName, tuple[Any, Any]]:
     """Return fidelity+ and fidelity- of classifiers, by the name of the characterization score they give."""
-    parsed = {name: MetricName.parse(name) for name in found}
+    parsed = {name: MetricName.parse(name) for name in by_name}
     both = {}
     for metric in parsed.values():
         # Unfaithfulness is defined for classes only, and so is the characterization score.
         if metric is None or metric.statistic != UNFAITHFULNESS:
             continue
-        plus, minus = (replace(metric, statistic=one) for one in (FIDELITY_PLUS, FIDELITY_MINUS))
-        both[replace(metric, statistic=CHARACTERIZATION)] = found[str(plus)], found[str(minus)]
+        plus, minus = (replace(metric, statistic=name) for name in (FIDELITY_PLUS, FIDELITY_MINUS))
+        both[replace(metric, statistic=CHARACTERIZATION)] = by_name[str(plus)], by_name[str(minus)]
     return both
 
 
-def _characterized(positive: Resamples, negative: Resamples) -> Resamples:
-    score = characterization_score(torch.from_numpy(positive), torch.from_numpy(negative))
-    values: Resamples = score.numpy()
-    return values
+def _characterized(positive: Influence, negative: Influence) -> Influence:
+    """Return the influences on the characterization score p q / ((p + q) / 2), with q = 1 - fidelity-."""
+    p, q = positive.value, 1 - negative.value
+    middle = (p + q) / 2
+    if not middle > 0:
+        return undefined(len(positive.by_target))
+    by_target = (q * q * positive.by_target - p * p * negative.by_target) / (2 * middle * middle)
+    return Influence(p * q / middle, by_target, min(positive.effective, negative.effective))
 
 
 def gathered(columns: PairColumns | None) -> PairColumns | None:

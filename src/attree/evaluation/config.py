@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution import DEFAULT_METHODS, METHODS, Methods, make_methods
-from attree.defaults import CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, RESAMPLES, SEED
+from attree.defaults import CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
 from attree.subject import Subject
@@ -27,8 +27,8 @@ class EvaluationConfig:
         num_targets: Number of targets to draw at random if none are given; all if there are fewer.
         ground_truth: Compare scores with ground truth if the data has any.
         random_draws: Number of draws that the statistics of random methods are averaged over.
-        seed: Seed of the drawn targets, of random methods and of resampling.
-        resamples: Number of times that targets are resampled for the 95 % interval of a statistic; 0 for no intervals.
+        seed: Seed of the drawn targets and of random methods.
+        intervals: Compute a 95 % interval over targets for every statistic.
         sets: Also measure the predictions without the highest-scored edges, and with only these edges. This takes
             several times as long as all other measurements.
 
@@ -42,7 +42,7 @@ class EvaluationConfig:
     ground_truth: bool = True
     random_draws: int = RANDOM_DRAWS
     seed: int = SEED
-    resamples: int = RESAMPLES
+    intervals: bool = True
     sets: bool = False
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class EvaluationConfig:
         expect_bool(self.ground_truth, "ground_truth")
         expect_int(self.random_draws, "random_draws", at_least=1)
         expect_bool(self.sets, "sets")
-        expect_int(self.resamples, "resamples", at_least=0)
+        expect_bool(self.intervals, "intervals")
 
 
 def default_methods(reducer: Reducer | None) -> list[str]:

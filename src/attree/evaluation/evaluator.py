@@ -13,7 +13,7 @@ from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import expect, expect_bool, expect_instance
-from attree.evaluation.certainty import gathered, mean_over_targets, resample
+from attree.evaluation.certainty import gathered, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.names import BYPASS, SPARSITY, TRUTH, MetricName
@@ -164,8 +164,7 @@ class Evaluator:
             owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
             truth_columns=None if self._truth is None else self._truth.columns(compared),
             averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
-            resamples=self.config.resamples,
-            seed=self.config.seed,
+            has_intervals=self.config.intervals,
             seconds=seconds,
             by_target=by_target,
             all_targets=self.targets.numel(),
@@ -203,8 +202,9 @@ class Evaluator:
         columns = gathered(evaluation.columns())
         truth = gathered(evaluation.truth_columns)
         assert columns is not None
-        known = resample(evaluation.metrics, columns, truth, evaluation.averaged, evaluation.resamples, evaluation.seed)
-        return replace(evaluation, known=known)
+        if not evaluation.has_intervals:
+            return evaluation
+        return replace(evaluation, known=influences_of(evaluation.metrics, columns, truth, evaluation.averaged))
 
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,9 +15,8 @@ from attree.attention import Attention
 from attree.attribution import METHODS, AttentionPath, Attribution, AttributionMethod, Pairs
 from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
-from attree.defaults import RESAMPLES, SEED
 from attree.errors import ArgumentError, expect, expect_int, expect_path
-from attree.evaluation.certainty import Certainty, Difference, PairColumns, resample
+from attree.evaluation.certainty import Certainty, Difference, PairColumns, influences_of
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
 from attree.evaluation.result_formats import Arrays, as_html, as_text, metrics_frame, read_arrays, write_arrays
 from attree.evaluation.target_labels import TargetLabels, one_line
@@ -27,7 +25,7 @@ from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
 from attree.io.console import in_notebook
 from attree.io.files import read_intervals, read_metrics, write_metrics, write_text
-from attree.metrics.functional.bootstrap import Interval
+from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.subject import Subject
 from attree.subject.roots import Roots
 
@@ -64,8 +62,7 @@ class Evaluation:
         owner: Position of each pair's target among the targets of all processes; None in a single process.
         truth_columns: Scores and labels of the pairs of targets with ground truth.
         averaged: Methods whose metrics are means over several draws.
-        resamples: Number of times that targets are resampled for intervals; 0 for no intervals.
-        seed: Seed of resampling.
+        has_intervals: Whether statistics have intervals.
         known: The certainty over the targets of all processes, if it was computed before.
         stored: Intervals that were read from a file.
         seconds: Time that each method took to score the pairs.
@@ -91,8 +88,7 @@ class Evaluation:
     owner: Tensor | None = None
     truth_columns: PairColumns | None = None
     averaged: frozenset[str] = frozenset()
-    resamples: int = RESAMPLES
-    seed: int = SEED
+    has_intervals: bool = True
     known: Certainty | None = None
     stored: dict[str, Interval] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -171,16 +167,18 @@ class Evaluation:
 
     @cached_property
     def certainty(self) -> Certainty:
-        """Every metric in resamples of the targets; computed on first use."""
+        """How much each target moves every metric; computed on first use."""
         if self.known is not None:
             return self.known
+        if not self.has_intervals:
+            return Certainty()
         truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
         columns = self.columns().on_cpu()
-        return resample(self.metrics, columns, truth, self.averaged, self.resamples, self.seed, self.by_target)
+        return influences_of(self.metrics, columns, truth, self.averaged, self.by_target)
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
-        """The 95 % bootstrap interval (over targets) of each metric that has one, by name."""
+        """The 95 % interval (over targets) of each metric, by name; NaN if it has none."""
         return self.stored | self.certainty.intervals()
 
     def interval(self, method: str, protocol: str, statistic: str = FAITHFULNESS) -> Interval:
@@ -191,12 +189,22 @@ class Evaluation:
             protocol: Name of a protocol, or `truth` for the comparison with ground truth.
             statistic: Name of a statistic, such as `pc_pearson`.
         """
-        return self.intervals.get(str(self._name(method, protocol, statistic)), (math.nan, math.nan))
+        return self.intervals.get(str(self._name(method, protocol, statistic)), UNKNOWN)
 
-    def difference(self, first: str, second: str, protocol: str, statistic: str = FAITHFULNESS) -> Difference:
-        """Return the difference between the statistics of two methods on the same pairs, with its 95 % interval."""
+    def difference(
+        self, first: str, second: str, protocol: str, statistic: str = FAITHFULNESS, level: float = LEVEL
+    ) -> Difference:
+        """Return the difference between the statistics of two methods on the same pairs, with its interval.
+
+        Args:
+            first: Name of a method.
+            second: Name of the method to subtract.
+            protocol: Name of a protocol, or `truth` for the comparison with ground truth.
+            statistic: Name of a statistic, such as `pc_pearson`.
+            level: How often the interval holds the true difference.
+        """
         names = [self._name(method, protocol, statistic) for method in (first, second)]
-        return self.certainty.difference(self.metrics, *names)
+        return self.certainty.difference(self.metrics, *names, level)
 
     @cached_property
     def verdict(self) -> Verdict:

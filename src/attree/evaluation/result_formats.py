@@ -20,15 +20,13 @@ from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_i
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
-from attree.metrics.functional.bootstrap import Interval
+from attree.metrics.functional.intervals import UNKNOWN, Interval
 from attree.tensors.ragged import are_pointers
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from attree.evaluation.result import Evaluation
-
-UNKNOWN: Interval = (math.nan, math.nan)
 
 
 def metrics_frame(
@@ -64,7 +62,7 @@ def as_text(evaluation: Evaluation) -> str:
     table = _cells(evaluation).to_string(na_rep="undefined")
     notes = [f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings]
     if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
-        notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
+        notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
     verdict = evaluation.verdict
     return "\n".join([about, table, *notes, *(("", str(verdict)) if verdict else ())])
 

@@ -183,6 +183,6 @@ def explain_subject(
         truth,
         roots=subject.roots(ids),
         subject=subject,
-        resamples=0,
+        has_intervals=False,
     )
     return TargetExplanation(evaluation, subject, strongest_first(scores, reduction.delta_pc))

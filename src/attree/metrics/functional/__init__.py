@@ -1,9 +1,10 @@
 """Statistics as pure functions of tensors, and `Ranking`, which lets several of them share one sort."""
 
 from attree.metrics.functional.auroc import auroc, auroc_by_target
-from attree.metrics.functional.bootstrap import percentile_interval, resample_targets, resampled_faithfulness
 from attree.metrics.functional.correlation import kendall, pearson, spearman
 from attree.metrics.functional.faithfulness import faithfulness_statistics
+from attree.metrics.functional.influence import faithfulness_influences
+from attree.metrics.functional.intervals import interval_of
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import (
     characterization_score,
@@ -21,15 +22,14 @@ __all__ = [
     "auroc_by_target",
     "characterization_score",
     "curve_area",
+    "faithfulness_influences",
     "faithfulness_statistics",
     "fidelity",
+    "interval_of",
     "jaccard",
     "kendall",
     "pearson",
-    "percentile_interval",
     "precision_at_k",
-    "resample_targets",
-    "resampled_faithfulness",
     "sparsity",
     "spearman",
     "unfaithfulness",

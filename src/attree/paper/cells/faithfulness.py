@@ -17,7 +17,8 @@ from attree.defaults import AUTHORS
 from attree.evaluation import Evaluation, MetricName, evaluate
 from attree.faithfulness import reduce_attention, resolve_protocol
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
-from attree.metrics.functional.bootstrap import Interval, percentile_interval, resampled_faithfulness
+from attree.metrics.functional.influence import faithfulness_influences
+from attree.metrics.functional.intervals import Interval, interval_of
 from attree.paper.authors import AuthorsSuperGAT, reported_attention
 from attree.paper.cells.base import CellContext, NetCell, Result
 from attree.paper.net import held_out
@@ -67,7 +68,7 @@ class FaithfulnessCell(NetCell):
         return f"faithfulness of {self.net}"
 
     def measure(self, context: CellContext) -> Result:
-        """Return the faithfulness statistics of all methods on one network, with bootstrap intervals."""
+        """Return the faithfulness statistics of all methods on one network, with intervals over targets."""
         model, accuracy = context.model(self.net)
         data = context.data_of(self.net)
         graph: Data = held_out(data) if isinstance(data, GraphDataModule) else data.graph
@@ -143,12 +144,12 @@ def _statistics(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str
 
 
 def _intervals(scores: dict[str, Tensor], evaluation: Evaluation) -> dict[str, Interval]:
-    """Return the bootstrap interval of every statistic, by metric name."""
+    """Return the interval over targets of every statistic, by metric name."""
     owner = evaluation.pairs.owner
     return {
-        str(MetricName(method, statistic, protocol)): percentile_interval(values)
+        str(MetricName(method, statistic, protocol)): interval_of(influence)
         for protocol, reduction in evaluation.reductions.items()
-        for (method, statistic), values in resampled_faithfulness(
+        for (method, statistic), influence in faithfulness_influences(
             scores, reduction.delta_pc, reduction.delta_ne, reduction.changed, owner
         ).items()
     }

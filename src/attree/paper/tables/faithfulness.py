@@ -97,7 +97,7 @@ def _sections(inputs: ItemInputs, name: str, models: tuple[str, ...], statistics
             ("model", "layers", "protocol"),
         )
     )
-    title = "Network by network, with bootstrap intervals over targets (low, high), pairs and changed predictions"
+    title = "Network by network, with intervals over targets (low, high), pairs and changed predictions"
     sections.append(Table(f"{name}_networks", title, rows, (), (), csv_only=True))
     return sections
 

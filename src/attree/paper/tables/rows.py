@@ -92,7 +92,7 @@ def _reason(row: pd.Series) -> str:
     if min(row["ours"], noisy) <= meant <= max(row["ours"], noisy) or abs(noisy - meant) <= FAR:
         return f"ties: with noise in the last digit, as on a device that adds in any order, {noisy:.2f}"
     if low <= meant <= high:
-        return f"within the bootstrap interval over targets, {low:.2f} to {high:.2f}"
+        return f"within the interval over targets, {low:.2f} to {high:.2f}"
     spread = row.get("spread", math.nan)
     if math.isfinite(spread) and abs(row["difference"]) <= 2 * spread:
         return f"within twice the standard deviation over seeds, {spread:.2f}; the paper has one network"
