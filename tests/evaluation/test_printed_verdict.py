@@ -54,7 +54,7 @@ class Printed(SimpleNamespace):
     def certainty(self) -> Printed:
         return self
 
-    def num_changed(self, protocol: str) -> int:
+    def num_changed_targets(self, protocol: str) -> int:
         return 100
 
     def interval(self, method: str, protocol: str, statistic: str = "truth_auroc") -> tuple[float, float]:

@@ -135,10 +135,11 @@ class Certainty:
             level: How often the interval holds the true difference.
         """
         value = metrics.get(str(first), float("nan")) - metrics.get(str(second), float("nan"))
-        if value == 0 and first == second:
-            return Difference(0.0, 0.0, 0.0)
-        one, other = (self.influences.get(str(name), undefined(1)) for name in (first, second))
-        return Difference(value, *interval_of(replace(one.minus(other), value=value), level))
+        minuend, subtrahend = (self.influences.get(str(name), undefined(1)) for name in (first, second))
+        influence = replace(minuend.minus(subtrahend), value=value)
+        if influence.error == 0:  # no target moves it, for instance because both scores are the same
+            return Difference(value, value, value)
+        return Difference(value, *interval_of(influence, level))
 
 
 def influences_of(

@@ -203,8 +203,8 @@ class Evaluation:
             statistic: Name of a statistic, such as `pc_pearson`.
             level: How often the interval holds the true difference.
         """
-        names = [self._name(method, protocol, statistic) for method in (first, second)]
-        return self.certainty.difference(self.metrics, *names, level)
+        minuend, subtrahend = (self._name(method, protocol, statistic) for method in (first, second))
+        return self.certainty.difference(self.metrics, minuend, subtrahend, level)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -219,6 +219,10 @@ class Evaluation:
     def num_changed(self, protocol: str) -> int:
         """Return the number of reductions that change the predicted class, which `p_auroc` is based on."""
         return int(self.reductions[protocol].changed.sum())
+
+    def num_changed_targets(self, protocol: str) -> int:
+        """Return the number of targets with a reduction that changes the predicted class."""
+        return int(self.pairs.owner[self.reductions[protocol].changed].unique().numel())
 
     def to_pandas(self, intervals: bool = False) -> pd.DataFrame:
         """Return a table with one row per statistic and protocol, and one column per method.

@@ -29,6 +29,7 @@ from attree.evaluation.verdict import (
     value_of,
 )
 from attree.metrics.functional.correlation import pearson
+from attree.metrics.functional.influence import FEWEST_TARGETS
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
@@ -50,9 +51,6 @@ CONFIDENT = 0.999
 
 FEW_TARGETS = 20
 """With fewer targets, the verdict says that there are too few."""
-
-FEW_CHANGES = 10
-"""With fewer changed predictions, statistics of changed predictions say little."""
 
 WIDE = 0.3
 """A correlation whose interval is wider than this counts as uncertain."""
@@ -231,12 +229,12 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
         few = "1 target is" if targets == 1 else f"{targets} targets are"
         yield f"{few} too few to say much: explain {FEW_TARGETS} or more."
     for protocol in evaluation.reductions:
-        changed = evaluation.num_changed(protocol)
+        changed = evaluation.num_changed_targets(protocol)
         is_whole = targets == evaluation.targets.numel()
-        if changed < FEW_CHANGES and is_whole and evaluation.predictions is not None:
-            times = "no prediction changes" if changed == 0 else f"only {changed} predictions change"
+        if (changed < FEWEST_TARGETS or 2 * changed < targets) and is_whole and evaluation.predictions is not None:
+            where = "for no target" if changed == 0 else f"for {changed} of {targets} targets"
             weak = f"`{METRIC_LABELS['p_auroc']}` and `{METRIC_LABELS[FAITHFULNESS]}`"
-            yield f"Under `{protocol}` {times}, so {weak} say little."
+            yield f"Under `{protocol}`, predictions change {where}: too few for an interval of {weak}."
         wide = [
             method
             for method in best_first(evaluation, protocol)
