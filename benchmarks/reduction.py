@@ -38,9 +38,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT as PyGGAT
 from torch_geometric.nn import GATConv, HeteroConv, HGTConv, TransformerConv
 
-from attree.attention import Graph
+from attree.attention import Graph, hook_softmax
 from attree.attention.graph import EdgeType
-from attree.attention.softmax_hook import hook_softmax
 from attree.attribution import Pairs, subgraph_pairs, subject_pairs
 from attree.data import DBLP, Arxiv, Planetoid
 from attree.evaluation import Evaluation, evaluate

@@ -51,7 +51,6 @@ USED: dict[str, Callable[[], bool]] = {
     # PyTorch
     "_parameters": lambda: isinstance(nn.Linear(1, 1)._parameters, dict),
     "_buffers": lambda: isinstance(nn.BatchNorm1d(1)._buffers, dict),
-    "_flat_weights_names": lambda: "weight_ih_l0" in nn.LSTM(1, 1)._flat_weights_names,
     "_version": lambda: (
         isinstance(torch.zeros(1)._version, int)
         and hasattr(TensorBoardLogger("."), "_version")

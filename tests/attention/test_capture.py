@@ -18,9 +18,8 @@ from torch_geometric.nn import (
     TransformerConv,
 )
 
-from attree.attention import Attention, Graph, capture_attention
+from attree.attention import Attention, Graph, capture_attention, hook_softmax
 from attree.attention.eval_mode import eval_mode
-from attree.attention.softmax_hook import hook_softmax
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 GRAPHS = pytest.mark.parametrize("edge_index", [CLEAN, MESSY], ids=["clean", "messy"])

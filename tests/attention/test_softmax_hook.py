@@ -16,8 +16,8 @@ from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.utils import softmax
 from torch_geometric.utils import softmax as normalise
 
-from attree.attention import capture_attention
-from attree.attention.softmax_hook import attention_convs, hook_softmax
+from attree.attention import capture_attention, hook_softmax
+from attree.attention.softmax_hook import attention_convs
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 

@@ -10,8 +10,7 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch_geometric.data import Batch
 
-from attree.attention import Graph
-from attree.attention.softmax_hook import hook_softmax
+from attree.attention import Graph, hook_softmax
 from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG

@@ -12,8 +12,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from attree.attention import Graph
-from attree.attention.softmax_hook import hook_softmax
+from attree.attention import Graph, hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson

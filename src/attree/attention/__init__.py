@@ -3,8 +3,8 @@
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
+from attree.attention.instrument import hook_softmax
 from attree.attention.locality import Locality, measure_locality
-from attree.attention.softmax_hook import hook_softmax
 from attree.attention.stand_in import stand_in
 
 __all__ = [

@@ -6,7 +6,7 @@ A convolution may drop, add or move self-loops, and run on the edges of one type
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import EdgeType, Graph, plain
-from attree.attention.layer_records import edges_of, features_of, within_relations
+from attree.attention.instrument import LayerCall, within_relations
 from attree.errors import UnsupportedModelError
 
 
@@ -74,10 +74,11 @@ class EdgeHook:
 
     def begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Hook before a call: record the edges that the convolution is called with."""
-        features = features_of(conv, args, kwargs)
+        call = LayerCall(conv, "", 0, args, kwargs)
+        features = call.features
         (self._apart.add if isinstance(features, tuple | list | dict) else self._apart.discard)(conv)
         features = features[0] if isinstance(features, tuple | list) else features
-        self._given[conv] = plain(edges_of(args, kwargs)), features.shape[0] if isinstance(features, Tensor) else None
+        self._given[conv] = plain(call.given_edges), features.shape[0] if isinstance(features, Tensor) else None
         self._seen.pop(conv, None)
         self._assumed.pop(conv, None)
 
@@ -103,28 +104,6 @@ def hook_edges(convs: Iterable[MessagePassing], hook: EdgeHook) -> Iterator[None
             stack.callback(conv.register_forward_pre_hook(hook.begin, with_kwargs=True).remove)
             stack.callback(conv.register_edge_update_forward_pre_hook(hook.see).remove)
             stack.callback(conv.register_propagate_forward_pre_hook(hook.see).remove)
-        yield
-
-
-MessageHook = Callable[[MessagePassing, Tensor, Tensor], Tensor | None]
-"""Called as `hook(conv, edges, messages)` after messages are computed; returns messages to use instead, or None."""
-
-
-@contextmanager
-def hook_messages(convs: Iterable[MessagePassing], hook: MessageHook) -> Iterator[None]:
-    """While open, the hook sees the messages of these convolutions, and the edges [2, E'] of the messages."""
-    edges: dict[MessagePassing, Tensor] = {}
-
-    def see_edges(conv: MessagePassing, inputs: Any) -> None:
-        edges[conv] = inputs[0]
-
-    def see_messages(conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
-        return hook(conv, edges[conv], messages)
-
-    with ExitStack() as stack:
-        for conv in convs:
-            stack.callback(conv.register_propagate_forward_pre_hook(see_edges).remove)
-            stack.callback(conv.register_message_forward_hook(see_messages).remove)
         yield
 
 

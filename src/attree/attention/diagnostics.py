@@ -7,18 +7,16 @@ graph. All other arguments stay the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
 
 from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
+from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
 from attree.attention.locality import RunOnFeatures, with_noise
-from attree.attention.softmax_hook import hook_softmax
 
 NEGLIGIBLE = 1e-3
 """Smaller changes, relative to the spread of the outputs, are ignored: norms can magnify rounding errors this far."""
@@ -106,7 +104,7 @@ def measure_bypass(
     """
 
     def cut(chosen: Sequence[int], features: Any = x) -> Tensor:
-        with _without_weights(model, {call for layer in chosen for call in layers[layer]}):
+        with instrument(model, _ZeroWeights({call for layer in chosen for call in layers[layer]})):
             return score_tensor(run(features))
 
     every = range(len(layers))
@@ -180,29 +178,15 @@ def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) 
     )
 
 
-@contextmanager
-def _without_weights(model: nn.Module, cut: Collection[int]) -> Iterator[None]:
-    """While open, the attention weights of these convolution calls are 0; calls are numbered in the order of a pass."""
-    begun: list[int] = []
-    count = 0
+class _ZeroWeights(Watcher):
+    """Sets the attention weights of some convolution calls to 0; calls are numbered in the order of a pass."""
 
-    def begin(conv: nn.Module, args: Any) -> None:
-        nonlocal count
-        begun.append(count)
-        count += 1
+    def __init__(self, calls: Collection[int]) -> None:
+        self._calls = calls
 
-    def end(conv: nn.Module, args: Any, output: Any) -> None:
-        begun.pop()
-
-    def zero(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         weights = softmax(scores)
-        return torch.zeros_like(weights) if begun and begun[-1] in cut else weights
-
-    with ExitStack() as stack:
-        for conv in stack.enter_context(hook_softmax(model, zero)):
-            stack.callback(conv.register_forward_pre_hook(begin).remove)
-            stack.callback(conv.register_forward_hook(end).remove)
-        yield
+        return torch.zeros_like(weights) if call.number in self._calls else weights
 
 
 def _kept_share(usual: Tensor, without: Tensor, targets: Tensor | None) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 
 from attree.attention.conv_edges import find_type
 from attree.attention.graph import Graph
-from attree.attention.layer_records import LayerRecord, LayerRecords, features_of
+from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.layer_records import LayerRecord, LayerRecords
 from attree.attention.provenance import Marks, tensors_in
-from attree.attention.softmax_hook import attention_convs
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds
 from attree.errors import UnsupportedModelError
 
@@ -178,23 +177,25 @@ def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
     return reached
 
 
+class _AlteredOutputs(Watcher):
+    """Alters the outputs of some calls, and keeps the input features of each call."""
+
+    def __init__(self, calls: Container[int]) -> None:
+        self._calls = calls
+        self.features: list[list[Tensor]] = []
+
+    def begin(self, call: LayerCall) -> None:
+        self.features.append([tensor.clone() for tensor in tensors_in(call.features)])
+
+    def end(self, call: LayerCall, output: Any) -> Any:
+        return _altered(output) if call.number in self._calls else None
+
+
 def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[int]) -> tuple[Any, list[Any]]:
     """Run a model with altered outputs of some calls; return its output and the input features of each call."""
-    features: list[list[Tensor]] = []
-    opened: list[int] = []
-
-    def begin(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        opened.append(len(features))
-        features.append([tensor.clone() for tensor in tensors_in(features_of(conv, args, kwargs))])
-
-    def end(conv: nn.Module, inputs: Any, returned: Any) -> Any:
-        return _altered(returned) if opened.pop() in altered else returned
-
-    with ExitStack() as stack:
-        for conv in attention_convs(model):
-            stack.callback(conv.register_forward_pre_hook(begin, with_kwargs=True).remove)
-            stack.callback(conv.register_forward_hook(end).remove)
-        return run(), features
+    watcher = _AlteredOutputs(altered)
+    with instrument(model, watcher) as instrumented:
+        return instrumented.run(run), watcher.features
 
 
 def _altered(returned: Any) -> Any:

@@ -1,9 +1,8 @@
-"""Hook the softmax of any PyG attention convolution without copying its code.
+"""Replace the softmax of any PyG attention convolution without copying its code.
 
-Every attention convolution of PyG calls `torch_geometric.utils.softmax` to turn scores into weights. While
-`hook_softmax` is open, each convolution instance has patched methods: the same code, with another softmax. Classes,
-modules and other models are not changed. On exit all is restored, also after an exception. Hooks can be nested: the
-innermost one is active.
+Every attention convolution of PyG calls `torch_geometric.utils.softmax` to turn scores into weights. `SoftmaxPatch`
+makes methods for one convolution instance: the same code, with another softmax. Classes, modules and other models are
+not changed. A patched convolution can be patched again: the last patch is active.
 
 Code can reach `torch_geometric.utils.softmax` in many ways: as a global of any name, as an attribute of a module
 (`utils.softmax`), in a helper function, in a method of a base class (by `super()` or by the name of the base), in a
@@ -14,8 +13,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dis import get_instructions
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -30,9 +28,6 @@ from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.errors import UnsupportedModelError
 
-SoftmaxHook = Callable[[MessagePassing, Tensor, Callable[[Tensor], Tensor]], Tensor]
-"""Called as `hook(conv, scores, softmax)` in place of the softmax; returns the weights that the convolution uses."""
-
 
 def attention_convs(model: nn.Module) -> list[MessagePassing]:
     """Return the attention convolutions of a model, in registration order.
@@ -41,37 +36,19 @@ def attention_convs(model: nn.Module) -> list[MessagePassing]:
         UnsupportedModelError: If there are none, or if a convolution passes messages without attention, so that its
             layer of the computation tree has no weights.
     """
-    return list(_hooked_attributes(model, _unchanged))
+    patched = {conv: SoftmaxPatch(conv, lambda scores: scores).attributes() for conv in message_passing(model)}
+    check_attention(patched)
+    return list(patched)
 
 
-@contextmanager
-def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePassing]]:
-    """While open, every attention softmax of `model` goes through `hook`; returns the attention convolutions.
-
-    Args:
-        model: A model whose message passing is done by PyG attention convolutions.
-        hook: Gets the convolution, its scores before softmax, [E'] or [E', heads], and the softmax.
-    """
-    hooked = _hooked_attributes(model, hook)
-    with ExitStack() as stack:
-        for conv, attributes in hooked.items():
-            for name, value in attributes.items():
-                stack.callback(_restore, conv, name, name in vars(conv), vars(conv).get(name))
-                vars(conv)[name] = value
-        yield list(hooked)
-
-
-def _hooked_attributes(model: nn.Module, hook: SoftmaxHook) -> dict[MessagePassing, dict[str, Any]]:
-    """Return the attributes to set on each convolution so that its softmax goes through `hook`."""
-    convs = message_passing(model)
-    found = {conv: SoftmaxPatch(conv, _hooked(conv, hook)).attributes() for conv in convs}
-    blind = sorted({type(conv).__name__ for conv, attributes in found.items() if not attributes})
-    if blind:
+def check_attention(patched: Mapping[MessagePassing, Mapping[str, Any]]) -> None:
+    """Raise if some message-passing layers have nothing to patch, because they never call the softmax."""
+    without_softmax = sorted({type(conv).__name__ for conv, attributes in patched.items() if not attributes})
+    if without_softmax:
         raise UnsupportedModelError(
-            f"Expected every message-passing layer to compute attention weights, but got {', '.join(blind)}, "
+            f"Expected every message-passing layer to compute attention weights, but got {', '.join(without_softmax)}, "
             "whose methods do not call torch_geometric.utils.softmax."
         )
-    return found
 
 
 def message_passing(model: nn.Module) -> list[MessagePassing]:
@@ -87,25 +64,6 @@ def message_passing(model: nn.Module) -> list[MessagePassing]:
     raise UnsupportedModelError(
         f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
     )
-
-
-def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
-    """Restore an attribute of an instance: remove it, or set its value from before the hook."""
-    if had:
-        vars(conv)[name] = value
-    else:
-        vars(conv).pop(name, None)
-
-
-def _hooked(conv: MessagePassing, hook: SoftmaxHook) -> Callable[..., Tensor]:
-    def softmax(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return hook(conv, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
-
-    return softmax
-
-
-def _unchanged(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-    return softmax(scores)
 
 
 _ORIGINAL = "__attree_original__"

@@ -128,7 +128,8 @@ def subject_of(
     """
     check_model(model)
     if isinstance(data, Subject):
-        expect(data.model is model, "data", "a subject of the same model", "a subject of another model")
+        same = model in (data.model, data.call.user_model)
+        expect(same, "data", "a subject of the same model", "a subject of another model")
         return data, None
     x = data.get("x") if isinstance(data, Data) else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:

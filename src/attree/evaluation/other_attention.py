@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
 
-from attree.attention.conv_edges import EdgeHook, hook_edges
 from attree.attention.eval_mode import eval_mode, score_tensor
-from attree.attention.softmax_hook import hook_softmax
+from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
-
-Softmax = Callable[[Tensor], Tensor]
 
 Change = Callable[[int, Tensor, Tensor, Softmax], Tensor]
 """Function `change(number, destination, scores, softmax)` that replaces the softmax `number` of a forward pass.
@@ -27,24 +22,25 @@ Change = Callable[[int, Tensor, Tensor, Softmax], Tensor]
 
 def run_with(subject: Subject, change: Change) -> Tensor:
     """Return the model's output with every attention softmax replaced by `change`. Gradients work if enabled."""
-    edges, number = EdgeHook(), 0
-
-    def hook(conv: MessagePassing, scores: Tensor, softmax: Softmax) -> Tensor:
-        nonlocal number
-        own = edges.scored(conv, scores.shape[0])
-        if own is None:
-            raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of its input graph, but "
-                f"{scores.shape[0]} scores do not match the edges: its attention cannot be replaced."
-            )
-        number += 1
-        return change(number - 1, own[1], scores, softmax)
-
-    with ExitStack() as stack:
-        stack.enter_context(eval_mode(subject.model))
-        convs = stack.enter_context(hook_softmax(subject.model, hook))
-        stack.enter_context(hook_edges(convs, edges))
+    with eval_mode(subject.model), instrument(subject.model, _ChangedAttention(change)):
         return score_tensor(subject.call.run())
+
+
+class _ChangedAttention(Watcher):
+    """Replaces every softmax by a function."""
+
+    def __init__(self, change: Change) -> None:
+        self._change, self._num_softmaxes = change, 0
+
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+        edges = call.scored_edges(scores.shape[0])
+        if edges is None:
+            raise UnsupportedModelError(
+                f"Expected {type(call.conv).__name__} to apply its softmax to one score per edge of its input graph, "
+                f"but {scores.shape[0]} scores do not match the edges: its attention cannot be replaced."
+            )
+        self._num_softmaxes += 1
+        return self._change(self._num_softmaxes - 1, edges[1], scores, softmax)
 
 
 def uniform(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.conv_edges import edge_ids, hook_edges
-from attree.attention.softmax_hook import hook_softmax
+from attree.attention.conv_edges import edge_ids
+from attree.attention.graph import plain
+from attree.attention.instrument import LayerCall, Softmax, instrument
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies
@@ -147,22 +148,24 @@ class AttentionRun(MaskedRun):
         self._calls, self._share = [], share
         return self.logits(copies, self.unmasked(copies))
 
-    def see(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Run in place of the softmax: record its scores and weights."""
         if not self.is_masking:
             return softmax(scores)
-        edges = self.edges.scored(conv, scores.shape[0])
+        edges = call.scored_edges(scores.shape[0])
         if edges is None:
             raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
-                f"but it has {scores.shape[0]} scores: there is no gradient for each edge."
+                f"Expected {type(call.conv).__name__} to apply its softmax to one score per edge of the graph it is "
+                f"given, but it has {scores.shape[0]} scores: there is no gradient for each edge."
             )
         score_shift = torch.zeros_like(scores, requires_grad=True)
         weights = softmax(scores + score_shift)
         weight_shift = torch.zeros_like(weights, requires_grad=True)
-        given = self.edges.given(conv)
-        call = SoftmaxCall(conv, given, edges, scores.detach(), weights.detach(), score_shift, weight_shift)
-        self._calls.append(call)
+        self._calls.append(
+            SoftmaxCall(
+                call.conv, plain(call.given_edges), edges, scores.detach(), weights.detach(), score_shift, weight_shift
+            )
+        )
         return weights * self._share + weight_shift
 
     def gradients(self, copies: TargetCopies, logits: Tensor) -> Iterator[Gradients]:
@@ -197,9 +200,7 @@ class AttentionRun(MaskedRun):
 def attention_run(subject: Subject) -> Iterator[AttentionRun]:
     """Open a run that sees the attention of the subject's model, which must be frozen."""
     run = AttentionRun(subject)
-    with ExitStack() as stack:
-        convs = stack.enter_context(hook_softmax(subject.model, run.see))
-        stack.enter_context(hook_edges(convs, run.edges))
+    with instrument(subject.model, run):
         yield run
 
 

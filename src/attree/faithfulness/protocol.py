@@ -22,7 +22,8 @@ from torch_geometric.nn import GATConv, MessagePassing
 from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
-from attree.attention.softmax_hook import attention_convs, hook_softmax
+from attree.attention.instrument import hook_softmax
+from attree.attention.softmax_hook import attention_convs
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number
 

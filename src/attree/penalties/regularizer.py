@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.nn import MessagePassing
 
 from attree.attention import Attention, Graph
 from attree.attention.capture import attention_of_pass
-from attree.attention.conv_edges import EdgeHook, hook_edges
 from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Types, plain
-from attree.attention.layer_records import LayerRecords, record_layers
-from attree.attention.softmax_hook import SoftmaxHook, message_passing
+from attree.attention.instrument import LayerCall, Softmax, is_edge_index
+from attree.attention.layer_records import Alter, LayerRecords, record_layers
 from attree.data.ground_truth import GroundTruth
 from attree.errors import UnsupportedModelError, expect
-from attree.penalties.penalty import PenalizedStep, check_number
+from attree.penalties.penalty import AttentionPenalty, PenalizedStep, check_number
 from attree.penalties.registry import PenaltiesArgument, make_penalties
 
 
@@ -67,35 +65,22 @@ class AttentionPenalties:
             model: The model, or any module that contains it.
             number: Number of earlier steps, for penalties that draw random numbers.
         """
-        with run_eagerly(), self._edges(model) as hook:
-            alter = None if hook is None else self._noise(hook, number)
-            with record_layers(model, alter=alter) as records:
-                yield WatchedPass(self, model, records, number)
+        alter = None if self._altering is None else self._noise(self._altering, number)
+        with run_eagerly(), record_layers(model, alter=alter) as records:
+            yield WatchedPass(self, model, records, number)
 
-    @contextmanager
-    def _edges(self, model: nn.Module) -> Iterator[EdgeHook | None]:
-        """Record which edges are scored, if a penalty changes attention; else yield None."""
-        if self._altering is None:
-            yield None
-            return
-        hook = EdgeHook()
-        with hook_edges(message_passing(model), hook):
-            yield hook
-
-    def _noise(self, hook: EdgeHook, number: int) -> SoftmaxHook:
-        """Return a softmax hook that lets a penalty change attention in training, seeded by the step's number."""
-        penalty = self._altering
-        assert penalty is not None
+    def _noise(self, penalty: AttentionPenalty, number: int) -> Alter:
+        """Return a function that lets a penalty change attention in training, seeded by the step's number."""
         generator = torch.Generator().manual_seed((int(getattr(penalty, "seed", 0)) * 1_000_003 + number) % 2**63)
 
-        def alter(conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-            edges = hook.scored(conv, scores.shape[0])
+        def alter(call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+            conv, edges = call.conv, call.scored_edges(scores.shape[0])
             if edges is None:
                 raise UnsupportedModelError(
                     f"Expected {type(conv).__name__} to score the edges of its message passing, but it scores others: "
                     "its attention cannot be changed."
                 )
-            if hook.has_two_node_sets(conv):  # equal ids of source and destination are no self-loop there
+            if call.has_two_node_sets:  # equal ids of source and destination are no self-loop there
                 edges = torch.stack([edges[0] + (int(edges[1].max()) + 1 if edges.numel() else 0), edges[1]])
             return penalty.alter(conv, scores, softmax, edges, generator) if conv.training else softmax(scores)
 
@@ -106,7 +91,7 @@ class AttentionPenalties:
         given, features = plain(records[0].given), records[0].features
         if isinstance(batch, HeteroData) or isinstance(given, Mapping):
             return self._typed_graph(batch, given, features)
-        if not _are_edges(given) or not isinstance(features, Tensor):
+        if not is_edge_index(given) or not isinstance(features, Tensor):
             raise UnsupportedModelError(
                 "Expected penalized attention layers to take features as one tensor and edges as a [2, E] tensor, or "
                 f"the batch to be HeteroData, but got {type(features).__name__}, {type(given).__name__} and a batch of "
@@ -116,7 +101,7 @@ class AttentionPenalties:
         if self._graph is not None and self._graph.matches(given, num_nodes):
             return self._graph
         self._graph = Graph(given, num_nodes)
-        if _are_edges(own) and own.device == given.device and own.numel() and int(own.max()) < num_nodes:
+        if is_edge_index(own) and own.device == given.device and own.numel() and int(own.max()) < num_nodes:
             # A model may add self-loops to the edges of its layers. Ground truth refers to the batch's edges.
             of_batch = Graph(own, num_nodes)
             if torch.equal(of_batch.edge_index, self._graph.edge_index):
@@ -179,7 +164,3 @@ class WatchedPass:
             total = penalty.strength * value if total is None else total + penalty.strength * value
         assert total is not None, "without penalties, nothing is watched"
         return total
-
-
-def _are_edges(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() == 2 and value.shape[0] == 2 and value.dtype == torch.int64

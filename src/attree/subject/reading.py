@@ -6,18 +6,15 @@ Row k of the output reads node i if the gradient of row k with respect to t_i is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch import Tensor
 
 from attree.attention.conv_edges import find_type
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Types
-from attree.attention.layer_records import edges_of
+from attree.attention.instrument import LayerCall, Watcher, instrument
 from attree.subject.arguments import Kind, parameters
 from attree.subject.model_call import ModelCall
 
@@ -42,7 +39,8 @@ def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor |
 
 def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
     """Return which nodes each of the output's rows reads, [rows, nodes]; None if the output has no gradients."""
-    with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), _marked(call, seed) as marks:
+    marks = _Marks(call, seed)
+    with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), instrument(call.model, marks):
         output = call.changed(lambda _, value: _differentiable(value)).run()
         if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
             return None
@@ -55,7 +53,7 @@ def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
         return torch.stack(reads) != 0
 
 
-class _Marks:
+class _Marks(Watcher):
     """One number per node, which every convolution adds to its output, times a random vector."""
 
     def __init__(self, call: ModelCall, seed: int) -> None:
@@ -64,25 +62,20 @@ class _Marks:
         self.value = torch.randn(call.num_nodes, generator=self._generator).to(device).requires_grad_()
         self._graph = call.graph
         self.used = False
-        self._depth = 0
 
     def noise(self, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=self._generator)
 
-    def begin(self, conv: nn.Module, inputs: Any) -> None:
-        self._depth += 1
-
-    def end(self, conv: nn.Module, args: Any, kwargs: Any, returned: Any) -> Any:
+    def end(self, call: LayerCall, returned: Any) -> Any:
         """Return a convolution's output with the marks of its nodes added; nested convolutions add none."""
-        self._depth -= 1
-        if self._depth:
+        if call.is_inner:
             return returned
         types = self._graph.types
         if types is None:
             return self._marked(returned, self.value)
         if isinstance(returned, dict):
             return {kind: self._marked(rows, self._of_type(types, kind)) for kind, rows in returned.items()}
-        kind = find_type(self._graph, edges_of(args, kwargs))
+        kind = find_type(self._graph, call.given_edges)
         return returned if kind is None else self._marked(returned, self._of_type(types, kind[2]))
 
     def _of_type(self, types: Types, node_type: str) -> Tensor:
@@ -96,17 +89,6 @@ class _Marks:
         self.used = True
         marked = first.detach() + torch.tensordot(value.to(first.dtype), self.noise(*first.shape[1:]).to(first), 0)
         return (marked, *returned[1:]) if isinstance(returned, tuple) else marked
-
-
-@contextmanager
-def _marked(call: ModelCall, seed: int) -> Iterator[_Marks]:
-    marks = _Marks(call, seed)
-    with ExitStack() as stack:
-        for conv in call.model.modules():
-            if isinstance(conv, MessagePassing):
-                stack.callback(conv.register_forward_pre_hook(marks.begin).remove)
-                stack.callback(conv.register_forward_hook(marks.end, with_kwargs=True).remove)
-        yield marks
 
 
 def _differentiable(value: Any) -> Any:

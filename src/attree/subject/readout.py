@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,8 +21,8 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.eval_mode import eval_mode
+from attree.attention.instrument import LayerCall, Watcher, instrument
 from attree.attention.provenance import Provenance, storage_of, tensors_in
-from attree.attention.softmax_hook import attention_convs
 from attree.errors import expect
 from attree.tensors.limits import exact_dtype
 
@@ -181,6 +180,17 @@ class PoolTrace(Provenance):
             self.mark(result, number)
 
 
+class _LayerMarks(Watcher):
+    """Marks the outputs of layers in a trace."""
+
+    def __init__(self, trace: PoolTrace, calls: Sequence[int] | None) -> None:
+        self._trace, self._calls = trace, calls
+
+    def end(self, call: LayerCall, output: Any) -> None:
+        if self._calls is None or call.number in self._calls:
+            self._trace.mark(output, LAYERS)
+
+
 @torch.no_grad()
 def read_readout(
     model: nn.Module, run: Callable[[], Any], batch: Tensor, calls: Sequence[int] | None = None
@@ -197,20 +207,8 @@ def read_readout(
         batch: The graph of each node.
         calls: Indices of the convolution calls that are layers; None for all.
     """
-    with ExitStack() as stack:
-        stack.enter_context(eval_mode(model))
-        count = -1
-
-        def mark(conv: nn.Module, args: Any, output: Any) -> None:
-            nonlocal count
-            count += 1
-            if calls is None or count in calls:
-                trace.mark(output, LAYERS)
-
-        for conv in attention_convs(model):
-            stack.callback(conv.register_forward_hook(mark).remove)
-        trace = PoolTrace(batch.numel(), int(batch.max()) + 1 if batch.numel() else 0)
-        stack.enter_context(trace)
+    trace = PoolTrace(batch.numel(), int(batch.max()) + 1 if batch.numel() else 0)
+    with eval_mode(model), instrument(model, _LayerMarks(trace, calls)), trace:
         output = run()
     if batch.bincount().max() == 1:
         return torch.ones(batch.numel(), dtype=exact_dtype(batch.device), device=batch.device)

@@ -8,13 +8,15 @@ self-loops can be masked too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges, hook_messages
+from attree.attention.conv_edges import edge_ids
+from attree.attention.graph import plain
+from attree.attention.instrument import LayerCall, Watcher, instrument
 from attree.attention.locality import difference
 from attree.attribution.posthoc.frozen_model import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies
@@ -26,7 +28,7 @@ TRIED = 8
 """Number of copies that are checked among decoys if all copies are compared anyway."""
 
 
-class MaskedRun:
+class MaskedRun(Watcher):
     """Runs a subject's model on copies with masked messages; created by `masked_run`.
 
     Args:
@@ -37,7 +39,6 @@ class MaskedRun:
         self.model = subject.model
         self.graph_level = subject.level == "graph"
         self.predictions = Predictions(subject)
-        self.edges = EdgeHook()
         self._copies: TargetCopies | None = None
         self._mask: Tensor | None = None
 
@@ -97,36 +98,37 @@ class MaskedRun:
         """Whether the current pass is masked; passes that check copies are not."""
         return self._mask is not None
 
-    def scale(self, conv: MessagePassing, edges: Tensor, messages: Tensor) -> Tensor:
+    def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Multiply messages by the mask, if there is one."""
-        if not self.is_masking:
-            return messages
+        # As in PyG's explainers, layers with `explain` set to False are not masked.
+        if not self.is_masking or call.conv.explain is False:
+            return None
         size = [1] * messages.dim()
-        size[conv.node_dim] = -1
-        return messages * self._aligned(conv, edges).to(messages.dtype).view(size)
+        size[call.conv.node_dim] = -1
+        return messages * self._aligned(call).to(messages.dtype).view(size)
 
-    def _aligned(self, conv: MessagePassing, edges: Tensor) -> Tensor:
+    def _aligned(self, call: LayerCall) -> Tensor:
         """Return the mask on a layer's own edges, which may lack or add self-loops."""
-        copies, mask = self._copies, self._mask
+        copies, mask, edges = self._copies, self._mask, call.edges
         assert copies is not None
         assert mask is not None
         if copies.subject.graph.types is not None:
-            return self._aligned_types(conv, edges, copies, mask)
+            return self._aligned_types(call, copies, mask)
         if not copies.masks_loops and torch.equal(edges, copies.edge_index):
             return mask
         proper = edges[0] != edges[1]
         if not torch.equal(edges[:, proper], copies.edge_index[:, copies.proper]):
-            raise _other_edges(conv)
+            raise _other_edges(call.conv)
         of_edges, of_loops = mask.split([copies.num_edges, mask.numel() - copies.num_edges])
         aligned = of_loops[edges[0]] if copies.masks_loops else mask.new_ones(edges.shape[1])
         return aligned.masked_scatter(proper, of_edges[copies.proper])
 
-    def _aligned_types(self, conv: MessagePassing, edges: Tensor, copies: TargetCopies, mask: Tensor) -> Tensor:
+    def _aligned_types(self, call: LayerCall, copies: TargetCopies, mask: Tensor) -> Tensor:
         """Do the same for a heterogeneous graph, where a layer has the edges of one type, or of several in one list."""
-        given = self.edges.given(conv)
+        given, edges = plain(call.given_edges), call.edges
         ids = edge_ids(copies.graph, given, edges)
         if ids is None:
-            raise _other_edges(conv)
+            raise _other_edges(call.conv)
         if copies.masks_loops:
             return mask[ids]
         aligned = torch.cat([mask, mask.new_ones(copies.graph.num_nodes)])[ids]
@@ -147,10 +149,5 @@ def _other_edges(conv: MessagePassing) -> UnsupportedModelError:
 def masked_run(subject: Subject) -> Iterator[MaskedRun]:
     """Context in which the returned run masks messages in the subject's model, which must be frozen."""
     run = MaskedRun(subject)
-    # As in PyG's explainers, layers with `explain` set to False are not masked.
-    convs = [conv for conv in subject.model.modules() if isinstance(conv, MessagePassing) and conv.explain is not False]
-    with ExitStack() as stack:
-        if subject.graph.types is not None:
-            stack.enter_context(hook_edges(convs, run.edges))
-        stack.enter_context(hook_messages(convs, run.scale))
+    with instrument(subject.model, run):
         yield run

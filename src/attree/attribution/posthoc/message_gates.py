@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
 
-from attree.attention.conv_edges import hook_messages
+from attree.attention.instrument import LayerCall, Watcher, instrument
 from attree.errors import UnsupportedModelError
 from attree.subject import ModelCall
 
@@ -81,12 +80,10 @@ def draw_gates(logits: Tensor) -> Tensor:
     return soft + ((soft > 0.5).to(soft.dtype) - soft).detach()
 
 
-class GatedModel:
+class GatedModel(Watcher):
     """A model whose messages can be recorded and gated, call by call; created by `gated_model`."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._states: dict[MessagePassing, Any] = {}
+    def __init__(self) -> None:
         self._recorded: list[LayerMessages] | None = None
         self._gates: list[tuple[MessageGate, Tensor] | None] = []
         self._call = 0
@@ -111,21 +108,17 @@ class GatedModel:
         self._gates, self._call = gates, 0
         return call.run()
 
-    def see_states(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Store the input of a convolution; a forward pre-hook."""
-        x = args[0] if args else kwargs.get("x")
-        self._states[conv] = x[0] if isinstance(x, tuple) else x
-
-    def see_messages(self, conv: MessagePassing, edges: Tensor, messages: Tensor) -> Tensor | None:
+    def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Record messages, or gate them."""
         number, self._call = self._call, self._call + 1
         if self._recorded is not None:
-            layer = LayerMessages(edges, self._states[conv], messages)
+            x = call.features
+            layer = LayerMessages(call.edges, x[0] if isinstance(x, tuple) else x, messages)
             known = isinstance(layer.states, Tensor) and layer.states.dim() == 2 and layer.states.is_floating_point()
             if not known or messages.shape[0] != layer.edges.shape[1]:
                 raise UnsupportedModelError(
-                    f"Expected {type(conv).__name__} to take states [nodes, channels] and to send one message along "
-                    "each edge, because GraphMask's gates read both, but it does not."
+                    f"Expected {type(call.conv).__name__} to take states [nodes, channels] and to send one message "
+                    "along each edge, because GraphMask's gates read both, but it does not."
                 )
             self._recorded.append(layer)
             return None
@@ -136,10 +129,6 @@ class GatedModel:
 @contextmanager
 def gated_model(model: nn.Module) -> Iterator[GatedModel]:
     """Context in which the returned model records and gates the messages of `model`."""
-    gated = GatedModel(model)
-    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    with ExitStack() as stack:
-        for conv in convs:
-            stack.callback(conv.register_forward_pre_hook(gated.see_states, with_kwargs=True).remove)
-        stack.enter_context(hook_messages(convs, gated.see_messages))
+    gated = GatedModel()
+    with instrument(model, gated):
         yield gated

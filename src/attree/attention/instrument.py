@@ -1,0 +1,302 @@
+"""The one way to run a model while its message-passing layers are watched or changed.
+
+A `Watcher` is told of every call of a layer: when it begins, which edges it uses, its scores before softmax, its
+messages, their sums and its output. It can replace scores, weights, messages and outputs. `instrument` attaches a
+watcher to all layers of a model, which should be a stand-in (`attree.attention.stand_in`); a training step is watched
+on the model itself. On exit all is detached, also after an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing, RGATConv
+from torch_geometric.utils import add_self_loops, remove_self_loops
+from torch_geometric.utils import softmax as pyg_softmax
+
+from attree.attention.graph import plain
+from attree.attention.softmax_hook import SoftmaxPatch, check_attention, message_passing
+from attree.errors import UnsupportedModelError
+
+T = TypeVar("T")
+
+Softmax = Callable[[Tensor], Tensor]
+"""Turns the scores of a layer into weights."""
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """One running call of a message-passing layer.
+
+    A layer passes its edges, with the self-loops that it adds, to `edge_updater` and `propagate`. If it calls its
+    softmax earlier, in `forward`, its edges are those it was called with, with or without self-loops: the list with as
+    many edges as scores. `propagate` must then get the same list.
+
+    Attributes:
+        conv: The layer.
+        name: Name of the layer in the model, such as `convs.0`.
+        number: Number of the call in the run, counted from 0; a call inside another one has the higher number.
+        args: The positional arguments of the call.
+        kwargs: The arguments passed by name.
+        is_inner: Whether the call is made inside the call of another layer.
+        edges: The edges of the last `edge_updater` or `propagate` of this call; None before.
+    """
+
+    conv: MessagePassing
+    name: str
+    number: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_inner: bool = False
+    edges: Any = None
+    _assumed: Tensor | None = field(default=None, repr=False)
+    _relations: Tensor | None = field(default=None, repr=False)
+    _num_softmaxes: int = 0
+
+    @property
+    def features(self) -> Any:
+        """The node features: the first argument. A tensor, a pair for sources and destinations, or a dict by type."""
+        if self.args:
+            return self.args[0]
+        return self.kwargs.get(next(iter(signature(self.conv.forward).parameters), "x"))
+
+    @property
+    def given_edges(self) -> Any:
+        """The edges that the layer was called with: the first [2, E] id tensor, or dict of such; None if none."""
+        for value in (*self.args, *self.kwargs.values()):
+            if is_edge_index(value) or (isinstance(value, dict) and any(map(is_edge_index, value.values()))):
+                return value
+        return None
+
+    @property
+    def has_two_node_sets(self) -> bool:
+        """Whether sources and destinations have separate numbers, as with different node types."""
+        return isinstance(self.features, tuple | list | dict)
+
+    def scored_edges(self, num_scores: int) -> Tensor | None:
+        """Return the edges that the layer is scoring; None if no list has as many edges as scores."""
+        if self.edges is not None:
+            edges: Tensor = self.edges
+            return edges if edges.shape[1] == num_scores else None
+        for edges in self._possible_edges():
+            if edges.shape[1] == num_scores:
+                self._assumed = edges
+                return edges
+        return None
+
+    def _possible_edges(self) -> Iterator[Tensor]:
+        edges, features = plain(self.given_edges), self.features
+        features = features[0] if isinstance(features, tuple | list) else features
+        num_nodes = features.shape[0] if isinstance(features, Tensor) else None
+        if isinstance(edges, Tensor):
+            yield edges
+            yield add_self_loops(remove_self_loops(edges)[0], num_nodes=num_nodes)[0]
+            yield add_self_loops(edges, num_nodes=num_nodes)[0]
+
+    def next_relation(self) -> Tensor | None:
+        """Return a mask of the edges of the next relation, if the layer has one softmax per relation; else None.
+
+        RGATConv calls its softmaxes in the order of relations, so this is called once for each of them.
+        """
+        if self._relations is None:
+            return None
+        self._num_softmaxes += 1
+        return self._relations == self._num_softmaxes - 1
+
+    def use_edges(self, edges: Any, arguments: dict[str, Any]) -> None:
+        """Note the edges that the layer passes to `edge_updater` or `propagate`; raise if its softmax used others."""
+        edges, assumed, self._assumed = plain(edges), self._assumed, None
+        if assumed is not None and not (isinstance(edges, Tensor) and torch.equal(assumed, edges)):
+            raise UnsupportedModelError(
+                f"Expected {type(self.conv).__name__}, which calls its softmax before it passes messages, to pass them "
+                "along the edges that it was given, with or without self-loops, but it passes them along others."
+            )
+        self.edges = edges
+        if within_relations(self.conv):
+            self._relations, self._num_softmaxes = arguments["edge_type"], 0
+
+
+class Watcher:
+    """Sees every call of a layer, and can change it. The methods here change nothing; override those that are needed.
+
+    Only overridden methods cost anything in the run.
+    """
+
+    def begin(self, call: LayerCall) -> None:
+        """Called before a layer runs."""
+
+    def propagate(self, call: LayerCall, arguments: dict[str, Any]) -> None:
+        """Called before the layer passes messages along `call.edges`; `arguments` are those of its `propagate`."""
+
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+        """Called in place of each softmax of the layer; returns the weights that the layer uses."""
+        return softmax(scores)
+
+    def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
+        """Called with the messages along `call.edges`; returns messages to use instead, or None."""
+
+    def sums(self, call: LayerCall, sums: Tensor) -> None:
+        """Called with the aggregated messages."""
+
+    def end(self, call: LayerCall, output: Any) -> Any:
+        """Called after the layer has run; returns an output to use instead, or None."""
+
+
+class Instrument:
+    """A model whose layers are watched; made by `instrument`.
+
+    Attributes:
+        convs: The layers, in registration order.
+    """
+
+    def __init__(self, model: nn.Module, watcher: Watcher) -> None:
+        self.convs = message_passing(model)
+        self._names = {conv: _path(name) for name, conv in model.named_modules()}
+        self._watcher = watcher
+        self._open: list[LayerCall] = []
+        self._num_calls = 0
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Call a function that runs the model; its calls of layers are numbered from 0."""
+        self._open, self._num_calls = [], 0
+        return function()
+
+    def attach(self, stack: ExitStack) -> None:
+        """Attach the watcher to all layers until the stack is closed."""
+        overridden = {name for name in vars(Watcher) if getattr(type(self._watcher), name) is not vars(Watcher)[name]}
+        patched: dict[MessagePassing, dict[str, Any]] = {conv: {} for conv in self.convs}
+        if "softmax" in overridden:
+            patched = {conv: SoftmaxPatch(conv, self._softmax(conv)).attributes() for conv in self.convs}
+            check_attention(patched)
+        for conv, attributes in patched.items():
+            handles = [
+                conv.register_forward_pre_hook(self._begin, with_kwargs=True),
+                conv.register_forward_hook(self._end, always_call=True),
+            ]
+            if overridden & {"propagate", "softmax", "messages", "sums"}:
+                handles.append(conv.register_edge_update_forward_pre_hook(self._see_edges))
+                handles.append(conv.register_propagate_forward_pre_hook(self._propagate))
+            if "messages" in overridden:
+                handles.append(conv.register_message_forward_hook(self._messages))
+            if "sums" in overridden:
+                handles.append(conv.register_propagate_forward_hook(self._sums))
+            for handle in handles:
+                stack.callback(handle.remove)
+            for name, value in attributes.items():
+                stack.callback(_restore, conv, name, name in vars(conv), vars(conv).get(name))
+                vars(conv)[name] = value
+
+    def _running(self, conv: MessagePassing) -> LayerCall:
+        """Return the innermost running call, which must be a call of this layer."""
+        if not self._open or self._open[-1].conv is not conv:
+            raise UnsupportedModelError(
+                f"Expected {type(conv).__name__} to be called as a module, `conv(...)`, but a method of it was called, "
+                "which hooks do not see."
+            )
+        return self._open[-1]
+
+    def _begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = LayerCall(conv, self._names[conv], self._num_calls, args, kwargs, bool(self._open))
+        self._num_calls += 1
+        self._open.append(call)
+        self._watcher.begin(call)
+
+    def _see_edges(self, conv: MessagePassing, inputs: Any) -> None:
+        self._running(conv).use_edges(inputs[0], inputs[-1])
+
+    def _propagate(self, conv: MessagePassing, inputs: Any) -> None:
+        call = self._running(conv)
+        call.use_edges(inputs[0], inputs[-1])
+        self._watcher.propagate(call, inputs[-1])
+
+    def _softmax(self, conv: MessagePassing) -> Callable[..., Tensor]:
+        def softmax(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            return self._watcher.softmax(self._running(conv), src, lambda scores: pyg_softmax(scores, *args, **kwargs))
+
+        return softmax
+
+    def _messages(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
+        return self._watcher.messages(self._running(conv), messages)
+
+    def _sums(self, conv: MessagePassing, inputs: Any, sums: Tensor) -> None:
+        self._watcher.sums(self._running(conv), sums)
+
+    def _end(self, conv: MessagePassing, inputs: Any, output: Any) -> Any:
+        if not self._open or self._open[-1].conv is not conv:
+            return None  # an exception ended calls inside this one
+        call = self._open.pop()
+        return None if output is None else self._watcher.end(call, output)
+
+
+@contextmanager
+def instrument(model: nn.Module, watcher: Watcher) -> Iterator[Instrument]:
+    """While open, `watcher` sees every call of the message-passing layers of `model`.
+
+    Args:
+        model: The model; what is patched and hooked is visible to everyone who uses it, so pass a stand-in.
+        watcher: The watcher.
+
+    Raises:
+        UnsupportedModelError: If there are no message-passing layers, or if `watcher` changes softmaxes and a layer has
+            none.
+    """
+    instrumented = Instrument(model, watcher)
+    with ExitStack() as stack:
+        instrumented.attach(stack)
+        yield instrumented
+
+
+SoftmaxHook = Callable[[MessagePassing, Tensor, Softmax], Tensor]
+"""Called as `hook(conv, scores, softmax)` in place of the softmax; returns the weights that the convolution uses."""
+
+
+class _SoftmaxWatcher(Watcher):
+    """Passes every softmax on to a function."""
+
+    def __init__(self, hook: SoftmaxHook) -> None:
+        self._hook = hook
+
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+        return self._hook(call.conv, scores, softmax)
+
+
+@contextmanager
+def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePassing]]:
+    """While open, every attention softmax of `model` goes through `hook`; returns the attention convolutions.
+
+    Args:
+        model: A model whose message passing is done by PyG attention convolutions. It is changed while this is open.
+        hook: Gets the convolution, its scores before softmax, [E'] or [E', heads], and the softmax.
+    """
+    with instrument(model, _SoftmaxWatcher(hook)) as instrumented:
+        yield instrumented.convs
+
+
+def within_relations(conv: MessagePassing) -> bool:
+    """Whether a convolution has one softmax per relation, over the edges of that relation only."""
+    return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
+
+
+def is_edge_index(value: Any) -> bool:
+    """Whether a value is an edge list: ids of shape [2, E]."""
+    fits = isinstance(value, Tensor) and value.layout == torch.strided and value.dim() == 2 and value.shape[0] == 2
+    return fits and value.dtype == torch.int64
+
+
+def _restore(conv: MessagePassing, name: str, had: bool, value: Any) -> None:
+    """Restore an attribute of an instance: remove it, or set its value from before."""
+    if had:
+        vars(conv)[name] = value
+    else:
+        vars(conv).pop(name, None)
+
+
+def _path(name: str) -> str:
+    """Return the name of a submodule without the parts that `torch.compile` adds."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
