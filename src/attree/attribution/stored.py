@@ -60,7 +60,7 @@ def typed_arrays(types: Types, node_type: str | None) -> dict[str, np.ndarray]:
     }
 
 
-def _read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | None, str | None]:
+def read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | None, str | None]:
     """Return the types in a file, checked against its graph; None if it has none."""
     if "node_types" not in arrays:
         return None, None
@@ -96,7 +96,7 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
         num_nodes = int(arrays["num_nodes"])
         limit = FREE_NODES + path.stat().st_size if max_nodes is None else max_nodes
         _require(num_nodes <= limit, f"it claims {num_nodes:,} nodes; pass `max_nodes` to read more than {limit:,}")
-        types, node_type = _read_types(arrays, num_nodes)
+        types, node_type = read_types(arrays, num_nodes)
         graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes, types)
         targets, ptr, edges, scores = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
         _check_values(graph, targets, ptr, edges, scores)

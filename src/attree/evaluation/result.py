@@ -24,7 +24,7 @@ from attree.evaluation.verdict import Verdict
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
 from attree.io.console import in_notebook
-from attree.io.files import read_intervals, read_metrics, write_metrics, write_text
+from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.subject import Subject
 from attree.subject.roots import Roots
@@ -295,7 +295,7 @@ class Evaluation:
         folder = expect_path(folder, "folder")
         arrays = read_arrays(folder / ARRAYS_FILE)
         methods = folder / METHODS_FILE
-        settings = json.loads(methods.read_text(encoding="utf-8")) if methods.is_file() else {}
+        settings = read_settings(methods) if methods.is_file() else {}
         metrics = folder / METRICS_FILE
         averaged = frozenset(name for name in arrays.pair_scores if name in METHODS and METHODS[name].is_random)
         return cls(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,19 +14,23 @@ from torch import Tensor
 
 from attree.attention import Graph
 from attree.attribution import Pairs
-from attree.attribution.stored import FREE_NODES
+from attree.attribution.stored import FREE_NODES, read_types, typed_arrays
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_interval
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
 from attree.metrics.functional.intervals import UNKNOWN, Interval
+from attree.subject.roots import LEVELS, Level
 from attree.tensors.ragged import are_pointers
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from attree.evaluation.result import Evaluation
+
+NOUNS: dict[Level, str] = {"node": "node", "edge": "link", "graph": "graph"}
+"""What targets of each level are called in texts."""
 
 
 def metrics_frame(
@@ -51,7 +55,7 @@ def metrics_frame(
 def as_text(evaluation: Evaluation) -> str:
     """Return the printed form: the number of targets and pairs, the table, the protocols, the verdict."""
     pairs, targets = len(evaluation.pairs), evaluation.targets.numel()
-    kind = "graph" if evaluation.pairs.num_layers is None else "node"
+    kind = NOUNS["graph" if evaluation.pairs.num_layers is None else evaluation.pairs.level]
     counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}
     changed = ", ".join(f"{count:,} ({name})" for name, count in counts.items())
     about = f"{_several(targets, kind)}, {_several(pairs, 'pair')}"
@@ -110,8 +114,17 @@ FILE_FORMAT = "attree-evaluation-1"
 
 PAIR_ARRAYS = ("targets", "ptr", "edges", "flow")
 DELTAS = ("delta_pc", "delta_ne", "changed")
-TARGET_ARRAYS = {"true_classes": "labels", "ids": "ids", "first_nodes": "first_nodes"}
-"""Names of arrays with one value per target, each with the attribute of `TargetLabels` that it holds."""
+TARGET_ARRAYS = {
+    "true_classes": "labels",
+    "ids": "ids",
+    "first_nodes": "first_nodes",
+    "roots": "roots",
+    "measured": "measured",
+}
+"""Names of arrays with one row per target, each with the attribute of `TargetLabels` that it holds."""
+
+DIMENSIONS = {"predictions": 2, "roots": 2}
+"""Numbers of dimensions of arrays with one row per target; 1 for all others."""
 
 NAME_ARRAYS = ("class_names", "node_names")
 
@@ -137,6 +150,7 @@ def write_arrays(path: Path, content: Arrays) -> Path:
         "edge_index": _array(pairs.graph.original_edge_index),
         "num_nodes": np.array(pairs.graph.num_nodes),
         "num_layers": np.array(-1 if pairs.num_layers is None else pairs.num_layers),
+        "level": np.array("graph" if pairs.num_layers is None else pairs.level),
         "methods": _text(scores),
         "labels": _text(content.labels.get(name, name) for name in scores),
         "protocols": _text(reductions),
@@ -144,6 +158,8 @@ def write_arrays(path: Path, content: Arrays) -> Path:
         "network": np.array(content.network),
         "dataset": np.array(about.dataset or ""),
     }
+    if pairs.graph.types is not None:
+        arrays |= typed_arrays(pairs.graph.types, None)
     arrays |= {name: _array(getattr(pairs, name)) for name in PAIR_ARRAYS}
     arrays |= {f"scores/{name}": _array(values) for name, values in scores.items()}
     for protocol, reduction in reductions.items():
@@ -154,7 +170,7 @@ def write_arrays(path: Path, content: Arrays) -> Path:
     }
     arrays |= {name: _array(values) for name, values in optional.items() if values is not None}
     names = {name: getattr(about, name) for name in NAME_ARRAYS}
-    arrays |= {name: _text(known) for name, known in names.items() if known is not None}
+    arrays |= {name: _text(texts) for name, texts in names.items() if texts is not None}
     return write_npz(path, **arrays)
 
 
@@ -176,13 +192,15 @@ def read_arrays(path: Path) -> Arrays:
 def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     """Return the evaluation that the arrays of an `.npz` file hold; raise unless the arrays fit together."""
     expect(str(arrays["format"]) == FILE_FORMAT, "folder", f"one of format {FILE_FORMAT}", str(arrays["format"]))
-    graph = Graph(torch.from_numpy(arrays["edge_index"]), int(arrays["num_nodes"]))
-    depth = int(arrays["num_layers"])
+    num_nodes, depth = int(arrays["num_nodes"]), int(arrays["num_layers"])
+    graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes, read_types(arrays, num_nodes)[0])
     targets, ptr, edges, flow = (torch.from_numpy(arrays[name]) for name in PAIR_ARRAYS)
     fits = are_pointers(ptr, targets.numel(), edges.numel()) and flow.shape == edges.shape and flow.dtype == torch.bool
     fits = fits and (edges.numel() == 0 or (int(edges.min()) >= 0 and int(edges.max()) < graph.num_edges))
     expect(fits, "folder", "an evaluation with pairs that fit its graph", "pairs that do not fit")
-    pairs = Pairs(targets, ptr, edges, flow, graph, None if depth < 0 else depth)
+    level = str(arrays.get("level", "graph" if depth < 0 else "node"))  # files before 0.3 have none
+    expect(level in LEVELS and (level == "graph") == (depth < 0), "folder", "an evaluation of a known level", level)
+    pairs = Pairs(targets, ptr, edges, flow, graph, None if depth < 0 else depth, level=cast("Level", level))
 
     def column(name: str) -> Tensor:
         values = torch.from_numpy(arrays[name])
@@ -202,12 +220,18 @@ def _read(arrays: dict[str, np.ndarray]) -> Arrays:
 def _read_targets(arrays: dict[str, np.ndarray], pairs: Pairs) -> tuple[Tensor | None, TargetLabels]:
     """Return predictions and labels of the targets. Arrays that are missing were unknown when the file was written."""
     rows = {name: torch.from_numpy(arrays[name]) for name in ("predictions", *TARGET_ARRAYS) if name in arrays}
+    count = pairs.graph.num_nodes
     for name, values in rows.items():
-        fits = len(values) == pairs.targets.numel() and values.dim() == (2 if name == "predictions" else 1)
+        fits = values.dim() == DIMENSIONS.get(name, 1) and len(values) == pairs.targets.numel()
+        if name == "roots" and fits:
+            fits = (
+                values.shape[1] == 2
+                and not values.is_floating_point()
+                and bool(((values >= 0) & (values < count)).all())
+            )
         expect(fits, "folder", f"`{name}` of {pairs.targets.numel()} targets", tuple(values.shape))
     predictions = rows.pop("predictions", None)
     names: dict[str, list[str]] = {name: arrays[name].tolist() for name in NAME_ARRAYS if name in arrays}
-    count = pairs.graph.num_nodes
     if "node_names" in names:
         expect(len(names["node_names"]) == count, "folder", f"{count} names of nodes", len(names["node_names"]))
     return predictions, TargetLabels(
@@ -217,6 +241,8 @@ def _read_targets(arrays: dict[str, np.ndarray], pairs: Pairs) -> tuple[Tensor |
         rows.get("ids"),
         rows.get("first_nodes"),
         str(arrays.get("dataset", "")) or None,
+        rows.get("roots"),
+        rows.get("measured"),
     )
 
 

@@ -161,7 +161,7 @@ def read_metrics(path: Path) -> dict[str, float]:
     try:
         content = json.loads(path.read_bytes())
         return {name: _number(value) for name, value in content.items() if name not in (INTERVALS, VERDICT)}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(path, error) from error
 
 
@@ -170,8 +170,22 @@ def read_intervals(path: Path) -> dict[str, tuple[float, float]]:
     try:
         content = json.loads(path.read_bytes())
         return {name: (_number(low), _number(high)) for name, (low, high) in content.get(INTERVALS, {}).items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(path, error) from error
+
+
+def read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the arguments of methods by name; any file but a JSON object of objects raises an `ArgumentError`."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(
+            f"Expected {path} to hold settings of methods as JSON, but it does not ({error})."
+        ) from error
+    is_whole = isinstance(content, dict) and all(isinstance(settings, dict) for settings in content.values())
+    if not is_whole:
+        raise ArgumentError(f"Expected {path} to hold settings of methods as JSON, but it holds something else.")
+    return dict(content)
 
 
 def _number(value: Any) -> float:
