@@ -64,7 +64,7 @@ def test_scores_figures_and_a_page(run: Path, tmp_path: Path, capsys: pytest.Cap
     out = tmp_path / "out"
     assert explain(str(run), f"--targets={target}", "--methods=gatt,avgatt", "--protocols=removal", f"--out={out}") == 0
     printed = capsys.readouterr().out
-    assert f"Target {target}, true class" in printed
+    assert f"Node {target}, true class" in printed
     assert f"Strongest paths (product of attention):\n  {target} <- " in printed
     result = Evaluation.load(out)
     assert result.targets.tolist() == [target]
@@ -137,7 +137,7 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(
     assert drawn == {"case_study_5", "case_study_17", *of_all}
     assert len(Evaluation.load(run / "explain").targets) == 2
     kinds = MUTAG(root=data_root).load()[17].x.argmax(1).tolist()
-    printed = capsys.readouterr().out.split("Target 17, true class")[1].split("Target ")[0]
+    printed = capsys.readouterr().out.split("Graph 17, true class")[1].split("Graph ")[0]
     edges = re.findall(r"(\w+) -> (\w+)", printed)
     assert edges
     for name in {name for edge in edges for name in edge}:  # the page's and the figures' names: C0, N16
@@ -207,7 +207,7 @@ def test_more_targets_than_a_page_shows_give_a_page_of_the_most_instructive_and_
     assert len(shown) == 4
     assert set(shown) <= set(right)
     assert set(shown) != set(result.targets.tolist())
-    assert f"Target {shown[0]}, true class" in printed
+    assert f"Node {shown[0]}, true class" in printed
     assert (tmp_path / "figures" / f"case_study_{shown[0]}.png").is_file()
     on_page = {(one.get("method"), one.get("protocol"), one["name"]): one["value"] for one in page["metrics"]}
     pearson = result.metrics["explain/gatt/removal/pc_pearson"]
@@ -227,7 +227,7 @@ def test_the_most_instructive_targets_are_drawn_and_printed_with_significant_dig
     printed = capsys.readouterr().out
     order = [target["id"] for target in page_data(tmp_path / "page.html")["targets"]]
     assert order[0] != Evaluation.load(tmp_path).targets[0]
-    assert re.findall(r"Target (\d+), true class", printed) == [str(target) for target in order[:2]]
+    assert re.findall(r"Node (\d+), true class", printed) == [str(target) for target in order[:2]]
     assert [path.stem for path in (tmp_path / "figures").glob("case_study_*.png")] == [f"case_study_{order[0]}"]
     effects = [float(cell) for cell in re.findall(r" ([+-]\d\S*?)\*? ", printed)]
     result = Evaluation.load(tmp_path)

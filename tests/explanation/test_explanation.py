@@ -181,7 +181,7 @@ def test_pictures_name_and_mark_what_is_explained(explanation: TargetExplanation
     pair = graph()
     pair.edge_label_index = torch.tensor([[0, 3], [1, 4]])
     assert targets_drawn(attree.explain(Links().eval(), pair, 1)) == (
-        *("2-hop neighbourhood of pair 1 (3 – 4)", {"3", "4"}, {"targets"}),
+        *("2-hop neighbourhood of link 3 – 4", {"3", "4"}, {"targets"}),
     )
     batch = Batch.from_data_list([graph(seed, 6) for seed in range(3)])
     del batch.y

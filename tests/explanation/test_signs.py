@@ -109,7 +109,7 @@ def test_terminal_and_page_keep_the_strongest_edges_of_either_sign() -> None:
         result = attree.evaluate(model, data, [0], ["occlusion"], "removal")
         effects = deletion_effects(model, data, 0)
         source, destination = max(effects, key=lambda ends: abs(effects[ends]))
-        (table,) = top_edges_table(result, result.targets, torch.zeros(1), [0])
+        (table,) = top_edges_table(result, [0])
         assert next(iter(table.columns[0].cells)) == f"{source} -> {destination}"
         (target,) = page_content(result, max_edges=3)["targets"]
         decoded = np.frombuffer(b64decode(target["scores"]["occlusion"]["f4"]), dtype="<f4")

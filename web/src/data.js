@@ -114,7 +114,7 @@ export class Content {
   }
 }
 
-const NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
+const NOUNS = { node: "Node", edge: "Link", graph: "Graph" };
 
 /** What stands in the place of a method where the effect itself is shown. Methods' names are not empty. */
 export const EFFECT = "";

@@ -75,9 +75,9 @@ export function guide(content) {
     h("p", { class: "notes" }, "Keys on the picture: arrows go from edge to edge, Page Up and Down to other targets, + and − zoom, 0 fits, Escape lets go."));
 }
 
-const NAMES = { node: "node", edge: "pair" };
+const NAMES = { node: "node", edge: "link" };
 const ROOTS = {
   node: "The ringed node is the one whose prediction is explained.",
-  edge: "The two ringed nodes are the pair whose prediction is explained.",
+  edge: "The two ringed nodes are the link whose prediction is explained.",
   graph: "The whole graph is what the prediction is about.",
 };

@@ -23,9 +23,7 @@ from attree.callbacks.user_graphs import (
 )
 from attree.data import GraphDataModule, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-
-LINK_NAMES = ("no link", "a link")
-"""Names of the classes of link predictors."""
+from attree.evaluation.target_labels import LINK_NAMES
 
 
 def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed: int = 0) -> ExplainedData:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from attree.attention import Attention
@@ -120,6 +121,25 @@ class Evaluation:
     def title(self) -> str:
         """Names of the dataset and the network, if known."""
         return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
+
+    def target_name(self, position: int) -> str:
+        """Return the name of the target at a position, as the page and tables call it: "7", "3 - 4", "author 3".
+
+        A link is named by its two nodes. The dash between them is an en dash.
+
+        Args:
+            position: Position in `targets`.
+        """
+        about, names = self.about, self.about.node_names
+        if self.pairs.num_layers is None:
+            return str(int(self.targets[position] if about.ids is None else about.ids[position]))
+        nodes = [int(self.targets[position])] if about.roots is None else about.roots[position].tolist()
+        if self.pairs.level != "edge":
+            nodes = nodes[:1]
+        types = self.pairs.graph.types
+        if names is None and types is not None:
+            return " \N{EN DASH} ".join(types.names(torch.tensor(nodes)))
+        return " \N{EN DASH} ".join(str(node) if names is None else one_line(str(names[node])) for node in nodes)
 
     @cached_property
     def predicts_numbers(self) -> bool:

@@ -55,7 +55,7 @@ def metrics_frame(
 def as_text(evaluation: Evaluation) -> str:
     """Return the printed form: the number of targets and pairs, the table, the protocols, the verdict."""
     pairs, targets = len(evaluation.pairs), evaluation.targets.numel()
-    kind = NOUNS["graph" if evaluation.pairs.num_layers is None else evaluation.pairs.level]
+    kind = target_noun(evaluation)
     counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}
     changed = ", ".join(f"{count:,} ({name})" for name, count in counts.items())
     about = f"{_several(targets, kind)}, {_several(pairs, 'pair')}"
@@ -69,6 +69,11 @@ def as_text(evaluation: Evaluation) -> str:
         notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
     verdict = evaluation.verdict
     return "\n".join([about, table, *notes, *(("", str(verdict)) if verdict else ())])
+
+
+def target_noun(evaluation: Evaluation) -> str:
+    """Return what one target of an evaluation is: node, link or graph."""
+    return NOUNS["graph" if evaluation.pairs.num_layers is None else evaluation.pairs.level]
 
 
 def as_html(evaluation: Evaluation) -> str:

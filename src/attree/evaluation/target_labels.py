@@ -17,6 +17,9 @@ from attree.tensors.limits import exact_dtype
 LABEL_VALUES = ("no", "yes")
 """Words for the two values of one of several labels."""
 
+LINK_NAMES = ("no link", "a link")
+"""Class names of a link predictor, if the data has none."""
+
 
 @dataclass(frozen=True)
 class TargetLabels:

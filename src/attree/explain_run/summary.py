@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from attree.evaluation import Evaluation, Evaluator, TargetLabels
+from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.result_formats import target_noun
 from attree.explain_run.figures import draw_targets, draw_together
 from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocol
@@ -85,9 +86,7 @@ class CallSummary:
             console.print(str(self.evaluation.verdict), markup=False)
         shown = self.shown
         explained, positions = shown.explained, shown.instructive[:count]
-        tables = top_edges_table(
-            shown.evaluation, explained.ids, explained.labels, positions, explained.first_nodes, explained.class_names
-        )
+        tables = top_edges_table(shown.evaluation, positions)
         for position, table in zip(positions, tables, strict=True):
             print_whole(console, table)
             console.print(strongest_paths_text(shown.evaluation, position, explained.first_nodes), soft_wrap=True)
@@ -124,33 +123,23 @@ class CallSummary:
         )
 
 
-def top_edges_table(
-    evaluation: Evaluation,
-    ids: Tensor,
-    labels: Tensor,
-    positions: Sequence[int],
-    first_nodes: Tensor | None = None,
-    class_names: Sequence[str] | None = None,
-) -> Iterator[Table]:
+def top_edges_table(evaluation: Evaluation, positions: Sequence[int]) -> Iterator[Table]:
     """Yield a table for each target to show: its strongest edges by the first method, and the effect of reducing each.
 
     Args:
         evaluation: The evaluation of all targets.
-        ids: Ids of all targets.
-        labels: True classes of all targets.
         positions: Positions of the targets to show.
-        first_nodes: For graphs in a batch, the id of each graph's first node; None otherwise.
-        class_names: Names of the classes; None shows their numbers.
     """
-    pairs, bounds, names = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about.node_names
-    first = next(iter(evaluation.pair_scores))
+    pairs, bounds, about = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about
+    names, first = about.node_names, next(iter(evaluation.pair_scores))
     for position in positions:
         part = slice(bounds[position], bounds[position + 1])
         strongest = strongest_first(evaluation.pair_scores[first][part])[:MOST_EDGES] + part.start
-        true = TargetLabels(class_names=class_names).class_name(int(labels[position]))
-        title = Text(f"Target {int(ids[position])}, true class {true}", style="bold")
+        title = Text(f"{target_noun(evaluation).capitalize()} {evaluation.target_name(position)}", style="bold")
+        if about.labels is not None and int(about.labels[position]) >= 0:
+            title.append(f", true class {about.class_name(int(about.labels[position]))}")
         table = Table(title=title, caption=CHANGED if evaluation.reductions else None, padding=(0, 1, 0, 0))
-        first_node = 0 if first_nodes is None else int(first_nodes[position])
+        first_node = 0 if about.first_nodes is None else int(about.first_nodes[position])
         table.add_column("edge", no_wrap=True)
         for method in evaluation.pair_scores:
             words = evaluation.labels.get(method, method).replace(" ", "\n")

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attree.evaluation import Evaluation
+from attree.evaluation.target_labels import LINK_NAMES
 from attree.subject import Subject
-
-LINK_NAMES = ("no link", "a link")
-"""Class names of a link predictor, if the data has none."""
 
 REDUCED = {"removal": "Without {edge}", "weight": "With no attention on {edge}"}
 """Start of the sentence about a reduced edge, by protocol; for other protocols it contains their name."""

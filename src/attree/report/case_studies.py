@@ -68,11 +68,11 @@ def draw_case_studies(
 
 
 def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequence[str] | None) -> str:
-    """Return a title for the drawing of a target: its graph, or the neighbourhood of its node or pair.
+    """Return a title for the drawing of a target: its graph, or the neighbourhood of its node or link.
 
     Args:
         subject: The explained model and its inputs.
-        target: The target: a node, a pair or a graph.
+        target: The target: a node, a link or a graph.
         number: Id of the target in its dataset.
         names: Names of the nodes of the graph; None for their ids.
     """
@@ -84,7 +84,7 @@ def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequen
         whose = f"node {called[0]}" if names is None else called[0]
     else:
         ends = " \N{EN DASH} ".join(called * 2 if len(called) == 1 else called)  # one root: a node with itself
-        whose = f"pair {number} ({ends})"
+        whose = f"link {ends}"
     return f"{subject.num_layers}-hop neighbourhood of {whose}"
 
 

@@ -16,7 +16,7 @@ from attree.data import GroundTruth
 from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import OF_CLASSES, MetricName
-from attree.evaluation.target_labels import LABEL_VALUES
+from attree.evaluation.target_labels import LABEL_VALUES, LINK_NAMES
 from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
 from attree.report.page.groups import node_groups
@@ -88,6 +88,8 @@ def page_content(
     highest = _highest_class(evaluation, predictions, true_classes)
     if about.measured is not None:  # the names of the data are those of labels, which have the values no and yes
         class_names = LABEL_VALUES
+    elif class_names is None and about.class_names is None and pairs.level == "edge" and highest < len(LINK_NAMES):
+        class_names = LINK_NAMES
     elif class_names is None and about.class_names is not None and len(about.class_names) > highest:
         class_names = about.class_names
     if class_names is not None:

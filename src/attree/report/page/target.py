@@ -73,8 +73,8 @@ class Explained:
             more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
         if (relation := self._relation(part.edges)) is not None:
             more["relation"] = packed(relation, "u2")
-        if is_node and (name := self._name_of_target(roots)) is not None:
-            more["name"] = name
+        if is_node and (pairs.level == "edge" or pairs.graph.types is not None):
+            more["name"] = self.evaluation.target_name(position)
         return {
             "id": int(pairs.targets[position]) if about.ids is None else int(about.ids[position]),
             "nodes": packed(part.nodes - first, "i4"),
@@ -112,18 +112,6 @@ class Explained:
             return [str(self.node_names[node]) for node in nodes.tolist()]
         types = self.evaluation.pairs.graph.types
         return None if types is None else types.names(torch.as_tensor(nodes))
-
-    def _name_of_target(self, roots: list[int]) -> str | None:
-        """Return the name of a target that is a pair or a typed node; None if the page names the node itself."""
-        if self.evaluation.pairs.level == "edge" and len(roots) == 1:  # a node with itself
-            roots = roots * 2
-        names = self._names(np.array(roots)) if roots else None
-        if names is None and len(roots) < 2:
-            return None
-        if names is None:
-            known = self.evaluation.about.node_names
-            names = [str(root if known is None else known[root]) for root in roots]
-        return " \N{EN DASH} ".join(names)
 
     def _relation(self, edges: Ints) -> Ints | None:
         """Return the position of each edge's relation in `relations_of`; None for a graph with one node type."""

@@ -423,7 +423,7 @@ var Content = class {
     return this.predictsNumbers ? "drop of the number" : "drop of confidence";
   }
 };
-var NOUNS = { node: "Node", edge: "Pair", graph: "Graph" };
+var NOUNS = { node: "Node", edge: "Link", graph: "Graph" };
 var EFFECT = "";
 var size = (value) => Number.isNaN(value) ? -1 : Math.abs(value);
 function ranking(values) {
@@ -519,10 +519,10 @@ function guide(content) {
     h("p", { class: "notes" }, "Keys on the picture: arrows go from edge to edge, Page Up and Down to other targets, + and − zoom, 0 fits, Escape lets go.")
   );
 }
-var NAMES = { node: "node", edge: "pair" };
+var NAMES = { node: "node", edge: "link" };
 var ROOTS = {
   node: "The ringed node is the one whose prediction is explained.",
-  edge: "The two ringed nodes are the pair whose prediction is explained.",
+  edge: "The two ringed nodes are the link whose prediction is explained.",
   graph: "The whole graph is what the prediction is about."
 };
 
