@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch_geometric.data import HeteroData
 
+import attree
 from attree.data import ACM, DBLP, HeteroInfection
 from attree.data.checks import check_hetero_graph
 from attree.data.node_data import HeteroDataModule, offsets
 from attree.errors import ArgumentError, MissingDataError
+from attree.models import HeteroGAT
 
 SMALL = {"num_people": 60, "num_mosquitoes": 40, "num_flies": 50, "num_val": 10}
 
@@ -185,3 +187,11 @@ def test_offsets_are_the_sizes_before() -> None:
     sizes = list(offsets(small_graph()).values())
     assert sizes == [0, 3]
     assert all(first < second for first, second in pairwise(sizes))
+
+
+def test_the_graph_names_its_classes() -> None:
+    data = HeteroInfection(**SMALL)
+    assert data.graph.class_names == list(data.class_names)
+    net = HeteroGAT(data.num_features, data.num_classes)
+    explanation = attree.explain(net, data.graph, 3)
+    assert explanation.sentence.startswith(tuple(f"The network predicts {name} (" for name in data.class_names))

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import attree
 from attree.data import Infection
 from attree.data.datasets.infection import directed_erdos_renyi, infection_paths
 from attree.errors import ArgumentError, MissingDataError
+from attree.models import GAT
 
 
 def shortest_paths(graph: nx.DiGraph, infected: list[int], node: int) -> list[list[int]]:
@@ -173,3 +175,11 @@ def test_absent_authors_file_says_what_to_do(tmp_path: object) -> None:
     assert (data.num_features, data.num_classes) == (2, 5)
     with pytest.raises(MissingDataError, match=r"gatt_paper.infection_3hop.npz does not exist.*`source: generated`"):
         data.prepare_data()
+
+
+def test_the_graph_names_its_classes_and_so_does_an_explanation() -> None:
+    """An explanation of a run's graph names classes as the page and the terminal do."""
+    data = Infection(num_nodes=200, edge_probability=0.01, num_infected=10, num_layers=2)
+    assert data.graph.class_names == list(data.class_names)
+    explanation = attree.explain(GAT(data.num_features, data.num_classes), data.graph, 3)
+    assert explanation.sentence.startswith(tuple(f"The network predicts {name} (" for name in data.class_names))

@@ -115,6 +115,9 @@ class WholeGraphModule(DatasetModule, Generic[GraphT]):
     def _loaded(self) -> tuple[GraphT, GroundTruth | None]:
         graph, truth = self.load()
         self.check(graph)
+        if self.class_names is not None and "class_names" not in graph:
+            graph = copy.copy(graph)
+            graph.class_names = list(self.class_names)  # `attree.explain` and the page read them
         return graph, truth
 
     @property
