@@ -76,7 +76,7 @@ def labels() -> Evaluation:
 
 
 def graphs() -> Evaluation:
-    return attree.evaluate(Graphs().eval(), Batch.from_data_list([graph(), graph()]), [1], ["gatt"])
+    return attree.evaluate(Graphs().eval(), Batch.from_data_list([graph(), graph()]), [0, 1], ["gatt"])
 
 
 def nodes() -> Evaluation:
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Callable[[], Evaluation], str]] = {
     "typed": (typed, "2 nodes"),
     "links": (links, "2 links"),
     "labels": (labels, "2 nodes"),
-    "graphs": (graphs, "1 graph"),
+    "graphs": (graphs, "2 graphs"),
     "nodes": (nodes, "2 nodes"),
 }
 
