@@ -5,6 +5,7 @@ What is logged is held against `attree.evaluate` on the final weights, and train
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.lightning import LightningDataset, LightningNodeData
 from torch_geometric.loader import DataLoader
@@ -294,3 +296,38 @@ def test_a_compiled_network_is_explained_as_it_was_written(tmp_path: Path) -> No
         run.fit(module, DataLoader([node_graph()]))
         found.append(curves(run.log_dir)["explain/gatt/removal/pc_pearson"][-1][1])
     assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+class SameGraph(Dataset[Data]):
+    """A dataset that gives its one graph as often as an epoch has steps."""
+
+    def __init__(self, graph: Data, steps: int) -> None:
+        self.graph, self.steps = graph, steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, position: int) -> Data:
+        return self.graph
+
+
+@pytest.mark.parametrize("repeated", ["list", "dataset", "equal copies in two loaders"])
+def test_a_graph_that_is_read_many_times_an_epoch_is_one_graph(repeated: str, tmp_path: Path) -> None:
+    graph = node_graph()
+    again = copy(graph) if repeated == "equal copies in two loaders" else graph
+    train, val = ([graph] * 5, [again] * 3) if repeated != "dataset" else (SameGraph(graph, 5), SameGraph(graph, 3))
+    callback = ExplainCallback(protocols=["removal"], num_targets=50, figures=0)
+    make_trainer(tmp_path, [callback], max_epochs=1).fit(PlainNodes(), DataLoader(train), DataLoader(val))
+    assert callback.targets is not None
+    assert callback.targets.tolist() == list(range(graph.num_nodes))
+    assert callback.latest is not None
+    assert callback.latest.pairs.graph.num_nodes == graph.num_nodes
+
+
+def test_graphs_that_are_repeated_count_once(tmp_path: Path) -> None:
+    graphs = small_graphs()
+    train, val = DataLoader(graphs[:4] * 3, batch_size=4), DataLoader(graphs[4:7])
+    callback = ExplainCallback(protocols=["removal"], num_targets=50, figures=0, readout="mean")
+    make_trainer(tmp_path, [callback], max_epochs=1).fit(PlainGraphs(), train, val)
+    assert callback.targets is not None
+    assert callback.targets.tolist() == list(range(7))

@@ -30,6 +30,7 @@ from attree.callbacks.call_state import (
 from attree.callbacks.explained_data import Drawn, Subset
 from attree.callbacks.find_data import find_data
 from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
+from attree.callbacks.random_state import unchanged_random_states
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import GroundTruth
@@ -222,7 +223,8 @@ class ExplainCallback(Callback):
         state.has_ended = True
         if any_process(trainer, not (state.is_final and is_same(state.evaluated, weights))):
             if trainer.enable_validation and any_process(trainer, not is_same(state.validated, weights)):
-                validate_again(trainer, self)
+                with unchanged_random_states(trainer.val_dataloaders):
+                    validate_again(trainer, self)
             else:
                 self._evaluate(trainer, pl_module)
         self._write_layout(trainer)
@@ -281,6 +283,7 @@ class ExplainCallback(Callback):
             self._drawn = self._state.explained.drawn
         return self._state.explained
 
+    @unchanged_random_states()  # links and figures may draw random numbers
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the results of this call of the trainer, then show them."""
         folder, state = stage_folder(trainer), self._state  # all processes must call this and the next two

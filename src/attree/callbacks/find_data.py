@@ -20,6 +20,7 @@ from attree.callbacks.user_graphs import (
     loader_datasets,
     trainer_loaders,
     with_links,
+    without_repeats,
 )
 from attree.data import GraphDataModule, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.errors import ArgumentError, UnsupportedModelError, expect
@@ -153,17 +154,17 @@ def _say_other_part(parts: dict[str, list[Any]], subset: Subset) -> None:
 
 
 def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> ExplainedData:
-    """Join the datasets of several splits. A graph or dataset that occurs in two splits counts once."""
+    """Join the datasets of several splits. A graph or dataset that occurs twice counts once."""
     datasets: list[Any] = []
     owners: list[set[str]] = []
-    for part, own in parts.items():
-        for dataset in own:
-            known = next((place for place, one in enumerate(datasets) if is_same_dataset(one, dataset)), None)
-            if known is None:
+    for part, of_part in parts.items():
+        for dataset in map(without_repeats, of_part):
+            place = next((place for place, other in enumerate(datasets) if is_same_dataset(other, dataset)), None)
+            if place is None:
                 datasets.append(dataset)
                 owners.append({part})
             else:
-                owners[known].add(part)
+                owners[place].add(part)
     graphs = Graphs(datasets, seed)
     if len(graphs) == 1:
         return _of_nodes(graphs[0], subset)
@@ -176,13 +177,13 @@ def _of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Expl
     if subset == "all":
         return ExplainedData(graphs, has_links=links)
     ends = torch.tensor([len(dataset) for dataset in datasets]).cumsum(0).tolist()
-    chosen = [
+    positions = [
         torch.arange(end - len(dataset), end)
-        for dataset, end, own in zip(datasets, ends, owners, strict=True)
-        if subset in own
+        for dataset, end, of_parts in zip(datasets, ends, owners, strict=True)
+        if subset in of_parts
     ]
-    expect(bool(chosen), "subset", "one that the data has graphs of", subset)
-    return ExplainedData(graphs, torch.cat(chosen), has_links=links)
+    expect(bool(positions), "subset", "one that the data has graphs of", subset)
+    return ExplainedData(graphs, torch.cat(positions), has_links=links)
 
 
 def _nodes(graph: Data, subset: Subset) -> Tensor | None:

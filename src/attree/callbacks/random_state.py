@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,11 +21,11 @@ def collect_random_states(world_size: int) -> list[RandomState]:
 
     All processes must call this together, because each has its own state.
     """
-    own = _collect()
+    state = _collect()
     if world_size == 1 or not (dist.is_available() and dist.is_initialized()):
-        return [own]
+        return [state]
     states: list[RandomState] = [{}] * world_size
-    dist.all_gather_object(states, own)
+    dist.all_gather_object(states, state)
     return states
 
 
@@ -68,13 +69,38 @@ def _restore(state: RandomState) -> None:
     random.setstate((version, tuple(internal), gauss_next))
 
 
-def seeded_apart(seed: int, read: Callable[[], T]) -> T:
-    """Call a function with its own random seed, and leave all random generators as they were before."""
+@contextmanager
+def unchanged_random_states(loaders: Any = None) -> Iterator[None]:
+    """Leave all random generators as they were before the block.
+
+    Args:
+        loaders: Loaders that the block reads, in lists or by name: their own generators are left unchanged too.
+    """
     before = _collect()
-    torch.default_generator.manual_seed(seed)  # only the CPU's: this must not initialise devices
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
+    of_loaders = {id(generator): (generator, generator.get_state()) for generator in _generators(loaders)}
     try:
-        return read()
+        yield
     finally:
         _restore(before)
+        for generator, state in of_loaders.values():
+            generator.set_state(state)
+
+
+def _generators(loaders: Any) -> Iterator[torch.Generator]:
+    """Yield the generators of loaders and of their samplers."""
+    if isinstance(loaders, Mapping | list | tuple):
+        for loader in loaders.values() if isinstance(loaders, Mapping) else loaders:
+            yield from _generators(loader)
+        return
+    for holder in (loaders, getattr(loaders, "sampler", None), getattr(loaders, "batch_sampler", None)):
+        if isinstance(generator := getattr(holder, "generator", None), torch.Generator):
+            yield generator
+
+
+def seeded_apart(seed: int, read: Callable[[], T]) -> T:
+    """Call a function with its own random seed, and leave all random generators as they were before."""
+    with unchanged_random_states():
+        torch.default_generator.manual_seed(seed)  # only the CPU's: this must not initialise devices
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        return read()

@@ -36,6 +36,19 @@ def as_dataset(given: Any) -> Any:
     return given
 
 
+def without_repeats(dataset: Any) -> Any:
+    """Return a dataset without the repeats of its graphs: `[graph] * 10` is one graph, read ten times an epoch.
+
+    A dataset that is no list is one graph if its first two items and its last one are the same object.
+    """
+    if isinstance(dataset, list | tuple):
+        return list({id(graph): graph for graph in dataset}.values())
+    if len(dataset) < 2:
+        return dataset
+    first, *others = seeded_apart(0, lambda: [dataset[position] for position in (0, 1, len(dataset) - 1)])
+    return [first] if all(graph is first for graph in others) else dataset
+
+
 def is_same_dataset(one: Any, other: Any) -> bool:
     """Whether two datasets are the same object, or hold the same single graph."""
     if one is other:
