@@ -38,7 +38,6 @@ from helpers.plain_projects import (
     small_graphs,
 )
 from helpers.small_fits import curves
-from helpers.versions import since
 
 
 def make_trainer(folder: Path, callbacks: list[Any], **options: Any) -> Trainer:
@@ -150,7 +149,6 @@ def test_any_trainer(setting: str, tmp_path: Path) -> None:
         )
 
 
-@since("pytorch-lightning", "2.6", "refuses callbacks of the other namespace")
 def test_the_other_namespace(tmp_path: Path) -> None:
     """`pytorch_lightning` is Lightning under its old name, with classes of its own."""
     seed_everything(0)

@@ -98,6 +98,17 @@ def test_arguments(
     assert files(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    ("argument", "choices"), [("--data.name=Coraa", ("Cora", "CiteSeer")), ("--explain.subset=tset", ("train", "test"))]
+)
+def test_a_name_that_is_none_of_several_is_answered_with_all(
+    argument: str, choices: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--trainer.accelerator=cpu", f"--trainer.logger.save_dir={tmp_path}", argument]
+    line = refusal(["fit", f"--config={CONFIGS / 'cora.yaml'}", *given], capsys)
+    assert all(choice in line for choice in (*choices, argument.rpartition("=")[2]))
+
+
 @pytest.mark.needs("tu/MUTAG")
 def test_a_model_for_nodes_on_data_of_graphs(
     data_root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
