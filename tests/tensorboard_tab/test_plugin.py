@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client
 
 from attree.report.page import write_page
+from attree.tensorboard_tab.runs import MAX_BYTES
 from helpers.explained import IMAGE, explained_model
 from helpers.logdirs import application, write_run
 
@@ -146,3 +147,49 @@ def test_tensorboard_need_not_wait_for_pytorch() -> None:
     code = f"import attree.tensorboard_tab.plugin, sys; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Client:
+    """A run whose saved pages are not what attree writes."""
+    write_run(tmp_path / "run", 0.0, seed=0)
+    steps = tmp_path / "run" / "explanations" / "steps"
+    steps.mkdir(parents=True)
+    start = '<script type="application/json" id="attree-data">'
+    (tmp_path / "run" / "page.html").write_text(start * 200_000)  # it never ends
+    for step, content in enumerate(DAMAGED_STEPS):
+        (steps / f"{step}.json").write_bytes(content)
+    return Client(application(tmp_path))
+
+
+DAMAGED_STEPS = (
+    b"[" * 200_000 + b"]" * 200_000,
+    b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+    b"9" * 10_000,
+    b"\xff\xfe{}",
+    b"",
+    b"{}" + b" " * MAX_BYTES,
+)
+
+
+@pytest.mark.parametrize("page", [*(f"explanations/steps/{step}.json" for step in range(6)), "page.html"])
+def test_damaged_nested_and_huge_files_are_not_found(damaged: Client, page: str) -> None:
+    answer = damaged.get(f"{PREFIX}/page", query_string={"run": "run", "page": page})
+    assert answer.status_code == 404
+    assert f"{MAX_BYTES >> 20} MiB" in answer.text
+
+
+def test_files_that_are_too_large_are_not_offered(damaged: Client) -> None:
+    (run,) = ask(damaged, "runs")["runs"]
+    assert run["pages"] == [*(f"explanations/steps/{step}.json" for step in range(5)), "page.html"]
+
+
+def test_what_json_has_not_is_not_passed_on(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", 0.0, seed=0)
+    steps = tmp_path / "run" / "explanations" / "steps"
+    steps.mkdir(parents=True)
+    (steps / "1.json").write_text('{"values": [NaN, Infinity, -Infinity, 1], "text": "NaN"}')
+    client = Client(application(tmp_path))
+    answer = client.get(f"{PREFIX}/page", query_string={"run": "run", "page": "explanations/steps/1.json"})
+    content = json.loads(answer.text, parse_constant=lambda name: pytest.fail(name))
+    assert content == {"values": [None, None, None, 1], "text": "NaN"}

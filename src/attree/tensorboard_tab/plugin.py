@@ -17,7 +17,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
 from attree.io.files import json_ready
-from attree.tensorboard_tab.runs import RunFiles, curves_of, has_explanations, summarise_runs
+from attree.tensorboard_tab.runs import MAX_BYTES, RunFiles, curves_of, has_explanations, summarise_runs
 
 STATIC = {"tab.js": "application/javascript", "explorer.js": "application/javascript", "explorer.css": "text/css"}
 """Static files of the tab, with their MIME types."""
@@ -66,7 +66,10 @@ class AttreePlugin(base_plugin.TBPlugin):
         run = self._known(context, experiment, given)
         content = self._files.read(run, given.get("page", ""))
         if content is None:
-            raise errors.NotFoundError("Expected `page` to be a page that the run has saved, but it is not.")
+            raise errors.NotFoundError(
+                f"Expected `page` to be a page that the run has saved, JSON of at most {MAX_BYTES >> 20} MiB, but it is "
+                "not."
+            )
         return content
 
     def _known(self, context: Any, experiment: str, given: Mapping[str, str]) -> str:

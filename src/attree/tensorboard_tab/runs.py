@@ -29,10 +29,11 @@ PAGES = ("page.html", "explain/page.html")
 STEPS = "explanations/steps"
 """Folder in which a fit saves its explanations: one file `<step>.json` for each."""
 
-MAX_BYTES = 200 * 2**20
-"""Maximum size of a file to read."""
+MAX_BYTES = 32 * 2**20
+"""Maximum size of a file to read. Larger ones would keep TensorBoard busy for seconds; a usual page has 1 MiB."""
 
-DATA = re.compile(rb'<script type="application/json" id="attree-data">(.*?)</script>', re.DOTALL)
+DATA_BEGINS, DATA_ENDS = b'<script type="application/json" id="attree-data">', b"</script>"
+"""What stands around the JSON in a page."""
 
 
 def has_explanations(data: provider.DataProvider) -> bool:
@@ -140,29 +141,25 @@ class RunFiles:
             names = [entry.name for entry in os.scandir(folder / STEPS) if re.fullmatch(r"\d{1,12}\.json", entry.name)]
         except OSError:
             names = []
-        steps = sorted(names, key=lambda name: int(name.removesuffix(".json")))
-        return [f"{STEPS}/{name}" for name in steps] + [name for name in PAGES if self._file(folder, name) is not None]
+        steps = [f"{STEPS}/{name}" for name in sorted(names, key=lambda name: int(name.removesuffix(".json")))]
+        return [name for name in (*steps, *PAGES) if self._file(folder, name) is not None]
 
     def read(self, run: str, page: str) -> str | None:
-        """Return the content of a page as JSON text; None if the run has no such page."""
+        """Return the content of a page as JSON text; None if the run has no such page, or none that can be read."""
         folder = self._folder(run)
         if folder is None or not (page in PAGES or re.fullmatch(rf"{STEPS}/\d{{1,12}}\.json", page)):
             return None
         path = self._file(folder, page)
         if path is None:
             return None
-        content = path.read_bytes()
-        if page.endswith(".html"):
-            match = DATA.search(content)
-            if match is None:
-                return None
-            content = match[1]
         try:
-            text = content.decode("utf-8")
-            json.loads(text)
-        except ValueError:
+            content = path.read_bytes()
+            if page.endswith(".html"):
+                start = content.index(DATA_BEGINS) + len(DATA_BEGINS)
+                content = content[start : content.index(DATA_ENDS, start)]
+            return _checked_json(content.decode("utf-8"))
+        except (OSError, ValueError, RecursionError):  # gone meanwhile, no JSON, or nested too deeply
             return None
-        return text
 
     def _folder(self, run: str) -> Path | None:
         """Return the folder of a run; None if TensorBoard does not know it."""
@@ -178,3 +175,10 @@ class RunFiles:
         if not path.is_relative_to(root) or not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None
         return path
+
+
+def _checked_json(text: str) -> str:
+    """Return JSON text; NaN and infinity in it, which JSON has not, become `null`. Other text raises `ValueError`."""
+    constants: list[str] = []
+    content = json.loads(text, parse_constant=constants.append)  # `append` returns None
+    return json.dumps(content) if constants else text
