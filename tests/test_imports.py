@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import attree
+from helpers.time_limit import SECONDS
 
 SOURCE = Path(attree.__file__).parent
 ORDER = (
@@ -62,7 +63,7 @@ def test_evaluation_knows_neither_lightning_nor_matplotlib() -> None:
 
 def test_importing_attree_alone_imports_nothing_heavy() -> None:
     code = "import attree, sys; print(sorted({'torch', 'lightning', 'pandas', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=SECONDS)
     assert done.stdout.strip() == "[]"
 
 

@@ -50,6 +50,11 @@ ones are equal numbers, whatever the engine or the number of threads; see `attre
 RESOLUTION_FLOAT32 = 1e-4
 """The same where a model runs in float32, because its device or its code has no float64. Both keep about three fifths
 of the digits of their type, 9 of 16 and 4 of 7: the others are left to the rounding errors of the layers."""
+MAX_LAYERS = 1000
+"""Most layers of a network or dataset that attree makes. A config that asks for millions would hang."""
+
+MAX_SIZE = 2**31 - 1
+"""Most nodes, channels or heads of what attree makes: pairs of nodes are numbered in 64 bits."""
 
 NUM_TARGETS = 100
 """Number of random targets that are drawn by default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def checkpoint(trained: Path) -> Path:
         ),
         (["--model.net=GATT"], "but got 'GATT'. Did you mean `GAT`?"),
         (["--model=NodeClassifer"], "but got 'NodeClassifer'. Did you mean `NodeClassifier`?"),
-        (["--model.net.num_layers=-1"], "argument `num_layers` to be an integer >= 1, but got -1."),
+        (["--model.net.num_layers=-1"], "argument `num_layers` to be an integer in [1, 1000], but got -1."),
         (["--model.lrr=1"], "There is no argument `--model.lrr`. Did you mean `--model.lr`?"),
         (["--lr=1"], "There is no argument `--lr`. Did you mean `--model.lr`?"),
         (["--model.init_args.lrr=1"], "There is no argument `--model.lrr`. Did you mean `--model.lr`?"),
@@ -82,7 +83,20 @@ def checkpoint(trained: Path) -> Path:
         (["--ckpt_path=best"], "but got 'best', which does not exist: in a new process a file has to be named."),
         (["--ckpt_path=last"], "but got 'last', which does not exist: in a new process a file has to be named."),
         (["--model=GraphClassifier"], "`data` to be of graphs, as GraphClassifier classifies, but got 'Infection'."),
-        (["--model.net.hidden_channels=1000000000000"], "There is not enough memory for this: "),
+        (
+            ["--model.net.hidden_channels=2000000000", "--model.net.heads=10000"],
+            "There is not enough memory for this: ",
+        ),
+        (["--model.net.hidden_channels=3000000000"], "to be an integer in [1, 2147483647], but got 3000000000."),
+        (["--model.net.num_layers=10000000"], "`num_layers` to be an integer in [1, 1000], but got 10000000."),
+        (["--data.num_layers=10000000"], "`num_layers` to be an integer in [1, 1000], but got 10000000."),
+        (["--data.num_nodes=10000000000"], "`num_nodes` to be an integer in [2, 2147483647], but got 10000000000."),
+        (["--trainer.accumulate_grad_batches=0"], "`trainer.accumulate_grad_batches` to be greater than 0, but got 0."),
+        (["--trainer.check_val_every_n_epoch=0"], "`trainer.check_val_every_n_epoch` to be greater than 0, but got 0."),
+        (["--trainer.val_check_interval=0"], "`trainer.val_check_interval` to be greater than 0, but got 0."),
+        (["--trainer.logger.save_dir=a\0b"], "Expected a path without a NUL byte, but a given path has one."),
+        (["--config=a\0b"], "Expected a path without a NUL byte, but a given path has one."),
+        (["--ckpt_path=a\0b"], "`ckpt_path` to be a checkpoint file, but got 'a\\x00b', which does not exist."),
     ],
 )
 def test_arguments(
@@ -276,6 +290,50 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_files(tmp_path: Path) -> None
     assert yaml.safe_load((run / "config.yaml").read_text())["seed_everything"] == 0
     assert not (run / "checkpoints" / "last.ckpt").exists()
     assert not (run / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("where", ["attree.io.lock.FolderLock._sign", "torch.utils.tensorboard.SummaryWriter.flush"])
+def test_a_full_disk_is_told_with_the_folder_of_the_run(
+    where: str, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors of a write name no file: that of the lock of a resumed run, that of TensorBoard's curves at the end."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(where, full)
+    run = logs / "infection" / "version_0"
+    arguments = [f"--ckpt_path={run / 'checkpoints' / 'last.ckpt'}", "--trainer.max_epochs=3"]
+    line = refusal(tiny("fit", logs, *arguments), capsys)
+    assert str(run.parent) in line
+    assert line.endswith(": No space left on device.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "{}"],
+        ["serve", "{}"],
+        ["sweep", "{}"],
+        ["sweep", "networks", "--folder", "{}"],
+        ["fit", "--config={}"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("path", ["loop/run", "a\0b", "x" * 5000], ids=["loop", "NUL", "long"])
+def test_paths_that_are_none(
+    arguments: list[str], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    refusal([argument.format(path) for argument in arguments], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
+
+
+def test_the_paper_needs_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refusal(["paper", "faithfulness", "--epochs", "0", "--out", str(tmp_path / "out")], capsys)
+    assert "epochs" in line
+    assert not any(tmp_path.iterdir())
 
 
 def test_true_bugs_show_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from attree.cli.commands import COMMANDS
 from attree.cli.completion import script
 from attree.io.config_files import config_names
 from helpers.cli import refusal
+from helpers.time_limit import SECONDS
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash not found")
 
@@ -32,7 +33,7 @@ def complete(file: Path, *words: str) -> list[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=SECONDS,
         cwd=file.parent,
     )
     assert done.stderr == ""

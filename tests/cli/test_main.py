@@ -11,6 +11,7 @@ import pytest
 from attree import __version__
 from attree.cli import main
 from attree.cli.commands import COMMANDS
+from helpers.time_limit import SECONDS
 
 
 def test_help_lists_every_command_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +41,7 @@ def test_the_front_door_imports_nothing_heavy(arguments: str) -> None:
         "heavy = {'torch', 'lightning', 'pandas', 'numpy', 'matplotlib', 'yaml', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", code, *arguments.split()], check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, *arguments.split()], check=True, capture_output=True, timeout=SECONDS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import torch
 from attree.cli import main
 from helpers.cli import tiny
 from helpers.processes import WarmCommand
+from helpers.time_limit import SECONDS
 
 ENDLESS = ["--trainer.max_epochs=1000000", "--checkpoint.every_n_epochs=1", "--explain.every_n_epochs=0"]
 PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.enable_progress_bar=true"]
@@ -21,12 +22,12 @@ PROCESSES = ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.enable_
 def stop(arguments: list[str], number: signal.Signals, when: Path) -> tuple[int, list[str]]:
     """Start `attree`, signal it when a file is there; return its status and its words."""
     process = WarmCommand(arguments)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + SECONDS
     while not when.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
     try:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert "Traceback" not in errors

@@ -153,7 +153,7 @@ def test_seed_decides_everything_and_global_state_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_layers": -1}, "`num_layers` to be an integer >= 1, but got -1"),
+        ({"num_layers": -1}, r"`num_layers` to be an integer in \[1, 1000\], but got -1"),
         ({"num_nodes": 1}, "`num_nodes`"),
         ({"edge_probability": 0.0}, "`edge_probability`"),
         ({"edge_probability": 1.5}, "`edge_probability`"),

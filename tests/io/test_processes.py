@@ -23,6 +23,7 @@ from attree.paper.run import measure_cells
 from helpers.cli import CONFIGS, TINY, command, fit
 from helpers.processes import WarmCommand, fork_server
 from helpers.sweeps import FitHere
+from helpers.time_limit import SECONDS
 
 CHILD = """
 import os, sys, time
@@ -36,8 +37,10 @@ Path(sys.argv[1], f"child-{os.getpid()}").touch()
 time.sleep(600)
 """
 PARENT = """
-import os, sys, time
+import os, signal, sys, time
 from attree.io.processes import start_child
+for number in (signal.SIGHUP, signal.SIGTERM):  # which a job in the background may ignore
+    signal.signal(number, signal.SIG_DFL)
 for _ in range(2):
     start_child([sys.executable, "-c", sys.argv[1], sys.argv[2]], os.environ)
 time.sleep(600)
@@ -62,7 +65,7 @@ def paper(folder: Path) -> None:
     list(measure_cells(cells, Options(jobs=2, root=str(folder)), CellContext(str(folder), folder / "cells")))
 
 
-def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def wait(condition: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what
@@ -87,7 +90,7 @@ def test_children_and_their_children_end_when_the_parent_is_killed(number: signa
         assert not any(is_gone(pid) for pid in pids(tmp_path))
     finally:
         os.kill(parent.pid, number)
-        parent.wait(timeout=30)
+        parent.wait(timeout=SECONDS)
     wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "children go on without their parent")
 
 
@@ -96,10 +99,10 @@ def test_workers_of_the_paper_end_when_it_is_killed(tmp_path: Path) -> None:
     parent = fork_server().Process(target=paper, args=(tmp_path,))
     parent.start()
     try:
-        wait(lambda: len(pids(tmp_path)) == 2, "the workers have not started", seconds=240.0)
+        wait(lambda: len(pids(tmp_path)) == 2, "the workers have not started")
     finally:
         parent.kill()
-        parent.join(30)
+        parent.join(SECONDS)
     wait(lambda: all(is_gone(pid) for pid in pids(tmp_path)), "workers go on without their parent")
 
 
@@ -116,12 +119,12 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [4]}))
     first = WarmCommand(["sweep", "mini.yaml", "--folder", "out"])
     try:
-        wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun", seconds=240.0)
+        wait(lambda: any(Path("out/mini").glob("*/checkpoints/last.ckpt")), "no fit has begun")
         (lock,) = Path("out/mini").glob(".*.lock")
         pid = int(lock.read_text().split()[1])
     finally:
         first.kill()
-        first.communicate(timeout=30)
+        first.communicate(timeout=SECONDS)
     begun = {path: path.read_bytes() for path in Path("out/mini").rglob("events.*")}
     launch = FitHere()
     assert command("sweep", "mini.yaml", "--folder", "out", launch=launch) == 0
@@ -135,12 +138,13 @@ def test_a_killed_sweep_leaves_no_fit_and_the_next_one_goes_on(
     assert [event.step for event in EventAccumulator(str(run)).Reload().Scalars("val/acc")] == list(range(100))
 
 
-def test_ctrl_c_in_explain_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_in_explain_are_one_line(number: signal.Signals, status: int, tmp_path: Path) -> None:
     run = fit(tmp_path)
     process = WarmCommand(["explain", str(run), "--targets=all", "--part_rows=1"])
     wait(lambda: any((run / "explain").glob("scores/part-*")), "nothing is explained")
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=SECONDS)
     said = [line for line in errors.splitlines() if "Warning" not in line and not line.startswith(" ")]
     assert said == ["attree: stopped. Run the same command again to continue."]
-    assert process.returncode == 130
+    assert process.returncode == status

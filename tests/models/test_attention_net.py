@@ -136,14 +136,14 @@ def test_supergat_draws_non_edges_within_each_graph() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_layers": 0}, "`num_layers` to be an integer >= 1, but got 0"),
+        ({"num_layers": 0}, r"`num_layers` to be an integer in \[1, 1000\], but got 0"),
         ({"heads": -1}, "`heads`"),
         ({"hidden_channels": 0}, "`hidden_channels`"),
         ({"dropout": 1.0}, "`dropout`"),
         ({"attention_dropout": -0.1}, "`attention_dropout`"),
         ({"attention_dropout": [0.5, 1.0]}, r"`attention_dropout` to be a number in \[0, 1\), but got 1.0"),
         ({"attention_dropout": [0.5]}, r"`attention_dropout` to be one rate, or 2, one a layer, but got \[0.5\]"),
-        ({"last_heads": 0}, "`last_heads` to be an integer >= 1, but got 0"),
+        ({"last_heads": 0}, r"`last_heads` to be an integer in \[1, 2147483647\], but got 0"),
         ({"attention_type": "XX"}, "`attention_type`"),
         ({"attention_loss_weight": -1}, "`attention_loss_weight`"),
         ({"edge_sample_ratio": 0}, "`edge_sample_ratio`"),

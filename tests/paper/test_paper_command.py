@@ -16,6 +16,7 @@ from attree.paper.contents import CONTENTS
 from attree.paper.tables import ITEMS
 from helpers.cli import command
 from helpers.processes import WarmCommand
+from helpers.time_limit import SECONDS
 
 TINY = ["--datasets", "cornell,texas", "--models", "gat", "--seeds", "1", "--epochs", "3", "--targets", "5"]
 
@@ -73,7 +74,7 @@ def test_killed_and_started_again_gives_the_same_tables(
     while time.monotonic() < deadline and not list(cells.glob("faithfulness-*.json")):
         time.sleep(0.01)
     broken.kill()
-    broken.wait(timeout=30)
+    broken.wait(timeout=SECONDS)
     finished = len(list(cells.glob("faithfulness-*.json")))
     assert 1 <= finished < 4
     assert not (tmp_path / "broken" / "faithfulness").exists()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import shutil
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from lightning.pytorch import LightningDataModule
 
 import attree
 from attree.cli import main
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, MissingDataError
+from attree.runs.classes import foreign_classes
 from helpers.cli import fit, refusal
 
 Change = Callable[[dict[str, Any]], Any]
@@ -219,3 +224,42 @@ def test_the_working_folder_is_searched_for_what_is_allowed_alone(
         main([*call, "--allow=stranger.Data"])
     assert stop.value.code == 0
     assert sys.path[-1] == folder
+
+
+def reexported() -> list[str]:
+    """Classes of other packages that attree's modules import, by the path that a config could give."""
+    import attree.models as models  # each module that a config may name
+    import attree.penalties as penalties
+
+    found = []
+    for package in (attree.data, models, penalties):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for name, value in vars(import_module(module.name)).items():
+                is_module = inspect.isclass(value) and issubclass(value, torch.nn.Module | LightningDataModule)
+                if is_module and not value.__module__.startswith("attree."):
+                    found.append(f"{module.name}.{name}")
+    return found
+
+
+def test_classes_of_others_that_attree_imports_are_not_its_own(run: Path) -> None:
+    paths = reexported()
+    assert paths, "attree imports no such class: the guard has no case left"
+    for path in paths:
+        assert foreign_classes({"data": {}, "model": {"class_path": path}}) == [path]
+    change(run, lambda config: config["model"].update(class_path=paths[0], init_args={}))
+    with pytest.raises(ArgumentError, match="allowed by name"):
+        attree.load_run(run)
+
+
+def test_a_forged_number_of_layers_is_refused_at_once(run: Path) -> None:
+    change(run, lambda config: config["model"]["init_args"]["net"]["init_args"].update(num_layers=10_000_000))
+    with pytest.raises(ArgumentError, match="`num_layers` to be an integer in"):
+        attree.load_run(run)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "loop"])
+def test_paths_that_are_none_are_missing_runs(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    with pytest.raises(MissingDataError, match="Expected"):
+        attree.load_run(path)

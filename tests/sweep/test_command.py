@@ -23,6 +23,7 @@ from attree.sweep import summary
 from attree.sweep.run import Processes, threads_per_worker
 from helpers.cli import command
 from helpers.sweeps import ALL, GRID, FakeFit
+from helpers.time_limit import SECONDS
 
 DRAW = summary.draw_figures
 
@@ -223,7 +224,7 @@ def test_stop_ends_a_running_process_at_once_and_starts_no_other(tmp_path: Path)
         while not (tmp_path / "started").exists() and not status.done():
             sleep(0.05)
         processes.stop()
-        assert status.result(timeout=60) == -signal.SIGKILL
+        assert status.result(timeout=SECONDS) == -signal.SIGKILL
     assert processes.launch(["fit"], tmp_path / "second", environment) == 1
     assert (tmp_path / "second").read_bytes() == b""
 

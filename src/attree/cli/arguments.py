@@ -206,7 +206,7 @@ libraries have changed.""",
         "--targets", type=integer(1), default=100, help="number of nodes to explain for faithfulness (default: 100)"
     )
     parser.add_argument(
-        "--epochs", type=integer(0), default=None, help="epochs of training, for short trials (default: the recipe's)"
+        "--epochs", type=integer(1), default=None, help="epochs of training, for short trials (default: the recipe's)"
     )
     return parser
 

@@ -82,6 +82,8 @@ def user_message(error: BaseException) -> str | None:
     if ours is not None:
         return str(ours)
     text = str(error)
+    if isinstance(error, ValueError) and text.startswith("embedded null"):
+        return "Expected a path without a NUL byte, but a given path has one."
     if isinstance(error, UnicodeDecodeError):
         return f"A text file is not encoded in UTF-8: byte {error.start} is {error.object[error.start]:#x}."
     if "PytorchStreamWriter" in text or "unexpected pos" in text:  # torch.save on a full disk

@@ -37,6 +37,9 @@ DESCRIPTIONS = {
     "predict": "Write a trained network's class probabilities to predictions.npz.",
 }
 
+POSITIVE = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval")
+"""Arguments of the trainer that Lightning divides by."""
+
 
 class AttreeCLI(HookedCLI):
     """LightningCLI with attree's callbacks and logger, one run directory per run, and checked checkpoints.
@@ -94,6 +97,9 @@ class AttreeCLI(HookedCLI):
         self.config = parser.parse_typed(self.arguments)
         seed = self.own_config.seed_everything
         expect(isinstance(seed, bool) or 0 <= seed < 2**32, "seed_everything", "an integer in [0, 2**32) or true", seed)
+        for name in POSITIVE:
+            value = self.own_config.trainer.get(name)
+            expect(not isinstance(value, int | float) or value > 0, f"trainer.{name}", "greater than 0", value)
         only_scheduler = self.own_config.lr_scheduler is not None and self.own_config.optimizer is None
         expect(not only_scheduler, "optimizer", "given if `lr_scheduler` is (--optimizer Adam, say)", None)
 
@@ -220,6 +226,8 @@ class AttreeCLI(HookedCLI):
         except Exception as error:
             does_not_fit = "Error(s) in loading state_dict" in str(error)
             refused = self.trainer.global_step == 0 and (does_not_fit or user_message(error) is not None)
+            if isinstance(error, OSError) and error.filename is None and folder.path is not None:
+                error.filename = str(folder.path)  # as of TensorBoard's writer on a full disk
             if does_not_fit:
                 raise mismatch(error, str(self.own_config.ckpt_path)) from error
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
 from attree.explain_run.targets import ExplainedTargets, ExplainRequest
 from attree.faithfulness import Reducer, resolve_protocols
 from attree.io.console import linked, next_command, plain_console
-from attree.io.processes import terminate_as_interrupt
+from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.progress import LateBar
 from attree.report.selection import order_targets
 from attree.report.style import count
@@ -93,9 +92,9 @@ def explain_run(
             call = _Call(loaded, explained, out or loaded.folder / "explain", by_neighbourhood, seed, top)
             call.write(part_rows, overwrite, figures, show)
             return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("attree: stopped. Run the same command again to continue.", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return stop_status(stop)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ INTERVALS, VERDICT = "intervals", "verdict"
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to. On success it replaces `path`; on failure it is removed.
 
-    The file has the permissions that the umask gives to new files.
+    The file has the permissions that the umask gives to new files. An error of the system, such as a full disk, names
+    `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = new_file(path)
@@ -34,6 +35,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(mode)  # the writer may have replaced the file
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

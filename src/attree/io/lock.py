@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import stat
-import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+from filelock import FileLock, Timeout
 
 from attree.errors import ArgumentError
 
 MARK = b"process "
 """First bytes of every lock file that is not empty."""
 
-_HELD: set[Path] = set()
-"""Folders that this process has locked: the system's locks would let the same process in twice."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of a file system without locks."""
 
 
 class InUseError(ArgumentError):
@@ -39,73 +40,52 @@ class FolderLock:
         self.patience = patience
         self.folder = folder.absolute()
         self._path = self.folder.with_name(f".{self.folder.name}.lock")
-        self._handle: int | None = None
+        # The hook runs while the lock is held. Not thread-local: another thread may release the lock.
+        self._lock = FileLock(self._path, thread_local=False, on_acquired=self._sign)
 
     def acquire(self) -> FolderLock:
         """Take the lock, or raise an `InUseError` that names the process that holds it."""
-        end = time.monotonic() + self.patience
-        while True:
-            try:
-                return self._acquire()
-            except InUseError:
-                if time.monotonic() >= end:
-                    raise
-                time.sleep(0.05)
-
-    def _acquire(self) -> FolderLock:
-        """Lock the folder, and write this process's id to the lock file; raise `InUseError` if the folder is in use."""
-        if self.folder in _HELD:
-            raise InUseError(f"{self.folder} is in use by this process.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        while self._handle is None:
-            handle = self._open()
-            try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_there(handle):
-                    self._handle = handle
-            except OSError as error:
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
-                    raise InUseError(f"{self.folder} is in use by {holder}.") from error
-                if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                    raise
-                self._handle = handle
-            finally:
-                if self._handle is None:
-                    os.close(handle)
-        os.truncate(self._handle, 0)
-        os.write(self._handle, MARK + f"{os.getpid()} on {socket.gethostname()}\n".encode())
-        _HELD.add(self.folder)
+        if self._lock.is_locked:
+            raise InUseError(f"{self.folder} is in use by this process.")
+        try:
+            self._lock.acquire(timeout=self.patience)
+        except Timeout as error:
+            raise InUseError(f"{self.folder} is in use by {self._holder()}.") from error
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
+                raise self._no_lock_file() from error
+            if error.errno not in NO_LOCKS:
+                error.filename = error.filename or str(self._path)
+                raise
         return self
 
     def release(self) -> None:
         """Release the lock, if it is held."""
-        if self._handle is not None:
-            self._path.unlink(missing_ok=True)
-            os.close(self._handle)
-            self._handle = None
-            _HELD.discard(self.folder)
+        if self._lock.is_locked:
+            with suppress(PermissionError):  # Windows removes the file after the release
+                self._path.unlink(missing_ok=True)
+            self._lock.release()
 
-    def _open(self) -> int:
-        """Open the lock file. Links are refused: through one, another file would be overwritten."""
-        try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
-                raise self._no_lock_file() from error
-            raise
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not MARK.startswith(os.pread(handle, len(MARK), 0)):
-            os.close(handle)
+    def _sign(self, handle: int) -> None:
+        """Write this process's id to the lock file. Files that are none are refused: they would be overwritten."""
+        status = os.fstat(handle)
+        is_ordinary = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if not is_ordinary or not MARK.startswith(os.read(handle, len(MARK))):
             raise self._no_lock_file()
-        return handle
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, _signature())
 
-    def _is_there(self, handle: int) -> bool:
-        """Whether the open file is still the lock file: its last holder may have removed it."""
+    def _holder(self) -> str:
+        """Return the process that holds the lock, in words."""
         try:
-            return os.path.samestat(os.fstat(handle), os.lstat(self._path))
-        except FileNotFoundError:
-            return False
+            signature = self._path.read_bytes()[:200]
+        except OSError:  # released meanwhile, or not readable while it is locked, as on Windows
+            signature = b""
+        if signature == _signature():
+            return "this process"
+        return signature.decode(errors="replace").strip() or "another process"
 
     def _no_lock_file(self) -> ArgumentError:
         return ArgumentError(
@@ -120,3 +100,7 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _signature() -> bytes:
+    return MARK + f"{os.getpid()} on {socket.gethostname()}\n".encode()

@@ -1,4 +1,4 @@
-"""End processes: SIGTERM acts like Ctrl-C, and children end with their parent.
+"""End processes: SIGTERM stops a command as Ctrl-C does, and children end with their parent.
 
 A parent that is killed cannot end its children. So each child watches its parent through a pipe: only the parent holds
 the other end, which the system closes when the parent ends for any reason. This works on Linux and macOS.
@@ -15,16 +15,34 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 PARENT_PIPE = "ATTREE_PARENT_PIPE"
 """Environment variable with the number of the pipe in a child."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received."""
+
+
+def stop_status(stop: KeyboardInterrupt) -> int:
+    """Return the exit status of a command that Ctrl-C or SIGTERM stopped: 128 and the signal's number, as shells have.
+
+    >>> stop_status(KeyboardInterrupt()), stop_status(Terminated())
+    (130, 143)
+    """
+    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Inside the block, SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Inside the block, SIGTERM raises `Terminated`, a KeyboardInterrupt as of Ctrl-C."""
+
+    def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, raise_terminated)
     try:
         yield
     finally:

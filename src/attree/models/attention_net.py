@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, MessagePassing, SuperGATConv
 from torch_geometric.utils import batched_negative_sampling, to_undirected
 
+from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_list, expect_number
 
 
@@ -59,7 +60,7 @@ class AttentionNet(nn.Module):
             "last_heads": heads if last_heads is None else last_heads,
         }
         for name, value in sizes.items():
-            expect_int(value, name, 1)
+            expect_int(value, name, 1, MAX_LAYERS if name == "num_layers" else MAX_SIZE)
         expect_bool(concat, "concat")
         expect_bool(bias, "bias")
         expect_number(dropout, "dropout", at_least=0, below=1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, HeteroConv, HGTConv
 from torch_geometric.typing import EdgeType
 
+from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_number
 from attree.faithfulness.exact.lazy_rows import compact_features
 
@@ -77,7 +78,7 @@ class HeteroNet(nn.Module):
         assert edge_types is not None
         sizes = {"out_channels": out_channels, "hidden_channels": hidden_channels, "num_layers": num_layers}
         for name, value in {**in_channels, **sizes, "heads": heads}.items():
-            expect_int(value, name, 1)
+            expect_int(value, name, 1, MAX_LAYERS if name == "num_layers" else MAX_SIZE)
         shared = f"a multiple of `heads` = {heads}, which share it"
         expect(hidden_channels % heads == 0, "hidden_channels", shared, hidden_channels)
         expect(node_type in in_channels, "node_type", f"one of {', '.join(in_channels)}", node_type)

@@ -55,7 +55,7 @@ class Options:
                 expect(name in known, argument, f"names among {', '.join(known)}", name)
         for argument, number in (("seeds", self.seeds), ("jobs", self.jobs), ("targets", self.targets)):
             expect(number >= 1, argument, "an integer >= 1", number)
-        expect(self.epochs is None or self.epochs >= 0, "epochs", "an integer >= 0", self.epochs)
+        expect(self.epochs is None or self.epochs >= 1, "epochs", "an integer >= 1", self.epochs)
         expect(not Path(self.root).is_file(), "root", "a folder", self.root)
         expect(len(self.protocols) > 0, "protocols", "at least one", "none")
 

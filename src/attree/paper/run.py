@@ -12,7 +12,7 @@ from rich.console import Console
 
 from attree.errors import AttreeError, MissingDataError
 from attree.io.console import plain_console
-from attree.io.processes import end_worker_with_parent, terminate_as_interrupt
+from attree.io.processes import end_worker_with_parent, stop_status, terminate_as_interrupt
 from attree.io.progress import item_bar
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.item import ItemInputs, Options, Report
@@ -34,9 +34,9 @@ def make_items(names: Sequence[str], options: Options) -> int:
     try:
         with terminate_as_interrupt():
             return _make(names, options, console)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         console.print("Stopped. Run the same command again to continue.")
-        return 130
+        return stop_status(stop)
 
 
 def _make(names: Sequence[str], options: Options, console: Console) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +65,12 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     names = listed and all(isinstance(one, str) for one in allow)
     expect(names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
     path = Path(path)
-    checkpoint = path if path.is_file() else path / "checkpoints" / "last.ckpt"
-    folder = run_of(checkpoint) or path
+    checkpoint = path if os.path.isfile(path) else path / "checkpoints" / "last.ckpt"
+    # `os.path.isfile` is False for what cannot be a path (too long, a loop of links), where `Path` raises.
+    folder = (run_of(checkpoint) if os.path.isfile(checkpoint) else None) or path
     config_file = folder / "config.yaml"
     for needed in (checkpoint, config_file):
-        if not needed.is_file():
+        if not os.path.isfile(needed):
             raise MissingDataError(
                 f"Expected {path} to be a run of `attree fit` or its checkpoint, but {needed} is no file."
             )

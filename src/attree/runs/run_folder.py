@@ -102,7 +102,8 @@ class RunLock:
                     self.path = self.path or folder
         except OSError as error:
             self.release()
-            raise ArgumentError(f"The log folder {error.filename} cannot be written to: {error.strerror}.") from error
+            where = error.filename or "of the run"
+            raise ArgumentError(f"The log folder {where} cannot be written to: {error.strerror}.") from error
         except BaseException:
             self.release()
             raise

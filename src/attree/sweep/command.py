@@ -14,7 +14,7 @@ from rich.text import Text
 from attree.errors import ArgumentError, did_you_mean, expect
 from attree.io.console import plain_console
 from attree.io.lock import FolderLock
-from attree.io.processes import terminate_as_interrupt
+from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.progress import item_bar
 from attree.io.workers import Worker
 from attree.report.style import count
@@ -86,9 +86,9 @@ def sweep(
                 threads.stop()
                 processes.stop()
                 threads.join()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         console.print("Stopped. Run the same command again to continue.")
-        return 130
+        return stop_status(stop)
     except StorageInternalError as error:
         why = str(error.__cause__ or error).splitlines()[0]
         raise ArgumentError(

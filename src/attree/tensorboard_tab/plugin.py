@@ -67,8 +67,8 @@ class AttreePlugin(base_plugin.TBPlugin):
         content = self._files.read(run, given.get("page", ""))
         if content is None:
             raise errors.NotFoundError(
-                f"Expected `page` to be a page that the run has saved, JSON of at most {MAX_BYTES >> 20} MiB, but it is "
-                "not."
+                f"Expected `page` to be a page that the run has saved, JSON of at most {MAX_BYTES >> 20} MiB, "
+                "but it is not."
             )
         return content
 

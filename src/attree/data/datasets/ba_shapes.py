@@ -17,6 +17,7 @@ from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule
+from attree.defaults import MAX_SIZE
 from attree.errors import expect, expect_int
 from attree.tensors.arrays import check_edge_index
 
@@ -67,12 +68,12 @@ class BAShapes(NodeDataModule):
         super().__init__(**sampling)
         expect_int(attachment, "attachment", 1)
         expect(
-            expect_int(num_base, "num_base") > attachment,
+            expect_int(num_base, "num_base", 0, MAX_SIZE) > attachment,
             "num_base",
             f"greater than `attachment` = {attachment}",
             num_base,
         )
-        expect_int(num_houses, "num_houses", 1)
+        expect_int(num_houses, "num_houses", 1, MAX_SIZE)
         expect(source in ("generated", "authors"), "source", "`generated` or `authors`", source)
         check_split_arguments(seed, num_val)
         if source == "authors":

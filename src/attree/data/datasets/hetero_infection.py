@@ -11,6 +11,7 @@ from attree.data.counts import HeteroCounts
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import HeteroDataModule, offsets
+from attree.defaults import MAX_SIZE
 from attree.errors import expect_int, expect_number
 
 CARRIERS = ("mosquito", "fly")
@@ -52,7 +53,7 @@ class HeteroInfection(HeteroDataModule):
     ) -> None:
         super().__init__()
         for name, size in (("num_people", num_people), ("num_mosquitoes", num_mosquitoes), ("num_flies", num_flies)):
-            expect_int(size, name, 2)
+            expect_int(size, name, 2, MAX_SIZE)
         expect_number(meals, "meals", above=0, at_most=num_people)
         expect_number(infected, "infected", above=0, below=1)
         check_split_arguments(seed, num_val)

@@ -14,6 +14,7 @@ from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule, stated_depth
+from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_number
 from attree.tensors.arrays import check_edge_index
 from attree.tensors.ragged import pointers
@@ -64,9 +65,9 @@ class Infection(NodeDataModule):
         **sampling: Any,
     ) -> None:
         super().__init__(**sampling)
-        expect_int(num_nodes, "num_nodes", 2)
+        expect_int(num_nodes, "num_nodes", 2, MAX_SIZE)
         expect_number(edge_probability, "edge_probability", above=0, at_most=1)
-        expect_int(num_layers, "num_layers", 1)
+        expect_int(num_layers, "num_layers", 1, MAX_LAYERS)
         if num_infected is None:
             num_infected = max(1, round((0.05 if num_layers <= 2 else 0.02) * num_nodes))
         expect_int(num_infected, "num_infected", 1, num_nodes - 1)
