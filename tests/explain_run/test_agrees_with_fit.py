@@ -14,12 +14,17 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from attree import defaults
 from attree.cli import main
+from attree.cli.arguments import serve_parser
 from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
 from attree.evaluation.config import choose_targets
+from attree.evaluation.names import truth_note
 from attree.io.files import read_metrics
+from attree.runs.load_run import load_run
+from attree.serve.command import run_server
 from helpers.cli import command, fit
 from helpers.small_fits import curves
 
@@ -62,7 +67,7 @@ RINGS = f"{Rings.__module__}.Rings"
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit(tmp_path_factory.mktemp("nodes"), "--trainer.max_epochs=20", *EXPLAINED)
+    return fit(tmp_path_factory.mktemp("nodes"), "--trainer.max_epochs=20", "--explain.figures=1", *EXPLAINED)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +95,11 @@ def faithfulness(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def page(path: Path) -> dict[str, Any]:
-    (content,) = re.findall(r'id="attree-data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    return page_content(path.read_text(encoding="utf-8"))
+
+
+def page_content(html: str) -> dict[str, Any]:
+    (content,) = re.findall(r'id="attree-data">(.*?)</script>', html, re.DOTALL)
     return json.loads(content)
 
 
@@ -132,3 +141,36 @@ def test_ground_truth_of_all_targets_that_have_some(nodes: Path, tmp_path: Path)
     assert len(named) == 5
     for name, value in named.items():
         assert found[name] == pytest.approx(value, abs=DIGITS), name
+
+
+def test_serve_shows_what_a_fit_shows(nodes: Path) -> None:
+    """The same methods, of the same targets: so the same numbers, and the same verdict."""
+    parsed = serve_parser().parse_args([str(nodes)])
+    assert parsed.targets == f"random:{defaults.NUM_TARGETS}"
+    targets = f"random:{NUM_TARGETS}"  # so many were measured in this fit
+    with run_server(nodes, targets, parsed.methods, parsed.protocols) as server:
+        served = page_content(server.page.decode())
+    fitted = page(nodes / "page.html")
+    assert [method["name"] for method in served["methods"]] == [method["name"] for method in fitted["methods"]]
+    assert "occlusion" in {method["name"] for method in served["methods"]}
+
+    def measured(content: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
+        return {
+            (row["method"], row["protocol"], row["name"]): row["value"] for row in content["metrics"] if row["protocol"]
+        }
+
+    assert measured(served) == pytest.approx(measured(fitted), abs=1e-6, nan_ok=True)
+    without_truth = [sentence for sentence in fitted["verdict"] if "true edges" not in sentence]
+    assert [sentence for sentence in served["verdict"] if "true edges" not in sentence] == without_truth
+
+
+def test_every_table_says_which_targets_ground_truth_is_of(
+    nodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth = load_run(nodes).data.truth.targets
+    capsys.readouterr()
+    explain(nodes, tmp_path, "--targets=truth:3")
+    assert truth.numel() > 3
+    assert truth_note(3) in " ".join(capsys.readouterr().out.split())
+    assert any(truth_note(3) in fact for _, fact in page(tmp_path / "page.html")["summary"])
+    assert any(truth_note(truth.numel()) == fact for _, fact in page(nodes / "page.html")["summary"])

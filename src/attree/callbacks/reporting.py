@@ -20,6 +20,7 @@ from attree.attribution import GAtt
 from attree.callbacks._private import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
+from attree.evaluation.names import truth_note
 from attree.io.console import linked, plain_console
 from attree.io.files import replacing, write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
@@ -208,8 +209,10 @@ class FinalReport:
         """Return the facts at the top of the page."""
         facts = {"run": str(self.folder)}
         facts |= {name: f"{value:.4f}" for name, value in self.metrics.items() if name.startswith("val/")}
-        own, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
-        return facts if own == every else facts | {"shown": f"{own} of {every} targets, those of the first process"}
+        if self.evaluation.num_true_targets is not None:
+            facts["table"] = truth_note(self.evaluation.num_true_targets)
+        shown, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
+        return facts if shown == every else facts | {"shown": f"{shown} of {every} targets, those of the first process"}
 
     def show(self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: bool) -> None:
         """Write TensorBoard's HParams page, print the table if `table`, and list the files that were written."""
@@ -221,7 +224,11 @@ class FinalReport:
         console = plain_console(soft_wrap=True)
         if table:
             count = self.evaluator.targets.numel()
-            console.print(metrics_table(self.metrics, num_targets=count, intervals=self.intervals), soft_wrap=False)
+            true_count = self.evaluation.num_true_targets
+            summary = metrics_table(
+                self.metrics, num_targets=count, num_true_targets=true_count, intervals=self.intervals
+            )
+            console.print(summary, soft_wrap=False)
             console.print(str(self.evaluation.verdict), markup=False)
             if self.tests is not None:
                 console.print(str(self.tests), markup=False)

@@ -8,9 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from attree.cli.command_parser import CommandParser, integer
-from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS
+from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS, NUM_TARGETS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
+
+_DEFAULT_METHODS = (
+    f"default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} if edges are reduced by exact updates"
+)
 
 
 def explain_parser() -> CommandParser:
@@ -43,8 +47,7 @@ instructive targets.""",
         "edges; truth:20), or all (default: random:20)",
     )
     named = ", ".join(f"{name} ({label})" for name, (label, _) in ALL_METHODS.items())
-    cheap = f"{','.join(CHEAP_METHODS)} if edges are reduced by exact updates"
-    parser.add_list("--methods", None, f"of {named} (default: {','.join(DEFAULT_METHODS)}, and {cheap})")
+    parser.add_list("--methods", None, f"of {named} ({_DEFAULT_METHODS})")
     _add_protocols_and_allow(parser, "of {}, or none for scores only")
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of another call in the folder")
@@ -92,12 +95,11 @@ Only the browser on this computer can open the page. The server writes no files 
     parser.add_argument("run", type=Path, help="a run directory (logs/infection/version_0) or its checkpoint")
     parser.add_argument(
         "--targets",
-        default="random:50",
+        default=f"random:{NUM_TARGETS}",
         help="ids and ranges (2,44,100-110), random:50, errors, truth, or all, as `attree explain` takes them; the "
-        "page has the 200 most instructive (default: random:50)",
+        f"page has the 200 most instructive (default: random:{NUM_TARGETS}, as in a fit)",
     )
-    methods = f"of {', '.join(ALL_METHODS)} (default: {','.join(DEFAULT_METHODS)})"
-    parser.add_list("--methods", list(DEFAULT_METHODS), methods)
+    parser.add_list("--methods", None, f"of {', '.join(ALL_METHODS)} ({_DEFAULT_METHODS})")
     _add_protocols_and_allow(parser, "how an edge is removed, of {}")
     parser.add_argument("--port", type=integer(0), default=0, help="port to listen on (default: a free one)")
     parser.add_argument(

@@ -97,6 +97,15 @@ class MetricName:
         return cls(parts[0], parts[-1], parts[1] if len(parts) == 3 else None)
 
 
+def truth_note(number: int) -> str:
+    """Return which targets ground truth was measured on. A fit takes all that have some, `attree explain` its own.
+
+    >>> truth_note(974)
+    'ground truth: measured on 974 targets that have true edges'
+    """
+    return f"ground truth: measured on {number:,} target{'' if number == 1 else 's'} that have true edges"
+
+
 def number_and_interval(value: float, interval: tuple[float, float] = (math.nan, math.nan), digits: int = 4) -> str:
     """Return a metric as text for tables: its value and half the width of its interval.
 

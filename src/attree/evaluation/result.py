@@ -152,6 +152,11 @@ class Evaluation:
         """Names of the statistics in tables, by their names in metrics."""
         return NUMBER_LABELS if self.predicts_numbers else METRIC_LABELS
 
+    @property
+    def num_true_targets(self) -> int | None:
+        """Number of targets with true edges that ground truth was measured on; None without ground truth."""
+        return None if self.truth is None else self.truth.targets.numel()
+
     def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
         """Return the walks into a target with the most attention, and the measured effect of each of their edges.
 

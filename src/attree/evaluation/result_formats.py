@@ -16,7 +16,7 @@ from attree.attention import Graph
 from attree.attribution import Pairs
 from attree.attribution.stored import FREE_NODES, read_types, typed_arrays
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_interval
+from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_interval, truth_note
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
@@ -67,6 +67,8 @@ def as_text(evaluation: Evaluation) -> str:
     notes = [f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings]
     if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
         notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
+    if evaluation.num_true_targets is not None:
+        notes.append(truth_note(evaluation.num_true_targets))
     verdict = evaluation.verdict
     return "\n".join([about, table, *notes, *(("", str(verdict)) if verdict else ())])
 

@@ -83,18 +83,37 @@ def explain_run(
         search_working_folder()
     try:
         with terminate_as_interrupt():
-            made = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
-            loaded = load_run(run, allow=allow)
-            resolved = resolve_protocols([] if list(protocols) == NO_PROTOCOLS else protocols, loaded.net)
-            explained = find_targets(loaded, ExplainRequest(targets, seed, made, resolved, by_neighbourhood))
-            if methods is None and resolved and not by_neighbourhood:
-                explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
+            protocols = [] if list(protocols) == NO_PROTOCOLS else protocols
+            loaded, explained = open_targets(run, targets, methods, protocols, allow, seed, by_neighbourhood)
             call = _Call(loaded, explained, out or loaded.folder / "explain", by_neighbourhood, seed, top)
             call.write(part_rows, overwrite, figures, show)
             return 0
     except KeyboardInterrupt as stop:
         print("attree: stopped. Run the same command again to continue.", file=sys.stderr)
         return stop_status(stop)
+
+
+def open_targets(
+    path: Path,
+    targets: str,
+    methods: Sequence[str] | None,
+    protocols: Sequence[str],
+    allow: Sequence[str],
+    seed: int,
+    by_neighbourhood: bool = False,
+) -> tuple[FinishedRun, ExplainedTargets]:
+    """Open a run, and return it with its targets and the methods and protocols to explain them by.
+
+    The arguments are those of `explain_run`, but without protocols `protocols` is empty. The default methods are those
+    of a fit: `occlusion` is among them if edges are reduced by exact updates.
+    """
+    known_methods = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
+    run = load_run(path, allow=allow)
+    resolved = resolve_protocols(protocols, run.net)
+    explained = find_targets(run, ExplainRequest(targets, seed, known_methods, resolved, by_neighbourhood))
+    if methods is None and resolved and not by_neighbourhood:
+        explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
+    return run, explained
 
 
 @dataclass(frozen=True)

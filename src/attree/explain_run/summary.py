@@ -13,6 +13,7 @@ from rich.text import Text
 from torch import Tensor
 
 from attree.evaluation import Evaluation, Evaluator
+from attree.evaluation.names import truth_note
 from attree.evaluation.result_formats import target_noun
 from attree.explain_run.figures import draw_targets, draw_together
 from attree.explain_run.targets import ExplainedTargets
@@ -93,7 +94,12 @@ class CallSummary:
 
     def _table(self) -> Table:
         result = self.evaluation
-        return metrics_table(result.metrics, num_targets=result.targets.numel(), intervals=result.intervals)
+        return metrics_table(
+            result.metrics,
+            num_targets=result.targets.numel(),
+            num_true_targets=result.num_true_targets,
+            intervals=result.intervals,
+        )
 
     def page(self, is_live: bool = False) -> dict[str, Any]:
         """Return the content of the page.
@@ -112,6 +118,8 @@ class CallSummary:
         metrics = read_metrics(metrics_file) if metrics_file.is_file() else {}
         facts = {"run": str(self.run.folder)}
         facts |= {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
+        if self.evaluation.num_true_targets is not None:
+            facts["table"] = f"{truth_note(self.evaluation.num_true_targets)}; the curves are of all that the run has"
         if shown is not self:
             facts["shown"] = "the most instructive targets; the metrics are of a random sample"
         return page_content(

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.table import Table
 
 from attree.attribution import method_label
-from attree.evaluation.names import METRIC_LABELS, MetricName, number_and_interval
+from attree.evaluation.names import METRIC_LABELS, MetricName, number_and_interval, truth_note
 from attree.faithfulness import PROTOCOLS
 
 Points = list[tuple[int, float]]
@@ -92,6 +92,7 @@ def metrics_table(
     metrics: Mapping[str, Any],
     title: str = "How well attention explains the network",
     num_targets: int | None = None,
+    num_true_targets: int | None = None,
     intervals: Mapping[str, tuple[float, float]] | None = None,
 ) -> Table:
     """Return a table with one column per attribution method and one row per explanation metric.
@@ -102,6 +103,7 @@ def metrics_table(
         metrics: Scalars, by the names that they are logged under.
         title: Heading of the table.
         num_targets: Number of measured targets; None leaves it out.
+        num_true_targets: Number of targets that ground truth was measured on; None leaves it out.
         intervals: 95 % intervals, by the names of their scalars; half the width is printed beside the number.
     """
     by_method, others = split_metrics(metrics)
@@ -109,6 +111,8 @@ def metrics_table(
     meanings = [f"{name}: {PROTOCOLS[name].meaning}" for name in protocols if name in PROTOCOLS]
     if num_targets is not None and meanings:
         meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}; others give other numbers")
+    if num_true_targets is not None:
+        meanings.append(truth_note(num_true_targets))
     known = {} if intervals is None else intervals
     if known:
         meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")

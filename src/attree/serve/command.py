@@ -6,23 +6,18 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from attree.attribution import make_methods
-from attree.explain_run.command import evaluate_targets
-from attree.explain_run.explained import find_targets
-from attree.explain_run.targets import ExplainRequest
-from attree.faithfulness import resolve_protocols
+from attree.explain_run.command import evaluate_targets, open_targets
 from attree.io.console import plain_console
 from attree.report.page.live import LiveModel
 from attree.report.page.write import page_html
 from attree.runs.classes import search_working_folder
-from attree.runs.load_run import load_run
 from attree.serve.page_server import PageServer
 
 
 def serve(
     run: Path,
     targets: str,
-    methods: Sequence[str],
+    methods: Sequence[str] | None,
     protocols: Sequence[str],
     allow: Sequence[str],
     port: int,
@@ -34,7 +29,7 @@ def serve(
     Args:
         run: The run directory, or a checkpoint in it.
         targets: The targets, as in `attree explain --targets`.
-        methods: Names of attribution methods.
+        methods: Names of attribution methods; None takes those of a fit.
         protocols: Names of reduction protocols.
         allow: Import paths of the user's classes that the run's config may use.
         port: Port to listen on; 0 takes a free one.
@@ -58,16 +53,14 @@ def serve(
 def run_server(
     run: Path,
     targets: str,
-    methods: Sequence[str],
+    methods: Sequence[str] | None,
     protocols: Sequence[str],
     allow: Sequence[str] = (),
     port: int = 0,
     seed: int = 0,
 ) -> PageServer:
     """Return the server of a run's page. The arguments are those of `serve`."""
-    made, loaded = make_methods(methods, seed=seed), load_run(run, allow=allow)
-    request = ExplainRequest(targets, seed, made, resolve_protocols(protocols, loaded.net))
-    explained = find_targets(loaded, request)
+    loaded, explained = open_targets(run, targets, methods, protocols, allow, seed)
     summary = evaluate_targets(loaded, explained, seed)
     live = LiveModel(explained.subject, summary.evaluation)
     return PageServer(page_html(summary.page(is_live=True)), live.answer, port)
