@@ -175,7 +175,7 @@ def test_the_papers_table_1_for_cora(data_root: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.long
-def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed (the extra `wandb`)")
     monkeypatch.chdir(tmp_path)
     for name in ("WANDB_SILENT", "DO_NOT_TRACK"):
@@ -187,3 +187,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sys.modules["wandb"].teardown()
     (run,) = tmp_path.glob("logs/wandb/offline-run-*/*.wandb")
     assert run.stat().st_size > 0
+    (config,) = (path for path in tmp_path.rglob("config.yaml") if "wandb" not in path.parts)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == f"Next: attree explain {config.parent.relative_to(tmp_path)} --targets random:20"
+    assert command("explain", *shlex.split(line)[3:], "--figures=0", "--protocols=none") == 0

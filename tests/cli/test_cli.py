@@ -138,3 +138,12 @@ def test_attrees_own_classes_are_found_by_name_in_files(tmp_path: Path, capsys: 
     assert stop.value.code == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["model"]["init_args"]["net"]["class_path"] == "attree.models.GAT"
+
+
+@pytest.mark.long
+def test_a_fit_of_types_says_how_to_explain_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--data.num_people=300", "--data.num_mosquitoes=200", "--data.num_flies=250", "--data.num_val=10"]
+    quiet = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--explain.figures=0"]
+    folder = [f"--trainer.logger.save_dir={tmp_path}", "--trainer.max_epochs=1", "--explain.num_targets=5"]
+    main(["fit", f"--config={CONFIGS / 'hetero_infection.yaml'}", *sizes, *quiet, *folder])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Next: attree explain ")

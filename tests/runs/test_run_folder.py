@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 
 from attree.callbacks import ExplainCallback, LastCheckpoint
-from attree.runs.run_folder import run_folder
+from attree.runs.run_folder import SaveConfig, run_folder
 from helpers.small_fits import classifier, infection, trainer
 
 
@@ -86,6 +86,7 @@ def test_a_second_run_leaves_the_first_alone(
     for epochs in (1, 2):
         logger = kind(tmp_path / "logs" if local else None)
         callbacks = [ExplainCallback(num_targets=5, figures=0), LastCheckpoint(), ModelCheckpoint()]
+        callbacks.append(SaveConfig(f"epochs: {epochs}\n"))
         run = trainer(tmp_path, callbacks, epochs, logger=logger, default_root_dir=tmp_path / "root")
         run.fit(classifier(data), datamodule=data)
         folder = run_folder(run)
@@ -94,6 +95,7 @@ def test_a_second_run_leaves_the_first_alone(
         assert LastCheckpoint.path(run) == folder / "checkpoints" / "last.ckpt"
         for name in ("metrics.json", "explanations/gatt.npz", "checkpoints/last.ckpt"):
             assert (folder / name).is_file()
+        assert (folder / "config.yaml").read_text() == f"epochs: {epochs}\n"
         if kind is not Remote:  # Lightning's own checkpoint is in the same folder
             assert len(list((folder / "checkpoints").glob("epoch=*.ckpt"))) == 1
         assert all(path.read_bytes() == content for path, content in kept.items())

@@ -28,7 +28,7 @@ from attree.io.files import write_npz
 from attree.report.logged_metrics import metrics_table
 from attree.runs.checkpoint import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.classes import LINKS, foreign_classes, search_working_folder
-from attree.runs.run_folder import RunLock, SaveConfig
+from attree.runs.run_folder import RunLock, SaveConfig, run_folder
 
 DESCRIPTIONS = {
     "fit": "Train a network, and follow how well its attention explains it.",
@@ -168,19 +168,18 @@ class AttreeCLI(HookedCLI):
             if is_first_process():
                 print(sentence)
             return
-        with self._locked_folder() as folder:
+        with self._locked_folder():
             self.trainer.fit(**kwargs)
-        if folder is not None:
+        folder = run_folder(self.trainer)  # all processes must call this
+        if folder is not None and self.trainer.is_global_zero:
             self._print_next_command(folder)
 
     def _print_next_command(self, folder: Path) -> None:
-        """Print the command that explains this run, if `attree explain` supports the run."""
+        """Print the command that explains this run, if it has explanations and a checkpoint."""
         trainer: Any = self.trainer
         latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
         needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
-        if latest is None or latest.pairs.level == "edge" or latest.pairs.graph.types is not None:
-            return
-        if all(path.is_file() for path in needed):
+        if latest is not None and all(path.is_file() for path in needed):
             foreign = foreign_classes(yaml.safe_load(self.config_text))
             allow = ["--allow", ",".join(foreign)] if foreign else []
             line = next_command("attree", "explain", folder, "--targets", "random:20", *allow)
@@ -208,10 +207,10 @@ class AttreeCLI(HookedCLI):
         expect(bool(self.trainer.loggers), "trainer.logger", "one with a folder, for predict to write to", False)
         with self._locked_folder():
             predictions = self.trainer.predict(**kwargs)
-            log_dir = self.trainer.log_dir
+            folder = run_folder(self.trainer)
             assert predictions is not None
-            assert log_dir is not None
-            print(f"Predictions: {save_predictions(predictions, Path(log_dir) / 'predictions.npz')}")
+            assert folder is not None
+            print(f"Predictions: {save_predictions(predictions, folder / 'predictions.npz')}")
 
     @contextmanager
     def _locked_folder(self) -> Iterator[Path | None]:

@@ -191,6 +191,6 @@ class SaveConfig(Callback):
         self._write(trainer)
 
     def _write(self, trainer: Trainer) -> None:
-        log_dir = trainer.log_dir if trainer.loggers else None  # all processes must read this
-        if log_dir is not None and trainer.is_global_zero:
-            write_text(Path(log_dir) / "config.yaml", self.text)
+        folder = run_folder(trainer)  # all processes must call this
+        if folder is not None and trainer.is_global_zero:
+            write_text(folder / "config.yaml", self.text)
