@@ -78,7 +78,7 @@ CALLS = {
         attree.evaluate,
         {"model": MODEL, "data": GRAPH, "targets": [0], "methods": ["gatt"], "protocols": ["removal"], "seed": 0},
         {
-            "targets": (None, []),
+            "targets": (None,),
             "num_targets": NONE,
             "methods": NONE,
             "node_type": NONE,

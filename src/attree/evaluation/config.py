@@ -107,4 +107,6 @@ def given_or_drawn(subject: Subject, targets: Targets | None, num_targets: int |
         drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, known.numel(), seed)
         return known[drawn.to(known.device)]
     expect(num_targets is None, "num_targets", "None if `targets` is given", num_targets)
-    return subject.targets(targets)
+    ids = subject.targets(targets)
+    expect(ids.numel() > 0, "targets", "at least one target", "none")
+    return ids

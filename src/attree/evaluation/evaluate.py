@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import check_model
 from attree.attribution import Methods
 from attree.data import GroundTruth
 from attree.defaults import RANDOM_DRAWS, SEED
-from attree.errors import expect
+from attree.errors import ArgumentError, expect, expect_instance
 from attree.evaluation.config import EvaluationConfig, given_or_drawn
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
-from attree.evaluation.target_labels import TargetLabels
+from attree.evaluation.target_labels import TargetLabels, predicted_classes
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.io.progress import LateBar
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
-from attree.subject.head import Mode, ReturnType, check_labels, labels_of
+from attree.subject.head import Mode, ReturnType, check_classes, check_labels, labels_of
 from attree.subject.readout import Readout
 from attree.subject.roots import Level, Targets
 
@@ -98,10 +100,12 @@ def evaluate(
     'explain/gatt/weight/pc_spearman'
     """
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
+    expect_instance(truth, "truth", GroundTruth, optional=True)
     options = {"call": call, "level": level, "readout": readout, "node_type": node_type}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
     ids = given_or_drawn(subject, targets, num_targets, seed)
+    check_defined(subject, ids)
     evaluator = Evaluator(subject, ids, config, truth, labels=labels)
     with closing(LateBar(REDUCING)) as bar:
         return evaluator.evaluate(bar.update if progress is None else progress)
@@ -134,7 +138,50 @@ def subject_of(
     x = data.get("x") if isinstance(data, Data) else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
         expect(bool(x.isfinite().all()), "data.x", "finite features", "NaN or infinite features")
+    check_weights(model)
     head = Head(mode, return_type, label)
     subject = Subject.of_data(model, data, head=head, **options)
-    check_labels(labels_of(data, subject), subject.output, head)
+    check_arguments(subject)
+    labels = labels_of(data, subject)
+    check_labels(labels, subject.output, head)
+    width = x.shape[1] if isinstance(x, Tensor) and x.dim() == 2 else None
+    check_classes(labels, subject.output, head, width)
     return subject, TargetLabels.of(data, subject)
+
+
+def check_weights(model: nn.Module) -> None:
+    """Raise if a weight of the model is NaN or infinite, or a buffer NaN."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    dense = [(name, values) for name, values in named if not is_lazy(values) and values.is_floating_point()]
+    for name, values in dense:
+        if isinstance(values, nn.Parameter):
+            expect(bool(values.isfinite().all()), "model", "one with finite weights", f"NaN or infinity in `{name}`")
+        else:
+            expect(not bool(values.isnan().any()), "model", "one with finite weights", f"NaN in the buffer `{name}`")
+
+
+def check_arguments(subject: Subject) -> None:
+    """Raise if a feature of edges, or another argument that the model reads, is NaN or infinite."""
+    call = subject.call
+    for name, value in zip(call.names, call.values, strict=True):
+        # A whole graph is passed with its labels, which may be unknown.
+        if call.convention is not None and not any(word in name for word in ("x", "attr", "weight", "pos")):
+            continue
+        for tensor in value.values() if isinstance(value, Mapping) else [value]:
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.layout == torch.strided:
+                expect(bool(tensor.isfinite().all()), f"data.{name}", "finite", "NaN or infinite values")
+
+
+def check_defined(subject: Subject, targets: Tensor) -> None:
+    """Raise if the model's prediction for a target is undefined."""
+    probabilities = predicted_classes(subject, targets)
+    values = subject.output[subject.rows(targets)] if probabilities is None else probabilities
+    undefined = ~values.isfinite().reshape(targets.numel(), -1).all(dim=1)
+    if not bool(undefined.any()):
+        return
+    some = int(undefined.sum())
+    way_out = "" if some == targets.numel() else " (`targets` can leave these out)"
+    raise ArgumentError(
+        f"Expected argument `model` to return a finite output for every target, but got NaN or infinity for "
+        f"{some:,} of {targets.numel():,}, such as {targets[undefined][:3].tolist()}{way_out}."
+    )

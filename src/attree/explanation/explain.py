@@ -13,9 +13,9 @@ from torch_geometric.data import Data, HeteroData
 from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.defaults import SEED
-from attree.errors import ArgumentError, expect, expect_int
+from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
-from attree.evaluation.evaluate import subject_of
+from attree.evaluation.evaluate import check_defined, subject_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, resolve_protocol
@@ -87,6 +87,7 @@ def explain(
     >>> list(explanation.to_pandas().columns[:4])
     ['source', 'destination', 'score', 'effect']
     """
+    expect_instance(truth, "truth", GroundTruth, optional=True)
     target_id, data = _target_id(target, data)
     options = {"call": call, "level": level, "readout": readout, **more}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
@@ -130,13 +131,13 @@ def _target_id(target: Any, data: Any) -> tuple[int, Any]:
     is_pair = isinstance(target, Sequence) and not isinstance(target, str) and len(target) == 2
     if not is_pair:
         return expect_int(target, "target"), data
-    pair = [expect_int(node, "target") for node in target]
-    known = isinstance(data, Data) and "edge_label_index" in data
-    expect(known, "target", "an id, as the data has no `edge_label_index` for a pair of nodes", tuple(pair))
+    ends = [expect_int(node, "target") for node in target]
+    has_links = isinstance(data, Data) and "edge_label_index" in data
+    expect(has_links, "target", "an id, as the data has no `edge_label_index` for a pair of nodes", tuple(ends))
     nodes = int(data.num_nodes)
-    expect(max(pair) < nodes, "target", f"nodes in [0, {nodes})", tuple(pair))
+    expect(max(ends) < nodes, "target", f"nodes in [0, {nodes})", tuple(ends))
     data = copy.copy(data)
-    data.edge_label_index = torch.tensor(pair, device=data.edge_index.device).view(2, 1)
+    data.edge_label_index = torch.tensor(ends, device=data.edge_index.device).view(2, 1)
     if "edge_label" in data:  # labels of the replaced pairs
         del data["edge_label"]
     return 0, data
@@ -165,6 +166,7 @@ def explain_subject(
     subject = subject.seen(recorded.attention)
     effects = Effects.of(subject, recorded)
     ids = subject.targets([target])
+    check_defined(subject, ids)
     pairs = subject_pairs(subject, ids)
     reduction = effects.reduce(pairs, resolved, with_probability=True)
     scores = method.score_pairs(subject, pairs)

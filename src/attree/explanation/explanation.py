@@ -163,7 +163,7 @@ class TargetExplanation:
             index=False,
             float_format="{:.3g}".format,
             escape=False,
-            formatters={name: escape for name in table if str(name).endswith("_name")},
+            formatters={name: lambda text: escape(str(text)) for name in table if str(name).endswith("_name")},
         )
         return f"<p>{escape(self.sentence)}</p>{html}"
 

@@ -24,7 +24,7 @@ from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotLocalError, NotRowwiseError
 from attree.tensors.limits import REDUCTION_MEMORY
-from attree.tensors.ragged import Rows
+from attree.tensors.ragged import Rows, are_pointers
 
 T = TypeVar("T")
 
@@ -242,4 +242,9 @@ def reduce_attention(
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     chosen = resolve_protocol(protocol, model)
     subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, node_type=node_type, **kwargs)
+    subject.targets(pairs.targets)  # raises if some are not in the graph
+    edges, number = pairs.edges, subject.graph.num_edges
+    expect(bool(((edges >= 0) & (edges < number)).all()), "pairs", f"pairs of edges in [0, {number})", "others")
+    is_grouped = are_pointers(pairs.ptr, pairs.targets.numel(), edges.numel())
+    expect(is_grouped, "pairs", "edges grouped by target with `ptr`", "a `ptr` that does not fit")
     return Reducer(subject, memory).record().reduce(pairs, chosen, with_probability, progress)

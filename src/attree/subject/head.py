@@ -219,7 +219,60 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
         return
     highest = int(known.max())
     got = f"{columns} column{'s' if columns > 1 else ''} of outputs"
-    expect(highest < max(columns, 2), "model", f"one whose outputs fit labels up to {highest}", got)
+    hint = "" if head.mode else " (or `mode='regression'`)"
+    expect(highest < max(columns, 2), "model", f"one whose outputs fit labels up to {highest}{hint}", got)
+
+
+MANY_COLUMNS = 8
+"""From this number on, columns without any labels are more often an embedding or a forecast than classes."""
+
+
+def check_classes(labels: Any, output: Tensor, head: Head, num_features: int | None = None) -> None:
+    """Raise or warn if nothing says that several columns of outputs are classes.
+
+    Probabilities are classes, and so are as many columns as the labels have classes. An embedding has more columns than
+    there are classes; a reconstruction has as many as the features.
+
+    Args:
+        labels: The labels of a graph or batch, see `labels_of`, or None.
+        output: The outputs of the model, [rows] or [rows, columns].
+        head: The meaning of the outputs, as given by the caller.
+        num_features: Number of the features of a node; None if unknown.
+    """
+    columns = 1 if output.dim() == 1 else output.shape[1]
+    if head.mode is not None or columns == 1 or head.resolve(output).return_type != "raw":
+        return
+    if isinstance(labels, Tensor) and labels.dim() == 2 and _is_one_hot(labels, columns):
+        return
+    classes, labelled = _count_known(labels)
+    if classes == columns:
+        return
+    if classes == 0:  # no labels
+        if columns == num_features and columns > 2:
+            raise _ask_mode(columns, "as many as there are features, and the data has no labels")
+        if columns >= MANY_COLUMNS:
+            _warn(f"taken for scores of {columns} classes, though the data has no labels: `mode=` says otherwise")
+    elif columns >= 2 * max(classes, 2):
+        if labelled >= columns:
+            raise _ask_mode(columns, f"but the labels have {classes} class{'es' if classes > 1 else ''}")
+        _warn(f"taken for scores of {columns} classes, though the labels have {classes}: `mode=` says otherwise")
+
+
+def _count_known(labels: Any) -> tuple[int, int]:
+    """Return the number of classes, the highest label plus one, and the number of known labels; 0 without labels."""
+    if not isinstance(labels, Tensor) or labels.numel() == 0:
+        return 0, 0
+    known = labels[labels.isfinite()] if labels.is_floating_point() else labels
+    known = known[known >= 0]
+    return (int(known.max()) + 1, known.numel()) if known.numel() else (0, 0)
+
+
+def _ask_mode(columns: int, doubt: str) -> ArgumentError:
+    return ArgumentError(
+        f"Expected argument `mode` to say what the {columns} columns of outputs are, {doubt} "
+        "(`multiclass_classification` for classes, `binary_classification` for labels, `regression` with `label=` for "
+        "numbers; for an encoder, `call=` is a function that also applies its classifier), but got None."
+    )
 
 
 def _is_one_hot(labels: Tensor, columns: int) -> bool:
