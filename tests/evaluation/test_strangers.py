@@ -65,13 +65,14 @@ def one_pass_each(model: nn.Module, data: Data, result: Evaluation, protocol: st
     subject = Subject.of_data(model, data)
     pairs = result.pairs
     rows, looped = subject.rows(pairs.targets)[pairs.owner], subject.graph.edge_index
+    call = subject.call.on_model(model)  # the model itself, not its stand-in
     with torch.no_grad():
-        before = subject.call.run().softmax(-1)
+        before = call.run().softmax(-1)
         after = {}
         for edge in pairs.edges.unique().tolist():
             source, destination = looped[:, edge].tolist()
             with edge_reduced(model, source, destination, 0, protocol):
-                after[edge] = subject.call.run().softmax(-1)
+                after[edge] = call.run().softmax(-1)
     predicted = before.argmax(-1)
     changes = [
         before[row, predicted[row]] - after[edge][row, predicted[row]]

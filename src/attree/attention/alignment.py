@@ -99,16 +99,18 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
     entered = [kind[2] for edges in layer.edges if (kind := find_type(graph, edges)) is not None]
     factors = torch.ones(len(ids), dtype=torch.float64)
     for node_type in set(entered):
-        own = [number for number, kind in enumerate(entered) if kind == node_type]
-        found = _semantic_weights(layer.conv, [layer.sums[number] for number in own])
-        expected = sum(weight * layer.sums[number].relu() for weight, number in zip(found, own, strict=True))
+        relations = [number for number, kind in enumerate(entered) if kind == node_type]
+        semantic_weights = _semantic_weights(layer.conv, [layer.sums[number] for number in relations])
+        expected = sum(
+            weight * layer.sums[number].relu() for weight, number in zip(semantic_weights, relations, strict=True)
+        )
         returned = layer.output[node_type]
         scale = float(returned.detach().abs().max()) if returned.numel() else 0.0
         if len(entered) != len(ids) or not torch.allclose(expected, returned, rtol=1e-3, atol=1e-5 * max(scale, 1e-30)):
             raise UnsupportedModelError(
                 f"Expected {where} to weight its relations by semantic attention, but it returned something else."
             )
-        factors[own] = found.double().cpu()
+        factors[relations] = semantic_weights.double().cpu()
     parts = []
     for number, weights in enumerate(layer.weights):
         part = _placed((weights if grad else weights.detach()).flatten(1), ids[number], graph)
@@ -118,7 +120,7 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
 
 def _semantic_weights(conv: HANConv, sums: list[Tensor]) -> Tensor:
     """Return the semantic attention of HAN for each relation that enters one node type."""
-    stacked = torch.stack([one.relu() for one in sums])
+    stacked = torch.stack([rows.relu() for rows in sums])
     scores = (conv.q * torch.tanh(conv.k_lin(stacked)).mean(1)).sum(-1)
     return F.softmax(scores, dim=0).detach()
 
@@ -131,9 +133,9 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
     present = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     softmax, shared = graph.destination.clone(), False
     for part, factor in parts:
-        own = part.weights if len(heads) == 1 else part.weights.mean(dim=1, keepdim=True)
-        own = own * factor
-        weights = own if weights is None else weights + own
+        weighted = part.weights if len(heads) == 1 else part.weights.mean(dim=1, keepdim=True)
+        weighted = weighted * factor
+        weights = weighted if weights is None else weights + weighted
         even = even + even_weights(part, graph) * factor
         used = torch.ones_like(present) if part.present is None else part.present
         shared |= bool((present & used).any())
@@ -170,12 +172,12 @@ def ends_of(calls: Sequence[Aligned], graph: Graph) -> list[tuple[set[str], set[
     types = graph.types
     if types is None:
         return None
-    found = []
+    ends = []
     for call in calls:
         used = slice(None) if call.present is None else call.present
         sides = [types.type_of_nodes(side[used]).unique().tolist() for side in (graph.source, graph.destination)]
-        found.append(tuple({types.node_types[number] for number in side} for side in sides))
-    return [(leaves, enters) for leaves, enters in found]
+        ends.append(tuple({types.node_types[number] for number in side} for side in sides))
+    return [(leaves, enters) for leaves, enters in ends]
 
 
 def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None:
@@ -213,8 +215,8 @@ def _check_typed_nodes(layer: LayerRecord, where: str, graph: Graph) -> None:
         features = layer.features if isinstance(layer.features, tuple | list) else (layer.features,)
         sides = [*zip((kind[0], kind[2]), features, strict=False), (kind[2], layer.output)]
     for node_type, rows in sides:
-        known = node_type in types.node_types
-        if isinstance(rows, Tensor) and not (known and rows.shape[0] == len(types.nodes(node_type))):
+        is_type = node_type in types.node_types
+        if isinstance(rows, Tensor) and not (is_type and rows.shape[0] == len(types.nodes(node_type))):
             raise UnsupportedModelError(
                 f"Expected {where} to work on all nodes of type {node_type!r}, but got {rows.shape[0]} rows."
             )

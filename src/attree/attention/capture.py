@@ -153,11 +153,11 @@ def capture_attention(
     expect_instance(wiring, "wiring", Wiring, optional=True)
     expect_bool(grad, "grad")
     expect(not (grad and torch.is_inference_mode_enabled()), "grad", "False in inference mode", grad)
-    made = graph_of(x, edge_index)
+    graph_of_call = graph_of(x, edge_index)
     if graph is None:
-        graph = made
+        graph = graph_of_call
     else:
-        same = graph.matches(made.original_edge_index, made.num_nodes)
+        same = graph.matches(graph_of_call.original_edge_index, graph_of_call.num_nodes)
         expect(same, "graph", "the graph of `edge_index`", "another graph")
     private = stand_in(model)
     return capture_run(private, lambda: private(x, edge_index, *args, **kwargs), graph, wiring, grad)
@@ -176,19 +176,19 @@ def capture_run(
         grad: Keep the weights differentiable.
     """
     message_passing(model)  # raises if there is none: such a model may not even have an eval mode
-    known = wiring is not None and wiring.is_fixed
+    is_wired = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
-        with torch.set_grad_enabled(grad), record_layers(model, follow=not known) as records:
+        with torch.set_grad_enabled(grad), record_layers(model, follow=not is_wired) as records:
             output = _run(model, run)
         if not records:
             raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
-        found: CallGraph | None = None
-        if not known:
+        call_graph: CallGraph | None = None
+        if not is_wired:
             for call in sorted(reaching(records, output)):
                 check_nodes(records, call, graph)
-            found = check_calls(model, run, records, find_calls(records, output, graph), output)
+            call_graph = check_calls(model, run, records, find_calls(records, output, graph), output)
         with torch.set_grad_enabled(grad):
-            return _aligned(records, graph, output, found, wiring, grad)
+            return _aligned(records, graph, output, call_graph, wiring, grad)
 
 
 def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bool = False) -> Attention:
@@ -209,14 +209,15 @@ def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bo
 
 
 def _aligned(
-    records: LayerRecords, graph: Graph, output: Any, found: CallGraph | None, wiring: Wiring | None, grad: bool
+    records: LayerRecords, graph: Graph, output: Any, call_graph: CallGraph | None, wiring: Wiring | None, grad: bool
 ) -> Attention:
     """Return the recorded calls as layers, aligned with the edges of a graph."""
-    used = wiring.calls if wiring is not None and found is None else tuple(found.calls if found is not None else ())
+    used: Sequence[int] = () if wiring is None else wiring.calls
+    used = used if call_graph is None else call_graph.calls
     expect(max(used) < len(records), "wiring", f"one of the {len(records)} calls made", f"one of call {max(used)}")
     calls = [align_call(records, call, graph, grad) for call in used]
-    if found is not None:
-        wiring = found.wiring(ends_of(calls, graph))
+    if call_graph is not None:
+        wiring = call_graph.wiring(ends_of(calls, graph))
     assert wiring is not None
     last = records[wiring.calls[-1]].output
     attention = _of_layers(calls, wiring, graph)
@@ -228,15 +229,15 @@ def _aligned(
 def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:
     """Return the attention of a forward pass on a graph: the aligned calls of convolutions, as layers with weights."""
     layers = as_layers(calls, wiring, graph)
-    even = tuple(layer.even for layer in layers)
+    uniform = tuple(layer.even for layer in layers)
     softmax = tuple(layer.softmax for layer in layers)
     return Attention(
         graph,
         tuple(layer.weights for layer in layers),
         tuple(layer.present for layer in layers),
         wiring=wiring,
-        even=None if all(one is None for one in even) else even,
-        softmax=None if all(one is None for one in softmax) else softmax,
+        even=None if all(values is None for values in uniform) else uniform,
+        softmax=None if all(values is None for values in softmax) else softmax,
     )
 
 
@@ -266,10 +267,10 @@ def graph_of(x: Any, edge_index: Any) -> Graph:
         expect(isinstance(x, Mapping), "x", "a dict by node type, as `edge_index` is one", _kind(x))
         for node_type, rows in x.items():
             expect(isinstance(rows, Tensor) and rows.dim() >= 1, f"x[{node_type!r}]", "one row per node", _kind(rows))
-        known = set(x)
+        node_types = set(x)
         for kind in edge_index:
-            fits = isinstance(kind, tuple) and len(kind) == 3 and kind[0] in known and kind[2] in known
-            expect(fits, "edge_index", f"a dict by (source, relation, destination) among {sorted(known)}", kind)
+            fits = isinstance(kind, tuple) and len(kind) == 3 and kind[0] in node_types and kind[2] in node_types
+            expect(fits, "edge_index", f"a dict by (source, relation, destination) among {sorted(node_types)}", kind)
         return Graph.of_types(edge_index, {node_type: rows.shape[0] for node_type, rows in x.items()})
     expect(isinstance(x, Tensor) and x.dim() >= 1, "x", "a tensor with one row per node", _kind(x))
 

@@ -121,12 +121,12 @@ class Combination(Provenance):
                 operation.read.append((tensor, mix))
         if operation.read:
             mix = self._combined(operation)
-            known = {storage_of(tensor) for tensor, _ in operation.read}
+            read_storages = {storage_of(tensor) for tensor, _ in operation.read}
             for tensor in tensors_in(result):
                 storage = storage_of(tensor)
                 if mix.slices:
                     self._views[_view(tensor)] = mix
-                if func._schema.is_mutable or storage not in known:
+                if func._schema.is_mutable or storage not in read_storages:
                     self._mixes[storage] = Mix(mix.factors, is_fixed=mix.is_fixed)
         return result
 
@@ -169,8 +169,8 @@ class Combination(Provenance):
             return Mix(mix.factors, mix.slices, order.index(mix.dim), mix.is_fixed)
         dims = dims_reduced_by(operation, tensor.dim())
         if dims is not None and mix.dim not in dims:
-            kept = operation.result.dim() == tensor.dim()
-            dim = mix.dim if kept else mix.dim - sum(one < mix.dim for one in dims)
+            keeps_dims = operation.result.dim() == tensor.dim()
+            dim = mix.dim if keeps_dims else mix.dim - sum(reduced_dim < mix.dim for reduced_dim in dims)
             return Mix(mix.factors, mix.slices, dim, mix.is_fixed)
         if dims is not None and name in ("sum", "mean"):
             share = 1.0 if name == "sum" else 1 / len(mix.slices)
@@ -184,10 +184,10 @@ class Combination(Provenance):
         Marks that occur in both parts were combined before: x * sigmoid(x) is a function of x, even if x is a sum.
         """
 
-        for one, other in combinations(parts, 2):
-            for first in one:
-                for second in other:
-                    if first != second and not (first in other and second in one):
+        for factors, other_factors in combinations(parts, 2):
+            for first in factors:
+                for second in other_factors:
+                    if first != second and not (first in other_factors and second in factors):
                         self.nonlinear.setdefault(frozenset((first, second)), NAMES.get(name, name))
 
 

@@ -129,37 +129,39 @@ def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
 
 def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
     """Return the edge type with these edges: the same tensor, memory or values; None if no or several types match."""
-    given, types = edge_index, graph.types
+    same_object, types = edge_index, graph.types
     edge_index = plain(edge_index)
     if types is None or not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
         return None
-    own = graph.typed_edges
-    found = [kind for kind, edges in own.items() if edges is edge_index or edges is given]
-    found = found or [kind for kind, edges in own.items() if edges.numel() and _same_memory(edges, edge_index)]
-    found = found or [kind for kind, edges in own.items() if torch.equal(edges, edge_index)]
-    return found[0] if len(found) == 1 else None
+    typed_edges = graph.typed_edges
+    matching = [kind for kind, edges in typed_edges.items() if edges is edge_index or edges is same_object]
+    matching = matching or [
+        kind for kind, edges in typed_edges.items() if edges.numel() and _same_memory(edges, edge_index)
+    ]
+    matching = matching or [kind for kind, edges in typed_edges.items() if torch.equal(edges, edge_index)]
+    return matching[0] if len(matching) == 1 else None
 
 
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
+def _same_memory(left: Tensor, right: Tensor) -> bool:
+    return (left.data_ptr(), left.shape, left.stride()) == (right.data_ptr(), right.shape, right.stride())
 
 
 def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:
     """Return the ids of the edges of one type; the convolution may have dropped or added self-loops."""
     types = graph.types
     assert types is not None
-    own, first = graph.typed_edges[kind], types.edges(kind).start
-    if edge_index.shape == own.shape and torch.equal(edge_index, own):
-        return torch.arange(first, first + own.shape[1], device=graph.device)
+    typed_edges, first = graph.typed_edges[kind], types.edges(kind).start
+    if edge_index.shape == typed_edges.shape and torch.equal(edge_index, typed_edges):
+        return torch.arange(first, first + typed_edges.shape[1], device=graph.device)
     if kind[0] != kind[2]:
         return None
-    proper = own[0] != own[1]
+    proper = typed_edges[0] != typed_edges[1]
     start = types.nodes(kind[0]).start
     loops = torch.arange(len(types.nodes(kind[0])), device=graph.device) + graph.num_proper_edges + start
     # A given self-loop is an edge of its type, even if the convolution moves it to the end.
-    loops[own[0, ~proper]] = (~proper).nonzero().view(-1) + first
-    found = _with_loops(edge_index, own[:, proper])
-    return None if found is None else torch.cat([proper.nonzero().view(-1) + first, loops])[found]
+    loops[typed_edges[0, ~proper]] = (~proper).nonzero().view(-1) + first
+    numbers = _with_loops(edge_index, typed_edges[:, proper])
+    return None if numbers is None else torch.cat([proper.nonzero().view(-1) + first, loops])[numbers]
 
 
 def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
@@ -181,11 +183,11 @@ def _several_types(graph: Graph, given: Mapping[Any, Any], edge_index: Tensor) -
         if kind not in types.edge_types or not isinstance(edges, Tensor):
             return None
         moved = edge_index[:, begin : begin + edges.shape[1]]
-        own = graph.typed_edges[kind]
-        if moved.shape != own.shape or edges.shape != own.shape:
+        typed_edges = graph.typed_edges[kind]
+        if moved.shape != typed_edges.shape or edges.shape != typed_edges.shape:
             return None
-        offset = moved - own
-        if own.numel() and not (torch.equal(edges, own) and bool((offset == offset[:, :1]).all())):
+        offset = moved - typed_edges
+        if typed_edges.numel() and not (torch.equal(edges, typed_edges) and bool((offset == offset[:, :1]).all())):
             return None
         parts.append(torch.arange(types.edges(kind).start, types.edges(kind).stop, device=graph.device))
         begin += edges.shape[1]

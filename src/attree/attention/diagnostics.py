@@ -53,11 +53,12 @@ class Bypass:
         if not self.exists:
             return "Nothing bypasses attention: without any one layer's weights the outputs are the same for all."
         which = "all attention weights" if self.layer is None else f"all attention weights of layer {self.layer + 1}"
-        kept = "" if math.isnan(self.share) else f"With {which} 0, {self.share:.0%} of the targets keep their class: "
-        found = "information bypasses attention (a skip connection, jumping knowledge, a readout)"
+        share = "" if math.isnan(self.share) else f"With {which} 0, {self.share:.0%} of the targets keep their class: "
+        bypass = "information bypasses attention (a skip connection, jumping knowledge, a readout)"
         if self.share == 0:
-            return f"{found.capitalize()}, but with {which} 0 no target keeps its class."
-        return f"{kept}{found if kept else found.capitalize()}, so attention explains only a part of these predictions."
+            return f"{bypass.capitalize()}, but with {which} 0 no target keeps its class."
+        sentence = f"{share}{bypass if share else bypass.capitalize()}"
+        return f"{sentence}, so attention explains only a part of these predictions."
 
 
 def predicted_class(output: Tensor) -> Tensor:
@@ -103,8 +104,8 @@ def measure_bypass(
         known: `Bypass.around` of an earlier measurement of the same model.
     """
 
-    def cut(chosen: Sequence[int], features: Any = x) -> Tensor:
-        with instrument(model, _ZeroWeights({call for layer in chosen for call in layers[layer]})):
+    def cut(layer_numbers: Sequence[int], features: Any = x) -> Tensor:
+        with instrument(model, _ZeroWeights({call for layer in layer_numbers for call in layers[layer]})):
             return score_tensor(run(features))
 
     every = range(len(layers))
@@ -123,7 +124,7 @@ def measure_bypass(
         if math.isnan(size) or math.isnan(size_bare):
             return Bypass(math.nan, spread=math.nan)
         spread = size_bare / size if size > 0 else (0.0 if size_bare == 0 else math.inf)
-        kept: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
+        outputs_without: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
         around = set()
         for layer in every if len(layers) > 1 else ():
             without = last if last is not None and layer == every[-1] else cut([layer])
@@ -137,10 +138,10 @@ def measure_bypass(
                 if not float((without - other).pow(2).mean().sqrt()) > NEGLIGIBLE * size:
                     continue
             around.add(layer)
-            kept[layer] = without
-    if not kept or predict is None:
-        return Bypass(math.nan if kept else 0.0, None, spread, frozenset(around))
-    shares = {layer: _kept_share(predict(usual), predict(output), targets) for layer, output in kept.items()}
+            outputs_without[layer] = without
+    if not outputs_without or predict is None:
+        return Bypass(math.nan if outputs_without else 0.0, None, spread, frozenset(around))
+    shares = {layer: _kept_share(predict(usual), predict(output), targets) for layer, output in outputs_without.items()}
     worst = max(shares, key=lambda layer: shares[layer])
     return Bypass(shares[worst], worst, spread, frozenset(around))
 
@@ -190,8 +191,8 @@ class _ZeroWeights(Watcher):
 
 
 def _kept_share(usual: Tensor, without: Tensor, targets: Tensor | None) -> float:
-    kept = (usual == without).reshape(usual.shape[0], -1).all(dim=1).float()
-    return float((kept if targets is None else kept[targets]).mean())
+    is_kept = (usual == without).reshape(usual.shape[0], -1).all(dim=1).float()
+    return float((is_kept if targets is None else is_kept[targets]).mean())
 
 
 def _spread(output: Tensor) -> float:

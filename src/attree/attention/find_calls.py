@@ -50,26 +50,30 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
     _check_other_ways(records, calls, output)
     kinds = [None if graph is None else find_type(graph, record.given) for record in records]
     ends_in = tuple(None if kind is None else kind[2] for kind in kinds)
-    readable = not any(_nonlinear(records, list(own), ends_in) for own in full.values())
+    readable = not any(_nonlinear(records, list(factors), ends_in) for factors in full.values())
     return CallGraph(calls, _reduced(records, full, ends_in), full if readable else None, is_fixed)
 
 
 def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
     """Return the feeds without skips: leave out a call that also feeds the same call through others."""
     before: dict[int, set[int]] = {}
-    for call in sorted(full, key=lambda one: len(records) if one == OUTPUT else one):
-        before[call] = set(full[call]).union(*(before[own] for own in full[call]))
+    for call in sorted(full, key=lambda feeding: len(records) if feeding == OUTPUT else feeding):
+        before[call] = set(full[call]).union(*(before[factors] for factors in full[call]))
     reduced: Feeds = {}
-    for call, own in full.items():
-        kept = {one: factor for one, factor in own.items() if not any(one in before[other] for other in own)}
-        found = _nonlinear(records, list(kept), ends_in)
-        if found is not None:
-            one, other, name = found
+    for call, factors in full.items():
+        direct = {
+            feeding: factor
+            for feeding, factor in factors.items()
+            if not any(feeding in before[other] for other in factors)
+        }
+        nonlinear = _nonlinear(records, list(direct), ends_in)
+        if nonlinear is not None:
+            first, second, name = nonlinear
             raise UnsupportedModelError(
                 "Expected branches that are added, averaged, weighted by one number each or concatenated, but the "
-                f"outputs of {describe(records, one)} and {describe(records, other)} are combined by `{name}`."
+                f"outputs of {describe(records, first)} and {describe(records, second)} are combined by `{name}`."
             )
-        reduced[call] = dict.fromkeys(kept, 1.0) if len(kept) == 1 else kept
+        reduced[call] = dict.fromkeys(direct, 1.0) if len(direct) == 1 else direct
     return reduced
 
 
@@ -82,12 +86,12 @@ def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | 
         ends_in: For each recorded call, the node type that receives its messages, if known.
     """
     assert records.provenance is not None
-    for position, one in enumerate(calls):
-        for other in calls[position + 1 :]:
-            name = records.provenance.nonlinear.get(frozenset((one, other)))
-            apart = ends_in[one] is not None and ends_in[other] is not None and ends_in[one] != ends_in[other]
+    for position, first in enumerate(calls):
+        for second in calls[position + 1 :]:
+            name = records.provenance.nonlinear.get(frozenset((first, second)))
+            apart = ends_in[first] is not None and ends_in[second] is not None and ends_in[first] != ends_in[second]
             if name is not None and not apart:
-                return min(one, other), max(one, other), name
+                return min(first, second), max(first, second), name
     return None
 
 
@@ -115,7 +119,7 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
 
 
 def check_calls(
-    model: nn.Module, run: Callable[[], Any], records: LayerRecords, found: CallGraph, output: Any
+    model: nn.Module, run: Callable[[], Any], records: LayerRecords, call_graph: CallGraph, output: Any
 ) -> CallGraph:
     """Check which call feeds which by altering the outputs of calls; raise if the model's output contradicts it.
 
@@ -126,7 +130,7 @@ def check_calls(
         model: The model.
         run: Calls the model with the inputs of the recorded pass.
         records: The records of the pass.
-        found: Which call feeds which, as found by tracing torch operations.
+        call_graph: Which call feeds which, as found by tracing torch operations.
         output: The output of the pass.
     """
     provenance = records.provenance
@@ -137,27 +141,27 @@ def check_calls(
             "Expected the output to depend only on the attention layers that torch operations lead back to, but it "
             "also depends on others: some step between them is computed outside torch."
         )
-    if not provenance.blurred or len(found.calls) < 2:
-        return found
+    if not provenance.blurred or len(call_graph.calls) < 2:
+        return call_graph
     usual = _run_altered(model, run, ())[1]
-    reached: dict[int, set[int]] = {call: set() for call in found.calls}
-    for call in found.calls:
+    reached: dict[int, set[int]] = {call: set() for call in call_graph.calls}
+    for call in call_graph.calls:
         altered = _run_altered(model, run, {call})[1]
-        for later in found.calls:
+        for later in call_graph.calls:
             if later > call and _differ(usual[later], altered[later]):
                 reached[later].add(call)
-    expected = {call: _reaching(records, records[call].uses) & set(found.calls) for call in found.calls}
+    expected = {call: _reaching(records, records[call].uses) & set(call_graph.calls) for call in call_graph.calls}
     if reached == expected:
-        return found
-    for before, after in zip(found.calls, found.calls[1:], strict=False):
+        return call_graph
+    for before, after in zip(call_graph.calls, call_graph.calls[1:], strict=False):
         if before not in reached[after]:
             raise UnsupportedModelError(
                 f"Expected branches in separate tensors, but {describe(records, before)} and "
                 f"{describe(records, after)} write to one tensor, and {describe(records, after)} does not read the "
                 f"output of {describe(records, before)}."
             )
-    chain: Feeds = {after: {before: 1.0} for before, after in zip(found.calls, found.calls[1:], strict=False)}
-    return CallGraph(found.calls, {found.calls[0]: {}, **chain, OUTPUT: {found.calls[-1]: 1.0}})
+    chain: Feeds = {after: {before: 1.0} for before, after in zip(call_graph.calls, call_graph.calls[1:], strict=False)}
+    return CallGraph(call_graph.calls, {call_graph.calls[0]: {}, **chain, OUTPUT: {call_graph.calls[-1]: 1.0}})
 
 
 def reaching(records: LayerRecords, output: Any) -> set[int]:
@@ -208,7 +212,7 @@ def _altered(returned: Any) -> Any:
     return returned.flip(0) * 2 + 1 if isinstance(returned, Tensor) and returned.is_floating_point() else returned
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(left_value: Any, right_value: Any) -> bool:
     """Whether tensors differ by more than rounding."""
-    pairs = zip(tensors_in(one), tensors_in(other), strict=True)
+    pairs = zip(tensors_in(left_value), tensors_in(right_value), strict=True)
     return not all(torch.allclose(left, right, rtol=1e-4, atol=1e-6, equal_nan=True) for left, right in pairs)

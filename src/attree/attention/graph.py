@@ -106,12 +106,12 @@ def union_edges(edge_index: Mapping[EdgeType, Tensor], types: Types) -> Tensor:
     for kind in types.edge_types:
         source, _, destination = kind
         sides = types.nodes(source), types.nodes(destination)
-        given = plain(edge_index[kind])
-        check_edge_index(given, max(len(side) for side in sides), f"edge_index[{kind}]")
-        for side, ids in zip(sides, given, strict=True):
+        edges = plain(edge_index[kind])
+        check_edge_index(edges, max(len(side) for side in sides), f"edge_index[{kind}]")
+        for side, ids in zip(sides, edges, strict=True):
             fits = ids.numel() == 0 or int(ids.max()) < len(side)
             expect(fits, f"edge_index[{kind}]", f"ids in [0, {len(side)})", "larger ones")
-        parts.append(torch.stack([ids + side.start for side, ids in zip(sides, given, strict=True)]))
+        parts.append(torch.stack([ids + side.start for side, ids in zip(sides, edges, strict=True)]))
     return torch.cat(parts, dim=1) if parts else torch.zeros(2, 0, dtype=torch.int64)
 
 
@@ -170,11 +170,11 @@ class Graph:
         """The given edges of each type, with nodes numbered within their types; empty for a graph of one type."""
         if self.types is None:
             return {}
-        types, found = self.types, {}
+        types, by_type = self.types, {}
         for kind, edges in types.split_edges(self.original_edge_index).items():
             first = torch.tensor([[types.nodes(kind[0]).start], [types.nodes(kind[2]).start]], device=self.device)
-            found[kind] = edges - first
-        return found
+            by_type[kind] = edges - first
+        return by_type
 
     def nodes(self, node_type: str | None) -> range:
         """Return the ids of the nodes of one type, or of all nodes in a graph of one type."""

@@ -184,9 +184,9 @@ def _two_node_sets(features: Any) -> bool:
     return any(not _same(sides[0], side) for side in sides[1:])
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(left: Tensor, right: Tensor) -> bool:
     """Whether two tensors are the same view of the same memory."""
 
-    return one is other or (
-        one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    return left is right or (
+        left.data_ptr() == right.data_ptr() and left.shape == right.shape and left.stride() == right.stride()
     )

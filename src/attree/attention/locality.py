@@ -128,9 +128,9 @@ def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | Non
     if expected.numel() == 0:
         return None
     finite = expected.isfinite()
-    found = float((got - expected).abs().where(finite, 0).max())
+    largest = float((got - expected).abs().where(finite, 0).max())
     scale = max(float(expected.abs().where(finite, 0).max()), 1.0)
-    return None if found <= torch.finfo(dtype).eps ** 0.5 * scale else found
+    return None if largest <= torch.finfo(dtype).eps ** 0.5 * scale else largest
 
 
 def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
@@ -159,14 +159,14 @@ def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:
 def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return some nodes, and a mask of all nodes within `hops` of them: at most half of the graph if possible."""
 
-    some = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
-    reached = torch.zeros(some.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
-    reached[torch.arange(some.numel(), device=graph.device), some] = True
+    candidates = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
+    reached = torch.zeros(candidates.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
+    reached[torch.arange(candidates.numel(), device=graph.device), candidates] = True
     for row in reached:
         for _ in range(hops):
             row[graph.source[row[graph.destination]]] = True
     order = reached.sum(dim=1).argsort()
     together = reached[order].cumsum(dim=0).bool()
-    fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, some.numel()))
+    fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, candidates.numel()))
     near = together[fits - 1] if fits else torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    return some[order[:fits]], near
+    return candidates[order[:fits]], near

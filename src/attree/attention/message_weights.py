@@ -81,14 +81,16 @@ class WeightReader:
     def see_message(self, **arguments: Any) -> Tensor:
         """Run in place of `conv.message`, and read the factor of each source."""
         before = len(self._softmaxes)
-        kept = {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
+        arguments_before = {
+            name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()
+        }
         returned: Tensor = self._message(**arguments)
         inside = self._softmaxes[before:]
 
         def again(replaced: dict[str, Any]) -> Tensor:
             self._replayed = iter(inside)
             try:
-                messages: Tensor = self._message(**(kept | replaced))
+                messages: Tensor = self._message(**(arguments_before | replaced))
                 return messages
             finally:
                 self._replayed = None
@@ -98,7 +100,7 @@ class WeightReader:
             weights = (weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)).to(returned.dtype)
             self._heads = weights.shape[1]
             weights = weights if weights.shape[0] == returned.shape[0] else None
-        self._factors = factors_of_messages(again, kept, returned, weights, self._heads)
+        self._factors = factors_of_messages(again, arguments_before, returned, weights, self._heads)
         self._unclear = None if self._factors is not None else "its messages are no multiples of neighbours' features"
         return returned
 
@@ -123,7 +125,7 @@ class WeightReader:
 @contextmanager
 def read_weights(conv: MessagePassing) -> Iterator[WeightReader]:
     """While open, the returned reader sees the messages of a convolution; on exit the convolution is restored."""
-    own = {name: vars(conv)[name] for name in ("message", "aggregate") if name in vars(conv)}
+    instance_methods = {name: vars(conv)[name] for name in ("message", "aggregate") if name in vars(conv)}
     reader = WeightReader(conv)
     vars(conv).update(message=reader.see_message, aggregate=reader.see_aggregate)
     try:
@@ -131,7 +133,7 @@ def read_weights(conv: MessagePassing) -> Iterator[WeightReader]:
     finally:
         for name in ("message", "aggregate"):
             vars(conv).pop(name, None)
-        vars(conv).update(own)
+        vars(conv).update(instance_methods)
 
 
 def factors_of_messages(
@@ -237,8 +239,8 @@ def _is_common_function(
     return bool(messages.any()) and _close(weights * common, messages)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
+def _close(left: Tensor, right: Tensor) -> bool:
     """Whether numbers are equal up to rounding, relative to the largest."""
 
-    tolerance = torch.finfo(other.dtype).eps ** 0.5 if other.is_floating_point() else 0.0
-    return bool((one - other).abs().max() <= tolerance * other.abs().max())
+    tolerance = torch.finfo(right.dtype).eps ** 0.5 if right.is_floating_point() else 0.0
+    return bool((left - right).abs().max() <= tolerance * right.abs().max())

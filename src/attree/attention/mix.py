@@ -80,14 +80,16 @@ def mix_of_sum(operation: Operation) -> Mix:
     scale = float(operation.kwargs.get("alpha", 1)) * (-1 if "sub" in operation.name else 1)
     scales = (scale, 1.0) if operation.name == "rsub" else (1.0, scale)
     parts = [
-        (mix, own)
-        for value, own in zip(operation.args[:2], scales, strict=False)
+        (mix, scale_of_part)
+        for value, scale_of_part in zip(operation.args[:2], scales, strict=False)
         if (mix := operation.mix_of(value)) is not None
     ]
     stacked = [mix for mix, _ in parts if mix.slices]
     if len(stacked) == 1 and len(parts) == 1 and operation.result.shape == operation.read[0][0].shape:
         return stacked[0]
-    return Mix(total_of([times_of(mix.factors, own) for mix, own in parts]), is_fixed=operation.is_fixed)
+    return Mix(
+        total_of([times_of(mix.factors, scale_of_part) for mix, scale_of_part in parts]), is_fixed=operation.is_fixed
+    )
 
 
 def mix_of_product(operation: Operation) -> Mix:
@@ -99,7 +101,7 @@ def mix_of_product(operation: Operation) -> Mix:
         return Mix(mix.factors, is_fixed=mix.is_fixed)  # an unmarked value divided by a branch
     if not isinstance(other, Tensor):
         scale = 1 / float(other) if is_division else float(other)
-        slices = tuple(times_of(one, scale) for one in mix.slices)
+        slices = tuple(times_of(factors, scale) for factors in mix.slices)
         return Mix(times_of(mix.factors, scale), slices, mix.dim, mix.is_fixed)
     fits = tensor.shape == operation.result.shape
     if other.numel() == 1:
@@ -111,7 +113,9 @@ def mix_of_product(operation: Operation) -> Mix:
     scales = [1 / scale if is_division else scale for scale in scales]
     if not mix.slices:
         return Mix(times_of(mix.factors, scales[0]), is_fixed=False)
-    return Mix.stacked([times_of(one, scale) for one, scale in zip(mix.slices, scales, strict=True)], mix.dim, False)
+    return Mix.stacked(
+        [times_of(factors, scale) for factors, scale in zip(mix.slices, scales, strict=True)], mix.dim, False
+    )
 
 
 def _is_one_each(other: Tensor, tensor: Tensor, mix: Mix) -> bool:
@@ -123,22 +127,22 @@ def _is_one_each(other: Tensor, tensor: Tensor, mix: Mix) -> bool:
 def mix_of_stack(operation: Operation) -> Mix | None:
     """Return the mix of branches stacked along a new dimension, or concatenated along one of size 1; otherwise None."""
     tensors = list(operation.args[0])
-    if any(not isinstance(one, Tensor) for one in tensors):
+    if any(not isinstance(tensor, Tensor) for tensor in tensors):
         return None
     dim = int(operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim", 0))
     dim %= operation.result.dim()
-    if operation.name == "cat" and any(one.dim() <= dim or one.shape[dim] != 1 for one in tensors):
+    if operation.name == "cat" and any(tensor.dim() <= dim or tensor.shape[dim] != 1 for tensor in tensors):
         return None
-    slices = [mix.factors if (mix := operation.mix_of(one)) is not None else {} for one in tensors]
+    slices = [mix.factors if (mix := operation.mix_of(tensor)) is not None else {} for tensor in tensors]
     return Mix.stacked(slices, dim, operation.is_fixed)
 
 
 def order_of(operation: Operation, dims: int) -> list[int]:
     """Return, for each dimension of the result, the dimension of the argument."""
     if operation.name == "permute":
-        return [int(one) % dims for one in operation.args[1]]
+        return [int(dim) % dims for dim in operation.args[1]]
     order = list(range(dims))
-    first, second = (0, dims - 1) if operation.name == "t" else (int(one) % dims for one in operation.args[1:3])
+    first, second = (0, dims - 1) if operation.name == "t" else (int(dim) % dims for dim in operation.args[1:3])
     order[first], order[second] = order[second], order[first]
     return order
 
@@ -148,7 +152,7 @@ def dims_reduced_by(operation: Operation, dims: int) -> list[int] | None:
 
     if operation.name not in ("sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp", "norm"):
         return None
-    given = operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim")
-    if isinstance(given, int):
-        return [given % dims]
-    return [int(one) % dims for one in given] if given else list(range(dims))
+    dim = operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("dim")
+    if isinstance(dim, int):
+        return [dim % dims]
+    return [int(entry) % dims for entry in dim] if dim else list(range(dims))

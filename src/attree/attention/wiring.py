@@ -84,7 +84,7 @@ class Wiring:
 
     def without_factors(self) -> Wiring:
         """Return the same wiring with all factors 1, to count flows."""
-        feeds = tuple(tuple((later, 1.0) for later, _ in own) for own in self.feeds)
+        feeds = tuple(tuple((later, 1.0) for later, _ in later_layers) for later_layers in self.feeds)
         return Wiring(self.layers, self.factors, feeds, tuple(float(share != 0) for share in self.shares))
 
 
@@ -114,7 +114,7 @@ class CallGraph:
     @staticmethod
     def consumers(feeds: Feeds, call: int) -> dict[int, float]:
         """Return the calls that read the output of a call, each with its factor."""
-        return {later: own[call] for later, own in feeds.items() if call in own}
+        return {later: sources[call] for later, sources in feeds.items() if call in sources}
 
     def wiring(self, ends: Sequence[tuple[set[str], set[str]]] | None = None) -> Wiring:
         """Return the layers: one per call, or one for all calls side by side that run on different edge types.
@@ -170,14 +170,14 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
     """
     for group in groups:
         out = {call: CallGraph.consumers(feeds, call) for call in group}
-        if any(len(set(own.values())) > 1 for own in out.values()):
+        if any(len(set(consumers.values())) > 1 for consumers in out.values()):
             return False
         for later in groups:
-            if not any(consumer in own for own in out.values() for consumer in later):
+            if not any(consumer in consumers for consumers in out.values() for consumer in later):
                 continue
             for call in group:
-                wanted = {consumer for consumer in later if ends[consumer][0] & ends[call][1]}
-                if wanted != {consumer for consumer in later if consumer in out[call]}:
+                expected = {consumer for consumer in later if ends[consumer][0] & ends[call][1]}
+                if expected != {consumer for consumer in later if consumer in out[call]}:
                     return False
     return True
 
