@@ -19,8 +19,7 @@ from attree.attention import Attention
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.attribution.method import as_subject
-from attree.attribution.posthoc.masked_run import MaskedRun
-from attree.attribution.posthoc.target_copies import TargetCopies
+from attree.attribution.posthoc import MaskedRun, TargetCopies
 from attree.faithfulness import AttentionGradient
 from attree.faithfulness.attention_gradient import AttentionRun
 from attree.subject import Subject

@@ -25,8 +25,7 @@ from torch_geometric.data import Data
 from attree.data import NodeDataModule, Planetoid
 from attree.data.ground_truth import GroundTruth
 from attree.models import GAT, NodeClassifier
-from attree.penalties import TrueEdges
-from attree.penalties.registry import PENALTIES
+from attree.penalties import PENALTIES, TrueEdges
 from timing import Spread
 
 

@@ -33,7 +33,7 @@ from torch_geometric.explain import GNNExplainer as PyGGNNExplainer
 
 from arxiv import NUM_NODES, load
 from attree.attribution import METHODS, AttributionMethod
-from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.posthoc import TrainedMethod
 from attree.data import BAShapes, GroundTruth, Infection
 from attree.evaluation.config import Shard
 from attree.evaluation.edge_sets import TruthEvaluator

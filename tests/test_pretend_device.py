@@ -26,8 +26,7 @@ from torch_geometric.nn import global_mean_pool
 
 import attree
 from attree.attention import capture_attention
-from attree.attribution import make_methods, subject_pairs
-from attree.attribution.explainer import GAttExplainer
+from attree.attribution import GAttExplainer, make_methods, subject_pairs
 from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth
 from attree.faithfulness import reduce_attention

@@ -27,8 +27,7 @@ from torch_geometric.nn.models import GAT
 import attree
 from attree import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
 from attree.attention import capture_attention
-from attree.attribution import METHODS, GAtt
-from attree.attribution.explainer import TreeExplainer
+from attree.attribution import METHODS, GAtt, TreeExplainer
 from attree.subject import Subject
 from helpers import strangers
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attree.attention import Attention, Graph
-from attree.attribution import METHODS, FlowMethod, GAtt, Pairs, make_methods, subgraph_pairs
-from attree.attribution.blocks import EdgeBlock
+from attree.attribution import METHODS, EdgeBlock, FlowMethod, GAtt, Pairs, make_methods, subgraph_pairs
 from attree.attribution.flows import Frontier, Walk, walk_back
 from attree.attribution.pairs import PairWalk
 from attree.errors import ArgumentError

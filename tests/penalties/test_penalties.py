@@ -19,8 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import softmax
 
 from attree.attention import Attention, Graph, capture_attention
-from attree.attribution import GAtt
-from attree.attribution.neighbourhoods import subgraph_pairs
+from attree.attribution import GAtt, subgraph_pairs
 from attree.data import NodeDataModule
 from attree.data.ground_truth import GroundTruth
 from attree.errors import ArgumentError
@@ -28,6 +27,7 @@ from attree.faithfulness import reduce_attention
 from attree.models import GAT, NodeClassifier
 from attree.penalties import (
     GSAT,
+    PENALTIES,
     AttentionPenalty,
     EffectConsistency,
     Entropy,
@@ -37,7 +37,6 @@ from attree.penalties import (
     TrueEdges,
     UniformDistance,
 )
-from attree.penalties.registry import PENALTIES
 from helpers.random_attention import Case, cases
 from helpers.small_fits import infection
 from reference import gatt_by_matrices
@@ -305,8 +304,8 @@ def test_a_copy_leaves_the_engine_behind(plain: tuple[NodeClassifier, Any]) -> N
     model, data = plain
     penalty = EffectConsistency(targets=3)
     penalty.measure_step(step_of(model, data, grad=True))
-    assert penalty._kept is not None
-    assert copy.deepcopy(penalty)._kept is None
+    assert penalty._cached_reducer is not None
+    assert copy.deepcopy(penalty)._cached_reducer is None
 
 
 @pytest.mark.parametrize(

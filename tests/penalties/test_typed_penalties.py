@@ -20,16 +20,21 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GATConv, HANConv
 from torch_geometric.nn.conv import gat_conv, hgt_conv
 
-from attree.attribution import GAtt
-from attree.attribution.neighbourhoods import subject_pairs
+from attree.attribution import GAtt, subject_pairs
 from attree.data import HeteroInfection
 from attree.data.ground_truth import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness.choose import Reducer
 from attree.faithfulness.protocol import resolve_protocol
 from attree.models import GAT, HGT, HeteroClassifier, HeteroGAT, LinkPredictor
-from attree.penalties import AttentionPenalties, AttentionPenaltyCallback, EffectConsistency, Entropy, PenalizedStep
-from attree.penalties.registry import PENALTIES
+from attree.penalties import (
+    PENALTIES,
+    AttentionPenalties,
+    AttentionPenaltyCallback,
+    EffectConsistency,
+    Entropy,
+    PenalizedStep,
+)
 from attree.subject import Subject
 from helpers.links import Blocks
 

@@ -2,7 +2,13 @@
 
 from attree.attribution.baselines import AvgAtt, Random, Uniform
 from attree.attribution.blocks import EdgeBlock
-from attree.attribution.explainer import AvgAttExplainer, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
+from attree.attribution.explainer import (
+    AvgAttExplainer,
+    GAttAvgExplainer,
+    GAttExplainer,
+    GAttSimExplainer,
+    TreeExplainer,
+)
 from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
 from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
 from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
@@ -49,6 +55,7 @@ __all__ = [
     "Pairs",
     "Random",
     "Saliency",
+    "TreeExplainer",
     "Uniform",
     "attribute_subgraphs",
     "graph_pairs",

@@ -55,8 +55,8 @@ class Uniform(GAtt):
     label = "Uniform"
 
     def table(self, attention: Attention) -> LayerTable:
-        even = attention.even or (None,) * len(attention.weights)
-        layers = zip(attention.weights, attention.present, even, strict=True)
+        uniform_weights = attention.even or (None,) * len(attention.weights)
+        layers = zip(attention.weights, attention.present, uniform_weights, strict=True)
         weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)
         return LayerTable.of(replace(attention, weights=weights), None)
 

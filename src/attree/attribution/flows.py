@@ -153,8 +153,8 @@ class Walk:
                 terms.insert(0, (start, 0, wiring.shares[layer]))
             value: Tensor | None = None
             for term, level, factor in terms:
-                own = self._at_level(term if factor == 1 else term * factor, level, height)
-                value = own if value is None else value + own
+                term_at_height = self._at_level(term if factor == 1 else term * factor, level, height)
+                value = term_at_height if value is None else value + term_at_height
             assert value is not None
             pulled[layer].index_copy_(0, self.places[height], value)
             if height < len(self.steps):
@@ -164,12 +164,12 @@ class Walk:
                 size = self.places[height + 1].numel()
                 moved[layer] = value.new_zeros(size).index_add_(0, step.reached, flows)
 
-    def _at_level(self, value: Tensor, level: int, wanted: int) -> Tensor:
+    def _at_level(self, value: Tensor, level: int, later_level: int) -> Tensor:
         """Expand values of one level's entries to the entries of a later level, which include them; others get 0."""
-        if level == wanted:
+        if level == later_level:
             return value
         everywhere = value.new_zeros(self.node.numel()).index_copy_(0, self.places[level], value)
-        return everywhere.index_select(0, self.places[wanted])
+        return everywhere.index_select(0, self.places[later_level])
 
 
 def walk_back(

@@ -145,13 +145,13 @@ class FlowMethod(AttributionMethod):
         end = 0
         for frontier, size in zip(frontiers, sizes, strict=True):
             for block in edge_blocks(table, frontier):
-                found, score = block.edges, self.score(block)
+                block_edges, score = block.edges, self.score(block)
                 if table.used_rows is not None:
                     idle = block.flows() == 0
                     size.index_add_(0, block.frontier.owner.index_select(0, block.owner[idle]), -idle[idle].long())
-                    found, score = found[~idle], score[~idle]
-                begin, end = end, end + found.numel()
-                edges[begin:end] = found
+                    block_edges, score = block_edges[~idle], score[~idle]
+                begin, end = end, end + block_edges.numel()
+                edges[begin:end] = block_edges
                 scores[begin:end] = score
         if end < total:
             edges, scores = edges[:end].clone(), scores[:end].clone()

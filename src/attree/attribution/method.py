@@ -136,17 +136,17 @@ def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int
     expect_seed(seed)
     if heads is not None:
         heads = expect_ints(heads, "heads", "head numbers, one per layer, or None")
-    known = f"names among {', '.join(METHODS)}, or methods"
-    made: dict[str, AttributionMethod] = {}
-    for given in expect_list(methods, "methods", (str, AttributionMethod), known):
-        if isinstance(given, str):
-            expect(given in METHODS, "methods", known, given)
-        method = METHODS[given].make(heads, seed) if isinstance(given, str) else given
+    accepted = f"names among {', '.join(METHODS)}, or methods"
+    by_name: dict[str, AttributionMethod] = {}
+    for entry in expect_list(methods, "methods", (str, AttributionMethod), accepted):
+        if isinstance(entry, str):
+            expect(entry in METHODS, "methods", accepted, entry)
+        method = METHODS[entry].make(heads, seed) if isinstance(entry, str) else entry
         name = expect_name(getattr(method, "name", None), "methods[...].name")
-        expect(name not in made, "methods", "methods of different names", name)
-        made[name] = method
-    expect(len(made) > 0, "methods", "at least one method", "none")
-    return made
+        expect(name not in by_name, "methods", "methods of different names", name)
+        by_name[name] = method
+    expect(len(by_name) > 0, "methods", "at least one method", "none")
+    return by_name
 
 
 def method_label(name: str) -> str:

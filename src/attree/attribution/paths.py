@@ -117,23 +117,27 @@ def paths_from(
     alphas = [alpha.to(roots.weight.dtype) for alpha in attention.per_edge(heads)]
     steps = [_Step(-1, -1, -1, node) for node in roots.node.tolist()]
     start = _Walks(roots.node, roots.weight, torch.arange(len(steps), device=graph.device))
-    taken: dict[int, _Walks] = {}
+    walks_into: dict[int, _Walks] = {}
     for layer in reversed(range(len(alphas))):
         # Walks that reach the layer's output: from the output of the model and from later layers that read it.
-        parts = [taken[later].times(factor) for later, factor in wiring.feeds[layer]]
+        parts = [walks_into[later].times(factor) for later, factor in wiring.feeds[layer]]
         parts += [start.times(wiring.shares[layer])] if wiring.shares[layer] else []
         walks = _Walks.concat(parts) if parts else start.times(0.0)
         before, place = expand(graph.entering.ptr, walks.node)
         edge = graph.entering.items[place]
         weight = walks.weight[before] * alphas[layer][edge]  # 0 on edges that the layer does not use
-        kept = _best(graph.source[edge], weight, k)
-        node, edge, last = graph.source[edge[kept]], edge[kept], walks.trace[before[kept]]
-        trace = torch.arange(len(steps), len(steps) + kept.numel(), device=graph.device)
-        columns = (last.tolist(), [layer] * kept.numel(), edge.tolist(), node.tolist())
-        steps += [_Step(*one) for one in zip(*columns, strict=True)]
-        taken[layer] = _Walks(node, weight[kept], trace)
+        strongest_steps = _best(graph.source[edge], weight, k)
+        node, edge, last = (
+            graph.source[edge[strongest_steps]],
+            edge[strongest_steps],
+            walks.trace[before[strongest_steps]],
+        )
+        trace = torch.arange(len(steps), len(steps) + strongest_steps.numel(), device=graph.device)
+        columns = (last.tolist(), [layer] * strongest_steps.numel(), edge.tolist(), node.tolist())
+        steps += [_Step(*step) for step in zip(*columns, strict=True)]
+        walks_into[layer] = _Walks(node, weight[strongest_steps], trace)
     fed = {later for feeds in wiring.feeds for later, _ in feeds}
-    ends = _Walks.concat([walks for layer, walks in sorted(taken.items()) if layer not in fed])
+    ends = _Walks.concat([walks for layer, walks in sorted(walks_into.items()) if layer not in fed])
     strongest = ends.weight.abs().argsort(descending=True, stable=True)[:k]
     return [_trace(steps, alphas, int(ends.trace[walk]), float(ends.weight[walk])) for walk in strongest.tolist()]
 
@@ -152,10 +156,10 @@ def _best(node: Tensor, weight: Tensor, k: int) -> Tensor:
 
 def _trace(steps: Sequence[_Step], alphas: Sequence[Tensor], last: int, weight: float) -> AttentionPath:
     """Follow a walk from its last step back to the node that the output reads."""
-    taken = [steps[last]]
-    while taken[-1].before >= 0:
-        taken.append(steps[taken[-1].before])
-    root, *walk = reversed(taken)
+    steps_back = [steps[last]]
+    while steps_back[-1].before >= 0:
+        steps_back.append(steps[steps_back[-1].before])
+    root, *walk = reversed(steps_back)
     return AttentionPath(
         (root.node, *(step.node for step in walk)),
         tuple(step.edge for step in walk),

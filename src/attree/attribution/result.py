@@ -53,10 +53,10 @@ class Attribution:
     node_type: str | None = None
 
     def __post_init__(self) -> None:
-        bounds, given = (self.targets.numel() + 1,), tuple(self.ptr.shape)
-        expect(given == bounds, "ptr", f"of shape {bounds}: one bound more than there are targets", given)
-        given = tuple(self.scores.shape)
-        expect(given == self.edges.shape, "scores", f"of shape {tuple(self.edges.shape)}: one for each edge", given)
+        bounds, shape = (self.targets.numel() + 1,), tuple(self.ptr.shape)
+        expect(shape == bounds, "ptr", f"of shape {bounds}: one bound more than there are targets", shape)
+        shape = tuple(self.scores.shape)
+        expect(shape == self.edges.shape, "scores", f"of shape {tuple(self.edges.shape)}: one for each edge", shape)
 
     def __len__(self) -> int:
         return self.targets.numel()
@@ -78,16 +78,17 @@ class Attribution:
 
     def _position(self, target: int) -> int:
         if expect_int(target, "target") not in self._positions:
-            shown = ", ".join(str(known) for known in self.targets[:5].tolist()) + (", ..." if len(self) > 5 else "")
+            explained = ", ".join(str(node) for node in self.targets[:5].tolist()) + (", ..." if len(self) > 5 else "")
             raise ArgumentError(
-                f"Expected argument `target` to be one of the {len(self)} explained ones ({shown}), but got {target}."
+                f"Expected argument `target` to be one of the {len(self)} explained ones ({explained}), but got "
+                f"{target}."
             )
         return self._positions[target]
 
     def dense(self, target: int) -> Tensor:
         """Return one target's scores of all edges of `graph.edge_index`, [num_edges]; 0 for edges without a flow."""
-        one = self[target]
-        return one.scores.new_zeros(self.graph.num_edges).index_add_(0, one.edges, one.scores)
+        _, edges, scores = self[target]
+        return scores.new_zeros(self.graph.num_edges).index_add_(0, edges, scores)
 
     def edge_mask(self, target: int) -> Any:
         """Return one target's scores of the given edges, [E], in the order of PyG's edge masks.
@@ -134,12 +135,12 @@ class Attribution:
 
     def at(self, owner: Tensor, edges: Tensor) -> Tensor:
         """Return the scores of (target position, edge) pairs; 0 for edges that are not listed."""
-        own = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
+        listed_keys = row_of(self.ptr.diff()) * self.graph.num_edges + self.edges
         keys = owner * self.graph.num_edges + edges
-        order = own.argsort()
-        place, known = find(own[order], keys)
+        order = listed_keys.argsort()
+        place, is_listed = find(listed_keys[order], keys)
         scores = self.scores.new_zeros(keys.numel())
-        scores[known] = self.scores[order[place[known]]]
+        scores[is_listed] = self.scores[order[place[is_listed]]]
         return scores
 
     def to(self, device: torch.device | str) -> Attribution:
@@ -160,8 +161,8 @@ class Attribution:
         first = parts[0]
         for part in parts[1:]:
             expect(part.method == first.method, "parts", f"results of one method, {first.method}", part.method)
-            own, other = first.graph, part.graph
-            same = other is own or other.matches(own.original_edge_index, own.num_nodes)
+            graph, other = first.graph, part.graph
+            same = other is graph or other.matches(graph.original_edge_index, graph.num_nodes)
             expect(same, "parts", "results on one graph", "results on several")
         sizes = torch.cat([part.ptr.diff() for part in parts])
         ptr = pointers(sizes)

@@ -72,15 +72,15 @@ def read_types(arrays: dict[str, np.ndarray], num_nodes: int) -> tuple[Types | N
         _require(fits, f"its array `{name}` is of {array.dtype} and shape {array.shape}")
     nodes, edges = arrays["node_types"].tolist(), [tuple(kind) for kind in arrays["edge_types"].tolist()]
     counts, sizes = arrays["node_counts"].tolist(), arrays["edge_counts"].tolist()
-    whole = len(set(nodes)) == len(counts) and len(set(edges)) == len(sizes) and min([*counts, *sizes, 0]) == 0
-    whole = whole and all(len(kind) == 3 and {kind[0], kind[2]} <= set(nodes) for kind in edges)
-    whole = whole and sum(counts) == num_nodes and sum(sizes) == arrays["edge_index"].shape[1]
+    types_fit = len(set(nodes)) == len(counts) and len(set(edges)) == len(sizes) and min([*counts, *sizes, 0]) == 0
+    types_fit = types_fit and all(len(kind) == 3 and {kind[0], kind[2]} <= set(nodes) for kind in edges)
+    types_fit = types_fit and sum(counts) == num_nodes and sum(sizes) == arrays["edge_index"].shape[1]
     node_type = str(arrays["node_type"])
-    _require(whole and node_type in ("", *nodes), "its types do not fit its graph")
+    _require(types_fit and node_type in ("", *nodes), "its types do not fit its graph")
     types = Types.of(dict(zip(nodes, counts, strict=True)), dict(zip(edges, sizes, strict=True)))
     edge_index = torch.from_numpy(arrays["edge_index"])
-    for edge_type, own in types.split_edges(edge_index).items():
-        for node_kind, ids in ((edge_type[0], own[0]), (edge_type[2], own[1])):
+    for edge_type, type_edges in types.split_edges(edge_index).items():
+        for node_kind, ids in ((edge_type[0], type_edges[0]), (edge_type[2], type_edges[1])):
             side = types.nodes(node_kind)
             _require(bool(((ids >= side.start) & (ids < side.stop)).all()), "its edges do not fit their types")
     return types, node_type or None
@@ -108,9 +108,14 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
 
 def _check_kinds(arrays: dict[str, np.ndarray]) -> None:
     """Raise unless all arrays exist and have the right dtypes and dimensions."""
-    found = arrays.get("format")
-    known = found is not None and found.shape == () and found.dtype.kind == "U" and str(found) == FILE_FORMAT
-    _require(known, "its array `format` does not say so")
+    file_format = arrays.get("format")
+    is_format = (
+        file_format is not None
+        and file_format.shape == ()
+        and file_format.dtype.kind == "U"
+        and str(file_format) == FILE_FORMAT
+    )
+    _require(is_format, "its array `format` does not say so")
     absent = [name for name in ("method", "num_nodes", *DIMENSIONS) if name not in arrays]
     _require(not absent, f"it lacks the arrays {', '.join(absent)}")
     method, num_nodes = arrays["method"], arrays["num_nodes"]
@@ -128,17 +133,14 @@ def _check_values(graph: Graph, targets: Tensor, ptr: Tensor, edges: Tensor, sco
     distinct = targets.unique()
     named = distinct.numel() == targets.numel() and bool((distinct >= 0).all())
     _require(named, "its `targets` are not all different ids >= 0")
-    _require(_within(edges, graph.num_edges), f"its `edges` are not all in [0, {graph.num_edges})")
+    within = bool(((edges >= 0) & (edges < graph.num_edges)).all())
+    _require(within, f"its `edges` are not all in [0, {graph.num_edges})")
     _require(scores.shape == edges.shape, f"it has {scores.numel()} `scores` of {edges.numel()} `edges`")
     rows, items = targets.numel(), edges.numel()
     _require(are_pointers(ptr, rows, items), f"its `ptr` does not cut {items} edges into {rows} targets")
     key = row_of(ptr.diff()) * graph.num_edges + edges
     if not bool((key.diff() > 0).all()):  # skip the slow check for ascending edges, which most methods list
         _require(key.unique().numel() == items, "it scores an edge twice for one target")
-
-
-def _within(ids: Tensor, size: int) -> bool:
-    return bool(((ids >= 0) & (ids < size)).all())
 
 
 def _require(condition: bool, otherwise: str) -> None:

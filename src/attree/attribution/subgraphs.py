@@ -107,8 +107,13 @@ def stream_subgraphs(
     if nodes.numel() == 0:
         return iter(())
     scorer = SubgraphScorer(method, model, x, graph, nodes[:1], kwargs)
-    found = scorer.num_layers
-    expect(num_layers in (None, found), "num_layers", f"the number of attention layers, {found}", num_layers)
+    layers_of_model = scorer.num_layers
+    expect(
+        num_layers in (None, layers_of_model),
+        "num_layers",
+        f"the number of attention layers, {layers_of_model}",
+        num_layers,
+    )
     parts = scorer.stream(nodes, memory)
     return track(parts, nodes.numel()) if progress else parts
 
@@ -147,7 +152,7 @@ class SubgraphScorer:
         self._device = next((parameter.device for parameter in model.parameters()), graph.device)
         self._wiring: Wiring | None = None
         self._is_checked = False
-        attention = self._attend(self._around(node))
+        attention = self._attend(self._ball(node))
         # All further passes assume that the model has the same layers.
         self._wiring, self.num_layers = attention.wiring, attention.num_layers
         self.hops = method.hops(attention.num_layers)
@@ -170,14 +175,14 @@ class SubgraphScorer:
 
     def score(self, targets: Tensor, memory: int) -> Iterator[Attribution]:
         """Yield the scores of targets from a pass on the union of their neighbourhoods."""
-        ball = self._around(targets)
+        ball = self._ball(targets)
         attention = self._attend(ball)
         # Ids in the full graph of the part's edges, with self-loops.
         device = self.graph.device
         proper = attention.graph.original_edge_index[0] != attention.graph.original_edge_index[1]
         assert ball.edge is not None
-        kept = ball.edge[proper.to(device)]
-        place = torch.cat([self.graph.position[kept], self.graph.num_proper_edges + ball.node])
+        proper_edges = ball.edge[proper.to(device)]
+        place = torch.cat([self.graph.position[proper_edges], self.graph.num_proper_edges + ball.node])
         roots = Roots.at_nodes(torch.searchsorted(ball.node, targets).to(self._device))
         for scored in self._method.stream_from(attention, roots, memory):
             yield Attribution(
@@ -201,7 +206,7 @@ class SubgraphScorer:
         more = self._beyond(few)
         # Spread evenly over the graph.
         more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
-        ball = self._around(torch.cat([few, more]).unique())
+        ball = self._ball(torch.cat([few, more]).unique())
         rows = torch.searchsorted(ball.node, few).to(self._device)
         owner, node = (torch.cat(ids) for ids in zip(*self._inner_nodes(few), strict=True))
         part = Part.entering(self.graph, few.numel(), owner, node)
@@ -225,7 +230,7 @@ class SubgraphScorer:
 
     def _beyond(self, centres: Tensor) -> Tensor:
         """Return the nodes outside the neighbourhood of `centres`, or without all their entering edges in it."""
-        ball = self._around(centres)
+        ball = self._ball(centres)
         nodes = torch.ones(self.graph.num_nodes, dtype=torch.bool, device=self.graph.device)
         nodes[ball.node] = False
         edges = torch.ones_like(self.graph.position, dtype=torch.bool)
@@ -234,7 +239,7 @@ class SubgraphScorer:
         nodes[self.graph.original_edge_index[1, edges]] = True
         return nodes.nonzero().view(-1)
 
-    def _around(self, centres: Tensor) -> Part:
+    def _ball(self, centres: Tensor) -> Part:
         return Part.around(self.graph, centres, self.hops)
 
     def _attend(self, ball: Part) -> Attention:

@@ -15,7 +15,6 @@ import networkx as nx
 import torch
 
 from attree.attention.capture import Attention
-from attree.attention.graph import Graph
 from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
 from attree.tensors.limits import exact_dtype
 
@@ -131,11 +130,13 @@ class ComputationTree:
 
     def gatt(self) -> dict[int, float]:
         """Return GAtt of every edge that starts a flow: the sum over its flows of the product of attention."""
-        return {edge: math.fsum(math.prod(flow.attention) for flow in own) for edge, own in self._by_first().items()}
+        return {
+            edge: math.fsum(math.prod(flow.attention) for flow in flows) for edge, flows in self._by_first().items()
+        }
 
     def gatt_sim(self) -> dict[int, float]:
         """Return GAtt without contribution adjustment: the sum over the flows of the first edge's attention."""
-        return {edge: math.fsum(flow.attention[0] for flow in own) for edge, own in self._by_first().items()}
+        return {edge: math.fsum(flow.attention[0] for flow in flows) for edge, flows in self._by_first().items()}
 
     def gatt_avg(self) -> dict[int, float]:
         """Return GAtt without the proximity effect: the mean over the flows instead of the sum."""
@@ -154,18 +155,18 @@ class ComputationTree:
 
         Nodes have the attributes `node` and `depth`, edges have `edge`, `layer` and `attention`.
         """
-        drawn = nx.DiGraph()
+        tree = nx.DiGraph()
         for position, occurrence in enumerate(self.nodes):
-            drawn.add_node(position, node=occurrence.node, depth=occurrence.depth)
+            tree.add_node(position, node=occurrence.node, depth=occurrence.depth)
             if occurrence.parent >= 0:
-                drawn.add_edge(
+                tree.add_edge(
                     position,
                     occurrence.parent,
                     edge=occurrence.edge,
                     layer=occurrence.layer,
                     attention=occurrence.attention,
                 )
-        return drawn
+        return tree
 
 
 def tree_size(attention: Attention, target: int) -> int:
@@ -189,26 +190,27 @@ def _grow(attention: Attention, target: int, alphas: list[torch.Tensor], max_nod
     No weight is above 1, so a product is at most that of its parent. So the parents of all kept occurrences are kept.
     """
     graph, num_layers = attention.graph, attention.num_layers
-    taken: list[TreeNode] = []
+    occurrences: list[TreeNode] = []
     # Among equal products, nearer to the root goes first, then first listed.
     waiting = [(-1.0, 0, 0, TreeNode(target, 0, -1, -1, num_layers + 1, 1.0))]
-    seen = 1
-    while waiting and len(taken) < max_nodes:
+    num_pushed = 1
+    while waiting and len(occurrences) < max_nodes:
         product, depth, _, occurrence = heapq.heappop(waiting)
-        position, layer = len(taken), num_layers - depth
-        taken.append(occurrence)
+        position, layer = len(occurrences), num_layers - depth
+        occurrences.append(occurrence)
         if layer == 0:
             continue
-        edges = _entering(graph, occurrence.node)
+        begin, end = graph.entering.ptr[occurrence.node : occurrence.node + 2].tolist()
+        edges = graph.entering.items[begin:end]
         present = attention.present[layer - 1]
         edges = edges if present is None else edges[present[edges]]
         columns = (edges.tolist(), graph.source[edges].tolist(), alphas[layer - 1][edges].tolist())
         for edge, source, weight in zip(*columns, strict=True):
             factor = 0.0 if math.isnan(weight) else min(max(weight, 0.0), 1.0)
             node = TreeNode(source, depth + 1, position, edge, layer, weight)
-            heapq.heappush(waiting, (product * factor, depth + 1, seen, node))
-            seen += 1
-    return _breadth_first(taken)
+            heapq.heappush(waiting, (product * factor, depth + 1, num_pushed, node))
+            num_pushed += 1
+    return _breadth_first(occurrences)
 
 
 def _breadth_first(nodes: list[TreeNode]) -> list[TreeNode]:
@@ -218,12 +220,7 @@ def _breadth_first(nodes: list[TreeNode]) -> list[TreeNode]:
         children[node.parent].append(position)
     order, place = [0], {0: 0}
     for position in order:  # grows while it is walked
-        for child in sorted(children[position], key=lambda one: nodes[one].edge):
+        for child in sorted(children[position], key=lambda child: nodes[child].edge):
             place[child] = len(order)
             order.append(child)
     return [nodes[0], *(nodes[position]._replace(parent=place[nodes[position].parent]) for position in order[1:])]
-
-
-def _entering(graph: Graph, node: int) -> torch.Tensor:
-    begin, end = graph.entering.ptr[node : node + 2].tolist()
-    return graph.entering.items[begin:end]

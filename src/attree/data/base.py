@@ -56,8 +56,8 @@ class DatasetModule(LightningDataModule):
     @property
     def root(self) -> Path:
         """The data folder: the argument `root` if it is given, else `data_folder()`."""
-        given = self.hparams.get("root")
-        return data_folder() if given is None else Path(given)
+        root = self.hparams.get("root")
+        return data_folder() if root is None else Path(root)
 
     @property
     def num_features(self) -> Any:

@@ -107,11 +107,11 @@ def check_truth(truth: GroundTruth, edge_index: Tensor, num_nodes: int) -> None:
     check_edge_index(truth.edges, num_nodes, "truth.edges")
     source, destination = truth.edges.to(edge_index.device)
     keys = (source * num_nodes + destination)[source != destination]
-    own = (edge_index[0] * num_nodes + edge_index[1]).unique()
-    _, known = find(own, keys)
-    absent = keys[~known][:1].tolist()
-    shown = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, which the graph lacks" for key in absent)
-    expect(not absent, "truth.edges", "edges of the graph, or self-loops", shown)
+    graph_keys = (edge_index[0] * num_nodes + edge_index[1]).unique()
+    _, exists = find(graph_keys, keys)
+    absent = keys[~exists][:1].tolist()
+    examples = " and ".join(f"{key // num_nodes} -> {key % num_nodes}, which the graph lacks" for key in absent)
+    expect(not absent, "truth.edges", "edges of the graph, or self-loops", examples)
 
 
 def _check_labels(labels: Tensor, num_classes: int, name: str) -> None:

@@ -27,7 +27,7 @@ class Counts:
 
     def check(self, name: str, graphs: Sequence[Data]) -> None:
         """Raise a `MissingDataError` if `graphs` do not have these sizes."""
-        found = {
+        sizes = {
             "graphs": len(graphs),
             "nodes": sum(graph.x.size(0) for graph in graphs),
             "edges": sum(graph.edge_index.size(1) for graph in graphs),
@@ -35,7 +35,7 @@ class Counts:
         }
         wrong = [
             f"{count:,} {key} instead of {expected:,}"
-            for key, count in found.items()
+            for key, count in sizes.items()
             if (expected := getattr(self, key)) is not None and count != expected
         ]
         # A small random graph may lack its last class. A label beyond the last class would crash later.
@@ -92,10 +92,10 @@ class HeteroCounts:
     def check(self, name: str, graph: HeteroData) -> None:
         """Raise a `MissingDataError` if the graph does not have these types, in this order, and these sizes."""
         wrong = []
-        found: dict[str, list[Any]] = {"node types": graph.node_types, "relations": graph.edge_types}
+        types: dict[str, list[Any]] = {"node types": graph.node_types, "relations": graph.edge_types}
         for kind, expected in (("node types", list(self.nodes)), ("relations", list(self.edges))):
-            if found[kind] != expected:
-                wrong.append(f"the {kind} {found[kind]} instead of {expected}")
+            if types[kind] != expected:
+                wrong.append(f"the {kind} {types[kind]} instead of {expected}")
         if not wrong:
             sizes = [(f"nodes of type {kind}", graph[kind].x.size(0), size) for kind, size in self.nodes.items()]
             sizes += [(f"features of {kind}", graph[kind].x.size(1), size) for kind, size in self.features.items()]

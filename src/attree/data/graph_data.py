@@ -79,8 +79,8 @@ class GraphDataModule(DatasetModule):
         num_val, num_test = round(self.val_fraction * len(labels)), round(self.test_fraction * len(labels))
         for argument, count in (("val_fraction", num_val), ("test_fraction", num_test)):
             expect(count >= self.num_classes, argument, "enough for one graph of each class", f"{count} graphs")
-        rest, test = _stratified(range(len(labels)), labels, num_test, self.seed)
-        train, val = _stratified(rest, labels, num_val, self.seed)
+        not_test, test = _stratified(range(len(labels)), labels, num_test, self.seed)
+        train, val = _stratified(not_test, labels, num_val, self.seed)
         return {"train": train, "val": val, "test": test}
 
     def prepare_data(self) -> None:
@@ -124,5 +124,5 @@ def _stratified(
 ) -> tuple[list[int], list[int]]:
     """Hold out `num_held_out` positions, stratified by class; return (kept, held out)."""
     strata = [labels[position] for position in positions]
-    kept, held_out = train_test_split(list(positions), test_size=num_held_out, stratify=strata, random_state=seed)
-    return sorted(kept), sorted(held_out)
+    remaining, held_out = train_test_split(list(positions), test_size=num_held_out, stratify=strata, random_state=seed)
+    return sorted(remaining), sorted(held_out)

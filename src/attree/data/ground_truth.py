@@ -66,12 +66,12 @@ class GroundTruth:
 
     def edges_of(self, target: int) -> Tensor:
         """Return the true edges of node `target`, shape [2, m]."""
-        found = (self.targets == target).nonzero()
-        if found.numel() == 0:
+        positions = (self.targets == target).nonzero()
+        if positions.numel() == 0:
             raise ArgumentError(f"Node {target} has no ground truth; `targets` lists the nodes that have one.")
         if self.ptr is None:
             return self.edges
-        position = int(found)
+        position = int(positions)
         return self.edges[:, int(self.ptr[position]) : int(self.ptr[position + 1])]
 
     def of_targets(self, targets: Tensor) -> GroundTruth | None:
@@ -81,14 +81,14 @@ class GroundTruth:
         >>> truth.of_targets(torch.tensor([7, 5])).edges.tolist()
         [[4], [5]]
         """
-        kept = torch.isin(self.targets, targets.to(self.targets)).nonzero().view(-1)
-        if kept.numel() == 0:
+        positions = torch.isin(self.targets, targets.to(self.targets)).nonzero().view(-1)
+        if positions.numel() == 0:
             return None
         if self.ptr is None:
-            return GroundTruth(self.targets[kept], self.edges)
-        parts = [self.edges[:, int(self.ptr[place]) : int(self.ptr[place + 1])] for place in kept.tolist()]
+            return GroundTruth(self.targets[positions], self.edges)
+        parts = [self.edges[:, int(self.ptr[place]) : int(self.ptr[place + 1])] for place in positions.tolist()]
         ptr = torch.tensor([0, *(part.shape[1] for part in parts)]).cumsum(0).to(self.ptr)
-        return GroundTruth(self.targets[kept], torch.cat(parts, dim=1), ptr)
+        return GroundTruth(self.targets[positions], torch.cat(parts, dim=1), ptr)
 
     def labels(self, target_position: Tensor, source: Tensor, destination: Tensor) -> Tensor:
         """Return, for each (target, edge) pair, whether the edge is a true edge of the target.
@@ -104,9 +104,9 @@ class GroundTruth:
         device = source.device
         pair, member = self._pair_keys.to(device), self._member_keys.to(device)
         # A node beyond the last true one would have the key of another pair.
-        known = (source < self._base) & (destination < self._base)
+        in_range = (source < self._base) & (destination < self._base)
         rank, is_true = find(pair, source * self._base + destination)
-        is_true &= known
+        is_true &= in_range
         if self.ptr is not None:
             is_true &= find(member, target_position * max(pair.numel(), 1) + rank)[1]
         return is_true

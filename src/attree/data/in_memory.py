@@ -98,19 +98,19 @@ class InMemoryGraphs(GraphDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(val_fraction, test_fraction, batch_size, seed)
-        given = expect_list(graphs, "graphs", Data, "a list of torch_geometric.data.Data")
-        expect(len(given) > 0, "graphs", "at least one graph", "none")
-        for position, graph in enumerate(given):
+        graph_list = expect_list(graphs, "graphs", Data, "a list of torch_geometric.data.Data")
+        expect(len(graph_list) > 0, "graphs", "at least one graph", "none")
+        for position, graph in enumerate(graph_list):
             check_graph(graph, f"graphs[{position}]")
-            width, expected = graph.x.size(1), given[0].x.size(1)
+            width, expected = graph.x.size(1), graph_list[0].x.size(1)
             expect(width == expected, f"graphs[{position}].x", f"{expected} wide, like the first graph's", width)
-        highest = max((int(graph.y.max()) for graph in given if graph.y.numel()), default=0)
+        highest = max((int(graph.y.max()) for graph in graph_list if graph.y.numel()), default=0)
         num_classes = highest + 1 if num_classes is None else num_classes
-        check_graph_labels(given, expect_int(num_classes, "num_classes", 1))
+        check_graph_labels(graph_list, expect_int(num_classes, "num_classes", 1))
         expect_instance(name, "name", str)
         self.name = name
-        self.counts = Counts(None, None, given[0].x.size(1), num_classes, graphs=len(given))
-        self._in_memory = given
+        self.counts = Counts(None, None, graph_list[0].x.size(1), num_classes, graphs=len(graph_list))
+        self._in_memory = graph_list
 
     def load(self) -> list[Data]:
         """Return the graphs in memory."""

@@ -176,11 +176,11 @@ def offsets(graph: HeteroData) -> dict[str, int]:
     >>> offsets(graph)
     {'person': 0, 'fly': 3}
     """
-    found, begin = {}, 0
+    first_ids, begin = {}, 0
     for kind in graph.node_types:
-        found[kind] = begin
+        first_ids[kind] = begin
         begin += int(graph[kind].num_nodes or 0)
-    return found
+    return first_ids
 
 
 def stated_depth(module: nn.Module) -> int | None:
@@ -204,4 +204,4 @@ def _outermost(module: nn.Module) -> list[tuple[int, int]]:
     stated, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
     if isinstance(stated, int) and convolutions > 0:
         return [(stated, convolutions)]
-    return [found for child in module.children() for found in _outermost(child)]
+    return [sizes for child in module.children() for sizes in _outermost(child)]

@@ -1,11 +1,9 @@
 """Attention networks, and LightningModules that train them."""
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
-from attree.models.classifier import Classifier
-from attree.models.graph_classifier import GraphClassifier
+from attree.models.classifier import Classifier, GraphClassifier, HeteroClassifier, NodeClassifier
 from attree.models.hetero_net import HGT, HeteroGAT
 from attree.models.link_predictor import LinkPredictor
-from attree.models.node_classifier import HeteroClassifier, NodeClassifier
 
 __all__ = [
     "GAT",

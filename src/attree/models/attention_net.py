@@ -100,9 +100,9 @@ class AttentionNet(nn.Module):
     @property
     def is_plain_stack(self) -> bool:
         """Whether the input of each layer is the output of the layer before and nothing else."""
-        known = all(type(conv) in (GATConv, GATv2Conv, SuperGATConv) for conv in self.convs)
+        all_attention = all(type(conv) in (GATConv, GATv2Conv, SuperGATConv) for conv in self.convs)
         skips = any(getattr(conv, "residual", False) for conv in self.convs)
-        return known and not skips and type(self).forward is AttentionNet.forward
+        return all_attention and not skips and type(self).forward is AttentionNet.forward
 
     def conv_options(self) -> dict[str, Any]:
         """Return further arguments of this kind of convolution."""
@@ -199,8 +199,8 @@ class SuperGAT(AttentionNet):
         neg_sample_ratio: float = 0.5,
         last_heads: int | None = None,
     ) -> None:
-        known = isinstance(attention_type, str) and attention_type in ("MX", "SD")
-        expect(known, "attention_type", "'MX' or 'SD'", attention_type)
+        is_type = isinstance(attention_type, str) and attention_type in ("MX", "SD")
+        expect(is_type, "attention_type", "'MX' or 'SD'", attention_type)
         expect_number(attention_loss_weight, "attention_loss_weight", at_least=0)
         expect_number(edge_sample_ratio, "edge_sample_ratio", above=0, at_most=1)
         expect_number(neg_sample_ratio, "neg_sample_ratio", above=0)

@@ -1,19 +1,23 @@
-"""Base class of classifiers: loss, metrics, and the names under which they are logged."""
+"""Classifiers of nodes and of graphs as LightningModules: loss, metrics, and the names under which they are logged."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+from torch_geometric.typing import EdgeType
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
 from attree.data.base import DatasetModule
-from attree.errors import expect
+from attree.errors import expect, expect_bool
 from attree.models.trained_module import TrainedModule
 
 Stage = Literal["train", "val", "test"]
@@ -30,8 +34,8 @@ class Accuracy(MulticlassAccuracy):
     def compute(self) -> Tensor:
         """The accuracy over the examples of all processes."""
         accuracy: Tensor = super().compute()
-        seen = sum(int(torch.as_tensor(count).sum()) for count in (self.tp, self.fn))
-        return accuracy if seen else torch.full_like(accuracy, torch.nan)
+        num_examples = sum(int(torch.as_tensor(count).sum()) for count in (self.tp, self.fn))
+        return accuracy if num_examples else torch.full_like(accuracy, torch.nan)
 
 
 class Classifier(TrainedModule):
@@ -94,8 +98,8 @@ class Classifier(TrainedModule):
             return
         lowest, highest = (int(label) for label in labels.aminmax())
         expect(lowest >= 0, "data", f"labelled from 0 on wherever {data.name} has a mask", lowest)
-        wanted = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
-        expect(highest < self.num_classes, "net", wanted, self.num_classes)
+        expected = f"of at least {highest + 1} `out_channels`, one for each class of {data.name}"
+        expect(highest < self.num_classes, "net", expected, self.num_classes)
         self.check_width(data)
 
     @abstractmethod
@@ -133,3 +137,149 @@ def _labels(data: DatasetModule) -> Tensor:
     if isinstance(data, GraphDataModule):
         return torch.cat([graph.y for graph in data.graphs])
     return torch.empty(0)
+
+
+class NodeClassifier(Classifier):
+    """Trains a network to classify nodes, on the whole graph at once or on sampled neighbourhoods.
+
+    On a whole graph, a step classifies the nodes at `train_mask`, `val_mask` or `test_mask`. On a batch of one of PyG's
+    neighbour loaders, it classifies the first `batch_size` nodes, the seeds.
+
+    Args:
+        net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
+            whose forward takes `(x, edge_index)`.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
+    """
+
+    data_class = NodeDataModule
+    classified = "nodes"
+
+    @property
+    def is_plain_stack(self) -> bool:
+        """Whether the network is a plain stack of attention layers, and the module adds no computation."""
+        return type(self).forward is NodeClassifier.forward and bool(getattr(self.net, "is_plain_stack", False))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return self.net(x, edge_index)
+
+    def examples(self, batch: Data, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the nodes of the step."""
+        sampled, mask = "batch_size" in batch, f"{stage}_mask"
+        expect(sampled or mask in batch, "data", f"of nodes, with a `{mask}`", type(batch).__name__)
+        logits = self(batch.x, batch.edge_index)
+        nodes = slice(batch.batch_size) if sampled else batch[mask]
+        return logits[nodes], batch.y[nodes]
+
+    def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
+        """Class probabilities of every node."""
+        return self(batch.x, batch.edge_index).softmax(dim=-1)
+
+
+class HeteroClassifier(Classifier):
+    """Trains a network to classify the nodes of one type of a heterogeneous graph, on the whole graph at once.
+
+    Args:
+        net: The network; `attree.models.HGT`, `HeteroGAT`, or any module with attributes `out_channels` and `node_type`
+            (the type that it classifies) whose forward takes `(x_dict, edge_index_dict)`.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
+    """
+
+    data_class = HeteroDataModule
+    classified = "nodes of one type"
+
+    @property
+    def node_type(self) -> str:
+        """The type whose nodes are classified."""
+        node_type = getattr(self.net, "node_type", None)
+        expect(isinstance(node_type, str), "net", "a module with a `node_type`", type(self.net).__name__)
+        return str(node_type)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[EdgeType, Tensor]) -> Tensor:
+        """Logits of every node of the classified type."""
+        return self.net(x_dict, edge_index_dict)
+
+    def examples(self, batch: HeteroData, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the nodes of the step."""
+        expect(isinstance(batch, HeteroData), "data", "a heterogeneous graph", type(batch).__name__)
+        nodes = batch[self.node_type]
+        mask = nodes.get(f"{stage}_mask")
+        expect(mask is not None, "data", f"of {self.node_type} nodes with a `{stage}_mask`", type(batch).__name__)
+        logits = self(batch.x_dict, batch.edge_index_dict)
+        return logits[mask], nodes.y[mask]
+
+    def predict_step(self, batch: HeteroData, batch_idx: int) -> Tensor:
+        """Class probabilities of every node of the classified type."""
+        return self(batch.x_dict, batch.edge_index_dict).softmax(dim=-1)
+
+
+READOUTS: dict[str, Callable[..., Tensor]] = {
+    "sum": global_add_pool,
+    "mean": global_mean_pool,
+    "max": global_max_pool,
+}
+
+
+class GraphClassifier(Classifier):
+    """Trains a network to classify graphs: the logits of a graph are a readout of the logits of its nodes.
+
+    The network returns one logit per node and class. The logits of a graph are the readout (sum, mean or elementwise
+    maximum) over its nodes, plus one learned bias per class. Without the bias, a sum grows in proportion to the graph's
+    size, and cannot express a threshold such as "more than three nitrogen atoms". The bias is the same for all graphs,
+    so GAtt can follow the computation tree of a graph: the trees of its nodes, joined by the readout.
+
+    Args:
+        net: The network; `attree.models.GAT`, `GATv2`, `SuperGAT`, or any module with an `out_channels` attribute
+            whose forward takes `(x, edge_index, batch)`.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        readout: `sum` (the paper's), `mean` or `max` over the nodes of a graph.
+        bias: Add the learned bias to the readout.
+        penalties: Penalties on attention by name, each with its strength or its arguments.
+    """
+
+    data_class = GraphDataModule
+    classified = "graphs"
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float = 0.005,
+        weight_decay: float = 0.0,
+        readout: Literal["sum", "mean", "max"] = "sum",
+        bias: bool = True,
+        penalties: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(net, lr, weight_decay, penalties)
+        expect(isinstance(readout, str) and readout in READOUTS, "readout", "'sum', 'mean' or 'max'", readout)
+        expect_bool(bias, "bias")
+        self.readout = readout
+        self.register_parameter("bias", nn.Parameter(torch.zeros(self.num_classes)) if bias else None)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, num_graphs: int | None = None
+    ) -> Tensor:
+        """Logits of every graph, [num_graphs, classes].
+
+        Args:
+            x: Features of the nodes of all graphs.
+            edge_index: Their edges.
+            batch: The graph of each node, ascending; None if there is one graph.
+            num_graphs: Number of graphs; None for the highest in `batch` plus 1.
+        """
+        logits = READOUTS[self.readout](self.net(x, edge_index, batch), batch, num_graphs)
+        return logits if self.bias is None else logits + self.bias
+
+    def examples(self, batch: Batch, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the graphs of the batch."""
+        expect(isinstance(batch, Batch), "data", "of graphs, in batches", type(batch).__name__)
+        return self(batch.x, batch.edge_index, batch.batch, batch.num_graphs), batch.y
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Class probabilities of every graph."""
+        return self.examples(batch, "test")[0].softmax(dim=-1)

@@ -27,21 +27,21 @@ class InputLinear(nn.Linear):
     training, this is `nn.Linear`.
     """
 
-    _known: tuple[weakref.ref[Tensor], int, Tensor] | None = None
+    _compacted: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features [n, in_channels]."""
         if not self.training or type(x) is not Tensor or x.requires_grad or x.numel() < SPARSE_FROM:
             return super().forward(x)
-        if self._known is None or self._known[0]() is not x or self._known[1] != x._version:
-            self._known = weakref.ref(x), x._version, compact_features(x)
-        compact = self._known[2]
+        if self._compacted is None or self._compacted[0]() is not x or self._compacted[1] != x._version:
+            self._compacted = weakref.ref(x), x._version, compact_features(x)
+        compact = self._compacted[2]
         if compact.layout == torch.strided:
             return super().forward(x)
         return torch.sparse.mm(compact, self.weight.t()) + self.bias
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_known"}
+        return {name: value for name, value in self.__dict__.items() if name != "_compacted"}
 
 
 class HeteroNet(nn.Module):
@@ -84,8 +84,8 @@ class HeteroNet(nn.Module):
         expect(node_type in in_channels, "node_type", f"one of {', '.join(in_channels)}", node_type)
         assert node_type is not None
         for relation in edge_types:
-            known = len(relation) == 3 and relation[0] in in_channels and relation[2] in in_channels
-            expect(known, "edge_types", "triples (source type, name, destination type)", relation)
+            fits = len(relation) == 3 and relation[0] in in_channels and relation[2] in in_channels
+            expect(fits, "edge_types", "triples (source type, name, destination type)", relation)
         reached = any(relation[2] == node_type for relation in edge_types)
         expect(reached, "edge_types", f"such that one enters {node_type}", list(edge_types))
         expect_number(dropout, "dropout", at_least=0, below=1)

@@ -137,13 +137,13 @@ def random_non_edges(edge_index: Tensor, num_nodes: int, count: int) -> Tensor:
         count: Number of pairs; fewer are returned if almost all pairs are edges.
     """
     edges = edge_index[0] * num_nodes + edge_index[1]
-    found: list[Tensor] = []
+    drawn: list[Tensor] = []
     missing = count
     for _ in range(10):
         pairs = torch.randint(num_nodes, (2, missing), device=edge_index.device)
-        kept = (pairs[0] != pairs[1]) & ~torch.isin(pairs[0] * num_nodes + pairs[1], edges)
-        found.append(pairs[:, kept])
-        missing -= int(kept.sum())
+        is_new = (pairs[0] != pairs[1]) & ~torch.isin(pairs[0] * num_nodes + pairs[1], edges)
+        drawn.append(pairs[:, is_new])
+        missing -= int(is_new.sum())
         if missing == 0:
             break
-    return torch.cat(found, dim=1)
+    return torch.cat(drawn, dim=1)

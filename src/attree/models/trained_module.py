@@ -87,8 +87,8 @@ class TrainedModule(LightningModule):
         """Raise an `ArgumentError` if the network takes features of another width than the data's."""
         width = getattr(self.net, "in_channels", None)
         if isinstance(width, dict) or (isinstance(width, int) and width > 0):  # -1 means any width
-            wanted = f"of `in_channels` {data.num_features}, the features that {data.name} has"
-            expect(width == data.num_features, self.net_argument, wanted, width)
+            expected = f"of `in_channels` {data.num_features}, the features that {data.name} has"
+            expect(width == data.num_features, self.net_argument, expected, width)
 
     @classmethod
     def load_from_checkpoint(

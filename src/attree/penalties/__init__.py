@@ -6,12 +6,14 @@ Each penalty takes the attention of a training step, with gradients, and returns
 from attree.penalties.callback import AttentionPenaltyCallback
 from attree.penalties.gsat import GSAT
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
+from attree.penalties.registry import PENALTIES, make_penalties
 from attree.penalties.regularizer import AttentionPenalties, WatchedPass
 from attree.penalties.rows import Entropy, HeadAgreement, Sparsity, UniformDistance
 from attree.penalties.targets import EffectConsistency, TrueEdges
 
 __all__ = [
     "GSAT",
+    "PENALTIES",
     "AttentionPenalties",
     "AttentionPenalty",
     "AttentionPenaltyCallback",
@@ -23,4 +25,5 @@ __all__ = [
     "TrueEdges",
     "UniformDistance",
     "WatchedPass",
+    "make_penalties",
 ]

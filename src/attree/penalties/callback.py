@@ -29,7 +29,7 @@ class AttentionPenaltyCallback(Callback):
         Trainer(callbacks=[attree.AttentionPenaltyCallback({"entropy": 0.1})])
 
     Args:
-        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
+        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.make_penalties`.
         truth: The true edges of targets, for `true_edges`; None takes `trainer.datamodule.truth` if it exists.
     """
 

@@ -55,7 +55,7 @@ class GSAT(AttentionPenalty):
 
     def measure(self, attention: Attention) -> Tensor:
         """Return the KL divergence of keep probabilities from the rate `keep`, as a mean over edges and layers."""
-        found = []
+        layer_values = []
         proper = attention.graph.num_proper_edges
         for rows in layer_rows(attention):
             alpha = rows.alpha[:proper].mean(dim=1)
@@ -64,11 +64,11 @@ class GSAT(AttentionPenalty):
             yes, no = F.logsigmoid(logit), F.logsigmoid(-logit)
             divergence = yes.exp() * (yes - math.log(self.keep)) + no.exp() * (no - math.log1p(-self.keep))
             if rows.used is None:
-                found.append(divergence.sum() / max(proper, 1))
+                layer_values.append(divergence.sum() / max(proper, 1))
             else:
                 used = rows.used[:proper]
-                found.append((divergence * used).sum() / used.sum().clamp(min=1))
-        return mean_of_layers(found)
+                layer_values.append((divergence * used).sum() / used.sum().clamp(min=1))
+        return mean_of_layers(layer_values)
 
     def alter(
         self,
@@ -85,6 +85,6 @@ class GSAT(AttentionPenalty):
         uniform = torch.rand(alpha.shape, generator=generator, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
         noise = (uniform.log() - (-uniform).log1p()).to(alpha)
         logit = self._prior + (alpha * count).clamp(min=TINY).log()
-        kept = F.logsigmoid((logit + noise) / self.temperature)
-        kept = torch.where(edges[0] == edges[1], torch.zeros_like(kept), kept)
-        return softmax(scores + (kept if scores.dim() == 1 else kept.unsqueeze(1)))
+        log_keep = F.logsigmoid((logit + noise) / self.temperature)
+        log_keep = torch.where(edges[0] == edges[1], torch.zeros_like(log_keep), log_keep)
+        return softmax(scores + (log_keep if scores.dim() == 1 else log_keep.unsqueeze(1)))

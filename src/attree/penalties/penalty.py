@@ -42,11 +42,11 @@ class PenalizedStep:
         if self.attention.graph.types is None:
             return None
         stores = dict(zip(self.batch.node_types, self.batch.node_stores, strict=True))
-        found = [kind for kind, store in stores.items() if "batch_size" in store or "train_mask" in store]
-        given = getattr(self.model, "node_type", None)
-        found = [given] if given in found else found
-        expect(len(found) == 1, "data", "a graph in which one type of nodes has a `train_mask`", found)
-        return str(found[0])
+        trained_types = [kind for kind, store in stores.items() if "batch_size" in store or "train_mask" in store]
+        model_type = getattr(self.model, "node_type", None)
+        trained_types = [model_type] if model_type in trained_types else trained_types
+        expect(len(trained_types) == 1, "data", "a graph in which one type of nodes has a `train_mask`", trained_types)
+        return str(trained_types[0])
 
     @property
     def trained_nodes(self) -> Tensor:
@@ -157,8 +157,10 @@ class _Missing:
 def check_number(value: Any, name: str) -> Tensor:
     """Return the value of a penalty as a scalar tensor; raise unless it is one number with a gradient."""
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
-        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise UnsupportedModelError(f"Expected the penalty `{name}` to return one number as a tensor, but got {got}.")
+        actual = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise UnsupportedModelError(
+            f"Expected the penalty `{name}` to return one number as a tensor, but got {actual}."
+        )
     if not value.requires_grad:
         raise UnsupportedModelError(
             f"Expected the penalty `{name}` to depend on trained weights, but it has no gradient: its attention is "

@@ -40,16 +40,16 @@ def make_penalties(penalties: PenaltiesArgument | None) -> dict[str, AttentionPe
     if isinstance(penalties, Mapping):
         return {expect_name(name, "penalties"): _make(name, value) for name, value in _nested(penalties).items()}
     is_list = isinstance(penalties, Iterable) and not isinstance(penalties, str)
-    listed = list(penalties) if is_list else []
-    fits = is_list and all(isinstance(one, AttentionPenalty) for one in listed)
+    penalty_list = list(penalties) if is_list else []
+    fits = is_list and all(isinstance(penalty, AttentionPenalty) for penalty in penalty_list)
     expect(fits, "penalties", "penalties, or a mapping of their names to strengths", penalties)
-    for one in listed:
-        _check_class(one)
-        if not hasattr(one, "name"):
-            raise ArgumentError(f"Expected {type(one).__name__} to have a `name`, which is used for logging.")
-    names = [one.name for one in listed]
+    for penalty in penalty_list:
+        _check_class(penalty)
+        if not hasattr(penalty, "name"):
+            raise ArgumentError(f"Expected {type(penalty).__name__} to have a `name`, which is used for logging.")
+    names = [penalty.name for penalty in penalty_list]
     expect(len(set(names)) == len(names), "penalties", "penalties of different names (a mapping gives names)", names)
-    return dict(zip(names, listed, strict=True))
+    return dict(zip(names, penalty_list, strict=True))
 
 
 def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
@@ -58,7 +58,8 @@ def plain_settings(penalties: Mapping[str, AttentionPenalty]) -> dict[str, Any]:
     >>> plain_settings({"entropy": Entropy(0.1)})
     {'entropy': {'strength': 0.1, 'flatter': False}}
     """
-    settings = {name: _settings(name, penalty) for name, penalty in penalties.items()}
+    own_penalties = {name: penalty for name, penalty in penalties.items() if PENALTIES.get(name) is type(penalty)}
+    settings = {name: penalty.settings() for name, penalty in own_penalties.items()}
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -104,10 +105,6 @@ def _value(text: str) -> Any:
         return text
 
 
-def _settings(name: str, penalty: AttentionPenalty) -> dict[str, Any] | None:
-    return penalty.settings() if PENALTIES.get(name) is type(penalty) else None
-
-
 def _make(name: str, value: Any) -> AttentionPenalty:
     """Create one penalty from its entry in the config."""
     if isinstance(value, AttentionPenalty):
@@ -124,20 +121,22 @@ def _make(name: str, value: Any) -> AttentionPenalty:
             f"Expected argument `penalties` to name some of {', '.join(PENALTIES)}, or to give a `class_path`, but got "
             f"{name!r}.{did_you_mean(name, PENALTIES)}"
         )
-    given = value if isinstance(value, Mapping) else {"strength": value}
+    arguments = value if isinstance(value, Mapping) else {"strength": value}
     # The command line passes nested arguments as text.
-    given = {key: _value(one) if isinstance(one, str) else one for key, one in given.items()}
-    return _call(PENALTIES[name], given, where)
+    arguments = {
+        key: _value(argument) if isinstance(argument, str) else argument for key, argument in arguments.items()
+    }
+    return _call(PENALTIES[name], arguments, where)
 
 
 def _check_class(penalty: AttentionPenalty) -> AttentionPenalty:
     """Return a penalty if it can be called in a training step; raise an `ArgumentError` if it cannot."""
     kind = type(penalty)
     methods = {"measure": "the attention", "measure_step": "the step"}
-    own = [name for name in methods if getattr(kind, name) is not getattr(AttentionPenalty, name)]
-    if not own:
+    defined = [name for name in methods if getattr(kind, name) is not getattr(AttentionPenalty, name)]
+    if not defined:
         raise ArgumentError(f"Expected {kind.__name__} to define `measure` or `measure_step`, but it defines neither.")
-    for name in own:
+    for name in defined:
         parameters = signature(getattr(kind, name))
         try:
             parameters.bind(penalty, None)
@@ -155,12 +154,12 @@ def _imported(path: str, where: str) -> type[AttentionPenalty]:
     """Return the penalty class of an import path."""
     home, _, name = path.rpartition(".")
     try:
-        found = getattr(import_module(home), name)
+        penalty_class = getattr(import_module(home), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ArgumentError(f"Expected `{where}.class_path` to be importable, but {path!r}: {error}") from error
-    is_penalty = isinstance(found, type) and issubclass(found, AttentionPenalty)
+    is_penalty = isinstance(penalty_class, type) and issubclass(penalty_class, AttentionPenalty)
     expect(is_penalty, f"{where}.class_path", "a subclass of attree.penalties.AttentionPenalty", path)
-    return found
+    return penalty_class
 
 
 def _call(penalty: type[AttentionPenalty], arguments: Mapping[str, Any], where: str) -> AttentionPenalty:

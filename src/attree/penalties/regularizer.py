@@ -38,7 +38,7 @@ class AttentionPenalties:
     gradients and distributed training. Compiled models run eagerly while they are watched.
 
     Args:
-        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.registry.make_penalties`.
+        penalties: Penalties, or a mapping of names to strengths: see `attree.penalties.make_penalties`.
     """
 
     def __init__(self, penalties: PenaltiesArgument | None = None) -> None:
@@ -88,37 +88,38 @@ class AttentionPenalties:
 
     def graph_of(self, records: LayerRecords, batch: Any) -> Graph:
         """Return the graph with self-loops of a recorded pass, made from the batch's edge list if both are equal."""
-        given, features = plain(records[0].given), records[0].features
-        if isinstance(batch, HeteroData) or isinstance(given, Mapping):
-            return self._typed_graph(batch, given, features)
-        if not is_edge_index(given) or not isinstance(features, Tensor):
+        layer_edges, features = plain(records[0].given), records[0].features
+        if isinstance(batch, HeteroData) or isinstance(layer_edges, Mapping):
+            return self._typed_graph(batch, layer_edges, features)
+        if not is_edge_index(layer_edges) or not isinstance(features, Tensor):
             raise UnsupportedModelError(
                 "Expected penalized attention layers to take features as one tensor and edges as a [2, E] tensor, or "
-                f"the batch to be HeteroData, but got {type(features).__name__}, {type(given).__name__} and a batch of "
-                f"type {type(batch).__name__}."
+                f"the batch to be HeteroData, but got {type(features).__name__}, {type(layer_edges).__name__} and "
+                f"a batch of type {type(batch).__name__}."
             )
-        num_nodes, own = features.shape[0], plain(getattr(batch, "edge_index", None))
-        if self._graph is not None and self._graph.matches(given, num_nodes):
+        num_nodes, batch_edges = features.shape[0], plain(getattr(batch, "edge_index", None))
+        if self._graph is not None and self._graph.matches(layer_edges, num_nodes):
             return self._graph
-        self._graph = Graph(given, num_nodes)
-        if is_edge_index(own) and own.device == given.device and own.numel() and int(own.max()) < num_nodes:
+        self._graph = Graph(layer_edges, num_nodes)
+        is_here = is_edge_index(batch_edges) and batch_edges.device == layer_edges.device
+        if is_here and batch_edges.numel() and int(batch_edges.max()) < num_nodes:
             # A model may add self-loops to the edges of its layers. Ground truth refers to the batch's edges.
-            of_batch = Graph(own, num_nodes)
+            of_batch = Graph(batch_edges, num_nodes)
             if torch.equal(of_batch.edge_index, self._graph.edge_index):
                 self._graph = of_batch
         return self._graph
 
-    def _typed_graph(self, batch: Any, given: Any, features: Any) -> Graph:
+    def _typed_graph(self, batch: Any, layer_edges: Any, features: Any) -> Graph:
         """Return the union graph of a heterogeneous batch, or of the dicts that the first layer was called with."""
         if isinstance(batch, HeteroData):
             edges, sizes = batch.edge_index_dict, batch.num_nodes_dict
         else:
-            edges, sizes = dict(given), {kind: rows.shape[0] for kind, rows in dict(features).items()}
-        kept = self._graph
-        if kept is not None and kept.typed_edges.keys() == edges.keys():
-            known = all(torch.equal(kept.typed_edges[kind], plain(one)) for kind, one in edges.items())
-            if known and kept.types == Types.of(sizes, {kind: one.shape[1] for kind, one in edges.items()}):
-                return kept
+            edges, sizes = dict(layer_edges), {kind: rows.shape[0] for kind, rows in dict(features).items()}
+        cached = self._graph
+        if cached is not None and cached.typed_edges.keys() == edges.keys():
+            same_edges = all(torch.equal(cached.typed_edges[kind], plain(ends)) for kind, ends in edges.items())
+            if same_edges and cached.types == Types.of(sizes, {kind: ends.shape[1] for kind, ends in edges.items()}):
+                return cached
         self._graph = Graph.of_types(edges, sizes)
         return self._graph
 

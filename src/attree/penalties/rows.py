@@ -93,11 +93,11 @@ class Entropy(AttentionPenalty):
         self.flatter = expect_bool(flatter, "flatter")
 
     def measure(self, attention: Attention) -> Tensor:
-        found = []
+        layer_values = []
         for rows in layer_rows(attention):
             entropy = -rows.sum(rows.alpha * rows.alpha.clamp(min=TINY).log()) / rows.count.log()
-            found.append(rows.mean(1 - entropy if self.flatter else entropy))
-        return mean_of_layers(found)
+            layer_values.append(rows.mean(1 - entropy if self.flatter else entropy))
+        return mean_of_layers(layer_values)
 
 
 class UniformDistance(AttentionPenalty):
@@ -120,11 +120,11 @@ class UniformDistance(AttentionPenalty):
         self.away = expect_bool(away, "away")
 
     def measure(self, attention: Attention) -> Tensor:
-        found = []
+        layer_values = []
         for rows in layer_rows(attention):
             distance = (rows.sum(rows.alpha.square()) - 1 / rows.count) * rows.count / (rows.count - 1)
-            found.append(rows.mean(1 - distance if self.away else distance))
-        return mean_of_layers(found)
+            layer_values.append(rows.mean(1 - distance if self.away else distance))
+        return mean_of_layers(layer_values)
 
 
 class Sparsity(AttentionPenalty):
@@ -140,12 +140,12 @@ class Sparsity(AttentionPenalty):
     name = "sparsity"
 
     def measure(self, attention: Attention) -> Tensor:
-        found = []
+        layer_values = []
         for rows in layer_rows(attention):
             roots = torch.where(rows.alpha > TINY, rows.alpha.clamp(min=TINY).sqrt(), 0.0)
             norm = rows.sum(roots).square()
-            found.append(rows.mean((norm - 1) / (rows.count - 1)))
-        return mean_of_layers(found)
+            layer_values.append(rows.mean((norm - 1) / (rows.count - 1)))
+        return mean_of_layers(layer_values)
 
 
 class HeadAgreement(AttentionPenalty):
@@ -162,15 +162,15 @@ class HeadAgreement(AttentionPenalty):
 
     def measure(self, attention: Attention) -> Tensor:
         """Return the disagreement of each layer's heads, as a mean over layers; raise if every layer has one head."""
-        found = []
+        layer_values = []
         for rows in layer_rows(attention):
             heads = rows.alpha.shape[1]
             if heads > 1:
                 apart = (rows.alpha - rows.alpha.mean(dim=1, keepdim=True)).square().sum(dim=1, keepdim=True)
-                found.append(rows.mean(rows.sum(apart) / (heads - 1)))
-        if not found:
+                layer_values.append(rows.mean(rows.sum(apart) / (heads - 1)))
+        if not layer_values:
             raise ArgumentError(
                 "Expected argument `penalties` to have `head_agreement` only for networks with several attention "
                 "heads, but every layer has one head."
             )
-        return mean_of_layers(found)
+        return mean_of_layers(layer_values)

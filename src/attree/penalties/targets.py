@@ -81,23 +81,23 @@ class TrueEdges(AttentionPenalty):
         nodes = self.supervised(step.trained_nodes, ids, truth)
         if nodes.numel() == 0:
             return attention.weights[0].sum() * 0.0
-        found = GAtt().attribute_from(attention, step.roots(nodes))
-        owner = torch.repeat_interleave(found.ptr.diff())
-        ends = attention.graph.edge_index[:, found.edges]
+        attribution = GAtt().attribute_from(attention, step.roots(nodes))
+        owner = torch.repeat_interleave(attribution.ptr.diff())
+        ends = attention.graph.edge_index[:, attribution.edges]
         source, destination = ends if ids is None else ids[ends]
         named = nodes if ids is None else ids[nodes]
         order = torch.argsort(truth.targets)
         position = order[torch.searchsorted(truth.targets[order], named)]
         is_true = truth.labels(position[owner], source, destination)
-        mass = found.scores.new_zeros(2, nodes.numel())
-        mass = mass.index_add(1, owner, torch.stack([found.scores * is_true, found.scores]))
+        mass = attribution.scores.new_zeros(2, nodes.numel())
+        mass = mass.index_add(1, owner, torch.stack([attribution.scores * is_true, attribution.scores]))
         return (mass[1].clamp(min=TINY).log() - mass[0].clamp(min=TINY).log()).mean()
 
     def supervised(self, nodes: Tensor, ids: Tensor | None, truth: GroundTruth) -> Tensor:
         """Return those of some nodes that are supervised: nodes with true edges, drawn by their id."""
         named = nodes if ids is None else ids[nodes]
-        drawn = hashed_uniform(self.seed, named, named, torch.float64) < self.share
-        return nodes[drawn & torch.isin(named, truth.targets)]
+        is_drawn = hashed_uniform(self.seed, named, named, torch.float64) < self.share
+        return nodes[is_drawn & torch.isin(named, truth.targets)]
 
 
 class EffectConsistency(AttentionPenalty):
@@ -122,15 +122,15 @@ class EffectConsistency(AttentionPenalty):
     def __init__(self, strength: float = 1.0, targets: int = 8, protocol: str = "removal", seed: int = 0) -> None:
         super().__init__(strength)
         self.targets = expect_int(targets, "targets", 1)
-        known = isinstance(protocol, str) and protocol in protocol_names()
-        expect(known, "protocol", f"one of {', '.join(protocol_names())}", protocol)
+        is_name = isinstance(protocol, str) and protocol in protocol_names()
+        expect(is_name, "protocol", f"one of {', '.join(protocol_names())}", protocol)
         self.protocol = protocol
         self.seed = expect_seed(seed)
-        self._kept: tuple[weakref.ref[Any], weakref.ref[Any], Reducer] | None = None
+        self._cached_reducer: tuple[weakref.ref[Any], weakref.ref[Any], Reducer] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the reducer, which holds the model, out of copies."""
-        return {**vars(self), "_kept": None}
+        return {**vars(self), "_cached_reducer": None}
 
     def measure_step(self, step: PenalizedStep) -> Tensor:
         """Return 1 minus the correlation of GAtt scores with the exact effects of edges, on randomly drawn targets."""
@@ -150,9 +150,9 @@ class EffectConsistency(AttentionPenalty):
                     "Expected the model to predict the nodes at `train_mask` for the penalty `effect`, which are of "
                     f"type {step.trained_type!r}, but it predicts nodes of type {subject.node_type!r}."
                 )
-            chosen = step.trained_nodes if subject.level == "node" else subject.targets("all")
-            order = torch.randperm(chosen.numel(), generator=step.generator(self.seed))[: self.targets]
-            pairs = subject_pairs(subject, chosen[order.to(chosen.device)].sort().values)
+            candidates = step.trained_nodes if subject.level == "node" else subject.targets("all")
+            order = torch.randperm(candidates.numel(), generator=step.generator(self.seed))[: self.targets]
+            pairs = subject_pairs(subject, candidates[order.to(candidates.device)].sort().values)
             effect = recorded.reduce(pairs, resolve_protocol(self.protocol, step.model)).delta_pc
             weights = subject.node_weights if subject.level == "graph" else None
         is_graph = subject.level == "graph"
@@ -161,15 +161,19 @@ class EffectConsistency(AttentionPenalty):
 
     def _reducer(self, step: PenalizedStep) -> Reducer:
         """Return the reducer of the model and batch. It is kept while both stay the same."""
-        if self._kept is not None and self._kept[0]() is step.batch and self._kept[1]() is step.model:
-            return self._kept[2]
+        if (
+            self._cached_reducer is not None
+            and self._cached_reducer[0]() is step.batch
+            and self._cached_reducer[1]() is step.model
+        ):
+            return self._cached_reducer[2]
         if not isinstance(step.batch, Data | HeteroData):
             raise UnsupportedModelError(
                 "Expected the batch to be torch_geometric.data.Data or HeteroData for the penalty `effect`, but got "
                 f"{type(step.batch).__name__}."
             )
         reducer = Reducer(Subject.of_data(step.model, step.batch))
-        self._kept = weakref.ref(step.batch), weakref.ref(step.model), reducer
+        self._cached_reducer = weakref.ref(step.batch), weakref.ref(step.model), reducer
         return reducer
 
 

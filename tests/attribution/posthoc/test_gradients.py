@@ -15,7 +15,7 @@ from torch_geometric.nn import GAT as PyGGAT
 from torch_geometric.nn import GATConv, TransformerConv, global_add_pool
 
 from attree.attribution import GuidedBackprop, IntegratedGradients, Saliency
-from attree.attribution.posthoc.gradients import guided
+from attree.attribution.posthoc import guided
 from attree.models import GAT, GATv2, SuperGAT
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize

@@ -14,9 +14,7 @@ from torch_geometric.explain import PGExplainer as PyGPGExplainer
 from torch_geometric.utils import k_hop_subgraph
 
 from attree.attribution import GNNExplainer, PGExplainer, subject_pairs
-from attree.attribution.posthoc import pg_explainer
-from attree.attribution.posthoc.masked_run import masked_run
-from attree.attribution.posthoc.target_copies import TargetCopies
+from attree.attribution.posthoc import TargetCopies, masked_run, pg_explainer
 from attree.models import GAT, GATv2
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize

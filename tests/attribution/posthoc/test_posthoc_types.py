@@ -20,9 +20,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, Transformer
 
 import attree
 from attree.attribution import METHODS, GNNExplainer, GuidedBackprop, IntegratedGradients, Saliency, strongest_paths
-from attree.attribution.posthoc.frozen_model import frozen_model
-from attree.attribution.posthoc.masked_run import masked_run
-from attree.attribution.posthoc.target_copies import TargetCopies
+from attree.attribution.posthoc import TargetCopies, frozen_model, masked_run
 from attree.errors import UnsupportedModelError
 from attree.faithfulness import AttentionGradient, Occlusion, ReductionProtocol
 from attree.subject import Head, Subject

@@ -98,22 +98,22 @@ class FastDnX(TrainedMethod[Surrogate]):
             )
         hops, weight = subject.num_layers, normalised_adjacency(subject.graph, x.dtype)
         spread = spread_features(subject.graph, weight, x, hops)
-        wanted = predictions.logits.to(x.dtype).softmax(dim=1)
-        linear = nn.Linear(x.shape[1], wanted.shape[1]).to(x)
-        self._distil(linear, spread, wanted)
+        probabilities = predictions.logits.to(x.dtype).softmax(dim=1)
+        linear = nn.Linear(x.shape[1], probabilities.shape[1]).to(x)
+        self._distil(linear, spread, probabilities)
         matrix = linear.weight.detach().T
         return Surrogate(x @ matrix, spread @ matrix, weight, hops)
 
-    def _distil(self, linear: nn.Linear, spread: Tensor, wanted: Tensor) -> None:
+    def _distil(self, linear: nn.Linear, spread: Tensor, probabilities: Tensor) -> None:
         """Fit the surrogate to the model's probabilities by cross-entropy."""
-        count = max(round(self.train_share * wanted.shape[0]), 1)
-        chosen = torch.randperm(wanted.shape[0])[:count].to(wanted.device)
-        spread, wanted = spread[chosen], wanted[chosen]
+        count = max(round(self.train_share * probabilities.shape[0]), 1)
+        train_nodes = torch.randperm(probabilities.shape[0])[:count].to(probabilities.device)
+        spread, probabilities = spread[train_nodes], probabilities[train_nodes]
         optimizer = torch.optim.Adam(linear.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         with progress_bar(f"{self.label}, distilling", self.epochs) as advance:
             for _ in range(self.epochs):
                 optimizer.zero_grad()
-                F.cross_entropy(linear(spread), wanted).backward()
+                F.cross_entropy(linear(spread), probabilities).backward()
                 optimizer.step()
                 advance(1)
 
@@ -124,12 +124,12 @@ class FastDnX(TrainedMethod[Surrogate]):
         cost = frontier_bound(graph, fitted.hops + 1)[pairs.targets] * BYTES_PER_ENTRY
         for begin, end in chunk_bounds(cost, WALK_MEMORY):
             row = power_rows(graph, fitted.weight, pairs.targets[begin:end], fitted.hops)
-            own = node_scores(fitted, row)
+            node_score = node_scores(fitted, row)
             key = row.owner * graph.num_nodes + row.node
             first, last = pairs.ptr[begin], pairs.ptr[end]
             ends = graph.edge_index[:, pairs.edges[first:last]]
-            place, known = find(key, (pairs.owner[first:last] - begin) * graph.num_nodes + ends)
-            scores[first:last] = (own[place] * known).sum(dim=0)
+            place, is_reached = find(key, (pairs.owner[first:last] - begin) * graph.num_nodes + ends)
+            scores[first:last] = (node_score[place] * is_reached).sum(dim=0)
         return scores
 
 

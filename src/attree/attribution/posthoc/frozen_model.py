@@ -28,16 +28,18 @@ class _State(NamedTuple):
     @classmethod
     def of(cls, module: nn.Module) -> _State:
         attributes = dict(vars(module))
-        return cls(module, attributes, [(held, dict(held)) for held in attributes.values() if isinstance(held, dict)])
+        return cls(
+            module, attributes, [(table, dict(table)) for table in attributes.values() if isinstance(table, dict)]
+        )
 
     def restore(self) -> None:
-        own = vars(self.module)
-        own.clear()
-        own.update(self.attributes)
+        attributes = vars(self.module)
+        attributes.clear()
+        attributes.update(self.attributes)
         # Keep the same dictionary objects, because handles of hooks refer to them.
-        for held, items in self.contents:
-            held.clear()
-            held.update(items)
+        for table, items in self.contents:
+            table.clear()
+            table.update(items)
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def differentiable(value: Any) -> Any:
     Other values are returned unchanged.
     """
     if isinstance(value, dict):
-        return {key: differentiable(one) for key, one in value.items()}
+        return {key: differentiable(item) for key, item in value.items()}
     if not isinstance(value, Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()

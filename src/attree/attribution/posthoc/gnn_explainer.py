@@ -126,9 +126,9 @@ class GNNExplainer(MaskMethod):
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
         """Return normal numbers that depend only on the seed, the target and the place."""
-        drawn = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
-        edge = max(1e-12, torch.finfo(drawn.dtype).eps)  # avoids infinite numbers at the ends
-        return torch.erfinv((2 * drawn - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)
+        uniform = hashed_uniform(self.seed, targets, places, exact_dtype(targets.device))
+        edge = max(1e-12, torch.finfo(uniform.dtype).eps)  # avoids infinite numbers at the ends
+        return torch.erfinv((2 * uniform - 1).clamp(-1 + edge, 1 - edge)) * (math.sqrt(2.0) * spread)
 
 
 def _size_and_entropy(mask: Tensor, owner: Tensor, size: float, entropy: float, mean_size: bool = False) -> Tensor:

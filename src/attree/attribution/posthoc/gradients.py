@@ -179,15 +179,15 @@ class _Guide(TorchFunctionMode):
         if func not in ACTIVATIONS or self.paused:
             return func(*args, **kwargs)
         if args:
-            given, args = args[0], args[1:]
+            activation_input, args = args[0], args[1:]
         else:
             kwargs = dict(kwargs)
-            given = kwargs.pop("input")
+            activation_input = kwargs.pop("input")
         in_place = func in _IN_PLACE or kwargs.get("inplace", False)
         func = _IN_PLACE.get(func, func)
         kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
-        result = func(_PositiveGradient.apply(given), *args, **kwargs)
-        return given.copy_(result) if in_place else result
+        result = func(_PositiveGradient.apply(activation_input), *args, **kwargs)
+        return activation_input.copy_(result) if in_place else result
 
 
 @contextmanager

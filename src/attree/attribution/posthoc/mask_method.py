@@ -88,7 +88,7 @@ class MaskMethod(AttributionMethod):
         with progress_bar(self.label, targets.numel()) as advance:
             for copies in batches(subject, targets):
                 copies = replace(copies, masks_loops=self.self_loops)
-                parts.append(_listed(copies, self.score(run, copies).detach()))
+                parts.append(_result_rows(copies, self.score(run, copies).detach()))
                 advance(copies.targets.numel())
         return parts
 
@@ -107,13 +107,13 @@ def bytes_per_edge(subject: Subject) -> float:
     """Return a rough estimate of the bytes per edge of a forward and backward pass, with the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
     width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
-    given = [rows for rows in tensors_in(subject.call.features) if rows.dim()] or [subject.output]
-    itemsize = max(rows.element_size() if rows.is_floating_point() else 4 for rows in given)
-    features = max(rows[:1].numel() * rows.element_size() for rows in given)
+    feature_tensors = [rows for rows in tensors_in(subject.call.features) if rows.dim()] or [subject.output]
+    itemsize = max(rows.element_size() if rows.is_floating_point() else 4 for rows in feature_tensors)
+    features = max(rows[:1].numel() * rows.element_size() for rows in feature_tensors)
     return float(features + 16 * width * itemsize + 128)
 
 
-def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _result_rows(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the scores of a batch as rows of a result; several self-loops of a node are merged into one."""
     graph, count = copies.subject.graph, copies.targets.numel()
     owner, edges = copies.entry_owner, copies.entry_edge
@@ -122,8 +122,8 @@ def _listed(copies: TargetCopies, scores: Tensor) -> tuple[Tensor, Tensor, Tenso
         owner, edges, scores = owner[order], edges[order], scores[order]
     if copies.is_whole or copies.masks_loops:
         # Most edges of the whole graph do not affect a target; nor do the self-loops of a part's outermost nodes.
-        kept = (scores != 0) | (edges < (0 if copies.is_whole else graph.num_proper_edges))
-        owner, edges, scores = owner[kept], edges[kept], scores[kept]
+        may_matter = (scores != 0) | (edges < (0 if copies.is_whole else graph.num_proper_edges))
+        owner, edges, scores = owner[may_matter], edges[may_matter], scores[may_matter]
     if bool((edges >= graph.num_proper_edges).any()):
         key, place = (owner * graph.num_edges + edges).unique(return_inverse=True)
         scores = scores.new_zeros(key.numel()).index_add_(0, place, scores)

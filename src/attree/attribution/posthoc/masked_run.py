@@ -125,14 +125,14 @@ class MaskedRun(Watcher):
 
     def _aligned_types(self, call: LayerCall, copies: TargetCopies, mask: Tensor) -> Tensor:
         """Do the same for a heterogeneous graph, where a layer has the edges of one type, or of several in one list."""
-        given, edges = plain(call.given_edges), call.edges
-        ids = edge_ids(copies.graph, given, edges)
+        call_edges, edges = plain(call.given_edges), call.edges
+        ids = edge_ids(copies.graph, call_edges, edges)
         if ids is None:
             raise _other_edges(call.conv)
         if copies.masks_loops:
             return mask[ids]
         aligned = torch.cat([mask, mask.new_ones(copies.graph.num_nodes)])[ids]
-        if isinstance(given, Tensor) and not torch.equal(edges, given):
+        if isinstance(call_edges, Tensor) and not torch.equal(edges, call_edges):
             # The layer replaced given self-loops by its own.
             aligned = torch.where(edges[0] == edges[1], 1.0, aligned)
         return aligned

@@ -88,13 +88,16 @@ class PGExplainer(TrainedMethod[Fitted]):
         embedding = embedding.clone()
         width = embedding.shape[1] * (2 if subject.level == "graph" else 3)
         mlp = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)).to(embedding)
-        known = subject.targets()
-        chosen = known[torch.randperm(known.numel())[: self.num_train].to(known.device)]
+        all_targets = subject.targets()
+        train_targets = all_targets[torch.randperm(all_targets.numel())[: self.num_train].to(all_targets.device)]
         with masked_run(subject) as run:
             try:
-                parts = [_checked(run, part) for part in induced_copies(subject, chosen)]
+                parts = []
+                for part in induced_copies(subject, train_targets):
+                    run.check(part)
+                    parts.append(part)
             except NotLocalError:
-                parts = [TargetCopies.whole(subject, target) for target in chosen.split(1)]
+                parts = [TargetCopies.whole(subject, target) for target in train_targets.split(1)]
             parts = [replace(part, masks_loops=self.self_loops) for part in parts]
             # A target without edges has nothing to mask.
             self._train(run, [part for part in parts if part.entry_owner.numel()], mlp, embedding)
@@ -134,9 +137,9 @@ class PGExplainer(TrainedMethod[Fitted]):
         scores = fitted.embedding.new_zeros(len(pairs))
         graph_level = subject.level == "graph"
         with torch.no_grad():
-            for chosen in scored.nonzero().view(-1).split(CHUNK):
-                of = None if graph_level else targets[chosen]
-                scores[chosen] = edge_logits(fitted.mlp, fitted.embedding, ends[:, chosen], of).sigmoid()
+            for pair_ids in scored.nonzero().view(-1).split(CHUNK):
+                of = None if graph_level else targets[pair_ids]
+                scores[pair_ids] = edge_logits(fitted.mlp, fitted.embedding, ends[:, pair_ids], of).sigmoid()
         return scores
 
 
@@ -157,8 +160,3 @@ def induced_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
     for copies in target_copies(subject, targets, bytes_per_edge(subject), COPIES_MEMORY, induced=True):
         for place in torch.arange(copies.targets.numel(), device=targets.device).split(1):
             yield replace(copies, targets=copies.targets[place], part=copies.part.take(place))
-
-
-def _checked(run: MaskedRun, part: TargetCopies) -> TargetCopies:
-    run.check(part)
-    return part

@@ -118,8 +118,8 @@ class TargetCopies:
     @cached_property
     def call(self) -> ModelCall:
         """The model's call on the part."""
-        given = self.subject.call.changed(lambda _, value: differentiable(value))
-        return given if self.is_whole else given.on(self.placed)
+        call = self.subject.call.changed(lambda _, value: differentiable(value))
+        return call if self.is_whole else call.on(self.placed)
 
     @cached_property
     def graph(self) -> Graph:

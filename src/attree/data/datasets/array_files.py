@@ -182,12 +182,12 @@ def load_array_pickle(stream: IO[bytes], encoding: str = "ASCII") -> np.ndarray 
         RefusedPickle: The file holds anything else. The message names the file.
     """
     try:
-        found = _ArrayUnpickler(stream, encoding=encoding).load()
-        if isinstance(found, _Array | _Sparse):
-            return found.build()
-        if isinstance(found, dict):
-            return found
-        raise RefusedPickle(f"it holds a {type(found).__name__}")
+        content = _ArrayUnpickler(stream, encoding=encoding).load()
+        if isinstance(content, _Array | _Sparse):
+            return content.build()
+        if isinstance(content, dict):
+            return content
+        raise RefusedPickle(f"it holds a {type(content).__name__}")
     except Exception as error:  # damaged bytes raise any error
         name = getattr(stream, "name", "a file")
         raise RefusedPickle(f"{name} is not a pickle of arrays alone: {error or type(error).__name__}") from error

@@ -89,8 +89,8 @@ class _Bibliography(HeteroDataModule):
             _expect_below(arrays[split], sizes[self.node_type], split)
         for kind in self.described:
             pointers, indices = arrays[f"{kind}_x_indptr"], arrays[f"{kind}_x_indices"]
-            shape, wanted = arrays[f"{kind}_x_shape"].tolist(), [sizes[kind], self.counts.features[kind]]
-            expect(shape == wanted, f"{kind}_x_shape", f"{wanted}", shape)
+            shape, expected = arrays[f"{kind}_x_shape"].tolist(), [sizes[kind], self.counts.features[kind]]
+            expect(shape == expected, f"{kind}_x_shape", f"{expected}", shape)
             fits = are_pointers(pointers, sizes[kind], indices.numel())
             expect(fits, f"{kind}_x_indptr", f"offsets from 0 to {indices.numel()}", pointers[-3:].tolist())
             _expect_below(indices, shape[1], f"{kind}_x_indices")

@@ -106,12 +106,14 @@ def _infections(graph: HeteroData, infected: Tensor) -> tuple[Tensor, GroundTrut
     """
     feeds, bites = (graph[relation].edge_index for relation in _relations("mosquito"))
     people, mosquitoes = infected.numel(), graph["mosquito"].num_nodes
-    drawn = infected[feeds[0]]
-    sources = torch.zeros(mosquitoes, dtype=torch.long).index_add_(0, feeds[1][drawn], torch.ones_like(feeds[1][drawn]))
+    is_infected = infected[feeds[0]]
+    sources = torch.zeros(mosquitoes, dtype=torch.long).index_add_(
+        0, feeds[1][is_infected], torch.ones_like(feeds[1][is_infected])
+    )
     paths = torch.zeros(people, dtype=torch.long).index_add_(0, bites[1], sources[bites[0]])
     y = torch.where(infected, 0, torch.where(paths > 0, 1, 2))
     # A mosquito may have fed on the same person that it bit. Such a person is infected, so it is not a target.
-    source_of = torch.zeros(mosquitoes, dtype=torch.long).index_put_((feeds[1][drawn],), feeds[0][drawn])
+    source_of = torch.zeros(mosquitoes, dtype=torch.long).index_put_((feeds[1][is_infected],), feeds[0][is_infected])
     last = (paths[bites[1]] == 1) & (sources[bites[0]] == 1) & ~infected[bites[1]]
     carrier, target = bites[:, last]
     order = target.argsort()

@@ -114,7 +114,7 @@ def guarded_reading() -> Iterator[None]:
         variables = {name: os.environ.pop(name, None) for name in (FORCE_SAFE, FORCE_UNSAFE)}
         unpickle = planetoid.pickle
         declared = torch.serialization.get_safe_globals()
-        added = [one for one in STORED_GRAPH if one not in declared]
+        added = [kind for kind in STORED_GRAPH if kind not in declared]
         try:
             os.environ[FORCE_SAFE] = "1"
             planetoid.pickle = SimpleNamespace(load=load_array_pickle)
@@ -193,7 +193,9 @@ def fetch_progress(name: str, folder: Path, console: Console | None = None) -> I
         FolderSizeColumn(folder),
         TimeElapsedColumn(),
     )
-    known = (folder / "processed").is_dir()
-    with Progress(*columns, console=console, transient=True, disable=known or not console.is_terminal) as progress:
+    is_processed = (folder / "processed").is_dir()
+    with Progress(
+        *columns, console=console, transient=True, disable=is_processed or not console.is_terminal
+    ) as progress:
         progress.add_task(f"fetching and reading {name}", total=None)
         yield

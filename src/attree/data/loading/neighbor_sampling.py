@@ -93,14 +93,14 @@ class TorchNeighborSampler(BaseSampler):
                 total += frontier.numel()
             row = self._place.index_select(0, torch.cat(sources))
         finally:
-            for listed in nodes:
-                self._place.index_fill_(0, listed, -1)
+            for new_nodes in nodes:
+                self._place.index_fill_(0, new_nodes, -1)
         return SamplerOutput(
             node=torch.cat(nodes),
             row=row,
             col=torch.cat(columns),
             edge=torch.cat(edges),
-            num_sampled_nodes=[listed.numel() for listed in nodes],
+            num_sampled_nodes=[new_nodes.numel() for new_nodes in nodes],
             num_sampled_edges=[places.numel() for places in edges],
             metadata=(inputs.input_id, inputs.time),
         )
@@ -131,14 +131,14 @@ class TorchNeighborSampler(BaseSampler):
             return expand(self._ptr, nodes)
         if self.replace:
             drawing = (degree > 0).nonzero().view(-1)
-            wanted = degree[drawing]
-            offset = (torch.rand(count, wanted.numel(), dtype=torch.double, generator=generator) * wanted).long()
+            sizes = degree[drawing]
+            offset = (torch.rand(count, sizes.numel(), dtype=torch.double, generator=generator) * sizes).long()
             return drawing.repeat_interleave(count), (begin[drawing] + offset).t().reshape(-1)
         owner, places = _first(begin, degree.clamp(max=count))
         exceeding = degree > count
-        chosen = begin[exceeding] + _subsets(degree[exceeding], count, generator)
+        drawn_places = begin[exceeding] + _subsets(degree[exceeding], count, generator)
         # Each of these nodes has exactly `count` consecutive places, which are overwritten.
-        return owner, places.masked_scatter_(exceeding.index_select(0, owner), chosen.t().contiguous())
+        return owner, places.masked_scatter_(exceeding.index_select(0, owner), drawn_places.t().contiguous())
 
 
 def _first(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,14 +153,14 @@ def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
     Floyd's algorithm: for i = d - k .. d - 1, draw t from 0 .. i; take t, or i if t is taken already.
     """
-    chosen = torch.empty(count, sizes.numel(), dtype=torch.long)
+    subsets = torch.empty(count, sizes.numel(), dtype=torch.long)
     uniform = torch.rand(count, sizes.numel(), dtype=torch.double, generator=generator)
     for step in range(count):
         last = sizes - (count - step)
-        drawn = (uniform[step] * (last + 1)).long()
-        taken = (chosen[:step] == drawn).any(dim=0)
-        chosen[step] = torch.where(taken, last, drawn)
-    return chosen
+        draw = (uniform[step] * (last + 1)).long()
+        is_taken = (subsets[:step] == draw).any(dim=0)
+        subsets[step] = torch.where(is_taken, last, draw)
+    return subsets
 
 
 def check_num_neighbors(num_neighbors: Sequence[int]) -> None:

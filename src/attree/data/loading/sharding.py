@@ -18,8 +18,8 @@ def shard_mask(mask: Tensor, rank: int, world_size: int) -> Tensor:
     """Keep every `world_size`-th true entry of a mask, from the `rank`-th on. The shards partition the true entries."""
     if world_size == 1:
         return mask
-    kept = mask.nonzero().view(-1)[rank::world_size]
-    return mask.new_zeros(mask.shape).index_fill_(0, kept, True)
+    positions = mask.nonzero().view(-1)[rank::world_size]
+    return mask.new_zeros(mask.shape).index_fill_(0, positions, True)
 
 
 class EvaluationShard(DistributedSampler):

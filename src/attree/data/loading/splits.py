@@ -57,5 +57,5 @@ def check_fractions(val_fraction: float, test_fraction: float, examples: str) ->
     """Raise unless the fractions for validation and testing are valid and leave `examples` to train on."""
     expect_number(val_fraction, "val_fraction", above=0, below=1)
     expect_number(test_fraction, "test_fraction", above=0, below=1)
-    both = val_fraction + test_fraction
-    expect(both < 1, "val_fraction + test_fraction", f"below 1, so that {examples} are left to train on", both)
+    held_out = val_fraction + test_fraction
+    expect(held_out < 1, "val_fraction + test_fraction", f"below 1, so that {examples} are left to train on", held_out)
