@@ -21,8 +21,7 @@ from attree.attention.capture import Attention
 from attree.attribution import GAtt, GAttSim, Pairs
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import CellContext
-from attree.paper.cells.faithfulness import authors_targets
+from attree.paper.cells import CellContext, authors_targets
 from attree.paper.net import Net
 from attree.subject import Subject
 

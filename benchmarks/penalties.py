@@ -22,8 +22,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch_geometric.data import Data
 
-from attree.data import NodeDataModule, Planetoid
-from attree.data.ground_truth import GroundTruth
+from attree.data import GroundTruth, NodeDataModule, Planetoid
 from attree.models import GAT, NodeClassifier
 from attree.penalties import PENALTIES, TrueEdges
 from timing import Spread

@@ -8,8 +8,7 @@ import torch
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
-from attree.data import HIN, MUTAG, GraphDataModule
-from attree.data.counts import Counts
+from attree.data import HIN, MUTAG, Counts, GraphDataModule
 from attree.errors import ArgumentError, MissingDataError
 
 

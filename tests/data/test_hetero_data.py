@@ -12,9 +12,9 @@ import torch
 from torch_geometric.data import HeteroData
 
 import attree
-from attree.data import ACM, DBLP, HeteroInfection
+from attree.data import ACM, DBLP, HeteroDataModule, HeteroInfection
 from attree.data.checks import check_hetero_graph
-from attree.data.node_data import HeteroDataModule, offsets
+from attree.data.node_data import offsets
 from attree.errors import ArgumentError, MissingDataError
 from attree.models import HeteroGAT
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from attree.data import LinkDataModule, PlanetoidLinks
-from attree.data.counts import Counts
+from attree.data import Counts, LinkDataModule, PlanetoidLinks
 from attree.errors import ArgumentError
 
 

@@ -9,8 +9,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch_geometric.data import Data
 
-from attree.data import BAShapes, Infection
-from attree.data.counts import Counts
+from attree.data import BAShapes, Counts, Infection
 from attree.data.datasets.array_files import load_arrays
 from attree.data.loading.splits import paper_masks, random_per_class
 from attree.errors import MissingDataError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Data
 
-from attree.data import LinkDataModule
-from attree.data.counts import Counts
+from attree.data import Counts, LinkDataModule
 
 
 class Blocks(LinkDataModule):

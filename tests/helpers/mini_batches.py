@@ -12,8 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.callbacks import LastCheckpoint
-from attree.data import GraphDataModule, Infection
-from attree.data.counts import Counts
+from attree.data import Counts, GraphDataModule, Infection
 from attree.models import GAT, GraphClassifier, NodeClassifier
 
 KINDS = ("graphs", "neighbors", "neighbors from a worker")

@@ -16,8 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
-from attree.data import HIN, MUTAG, GraphDataModule, Infection
-from attree.data.counts import Counts
+from attree.data import HIN, MUTAG, Counts, GraphDataModule, Infection
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier, SuperGAT
 from attree.paper.printed_numbers import recipe

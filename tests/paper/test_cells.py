@@ -16,9 +16,15 @@ from attree.attention import Graph, hook_softmax
 from attree.attribution import GAtt
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import Calculation, CellContext, Explanation, FaithfulnessCell, HeadSelection
-from attree.paper.cells.explanation import CALCULATIONS
-from attree.paper.cells.faithfulness import authors_targets
+from attree.paper.cells import (
+    CALCULATIONS,
+    Calculation,
+    CellContext,
+    Explanation,
+    FaithfulnessCell,
+    HeadSelection,
+    authors_targets,
+)
 from attree.paper.cells.proximity import _correlations
 from attree.paper.net import Net
 from attree.paper.printed_numbers import printed
@@ -76,8 +82,8 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellCo
     assert (
         cell.result(fresh)["metrics"]["explain/gatt/weight/p_auroc"] == expected.metrics["explain/gatt/weight/p_auroc"]
     )
-    assert cell.known(fresh) is not None
-    assert FaithfulnessCell(net, ("weight",), targets=11).known(fresh) is None
+    assert cell.cached(fresh) is not None
+    assert FaithfulnessCell(net, ("weight",), targets=11).cached(fresh) is None
     torch.testing.assert_close(fresh.model(net)[0].state_dict(), model.state_dict())
 
 

@@ -20,8 +20,7 @@ from torch_geometric.utils import softmax
 
 from attree.attention import Attention, Graph, capture_attention
 from attree.attribution import GAtt, subgraph_pairs
-from attree.data import NodeDataModule
-from attree.data.ground_truth import GroundTruth
+from attree.data import GroundTruth, NodeDataModule
 from attree.errors import ArgumentError
 from attree.faithfulness import reduce_attention
 from attree.models import GAT, NodeClassifier

@@ -21,8 +21,7 @@ from torch_geometric.nn import GATConv, HANConv
 from torch_geometric.nn.conv import gat_conv, hgt_conv
 
 from attree.attribution import GAtt, subject_pairs
-from attree.data import HeteroInfection
-from attree.data.ground_truth import GroundTruth
+from attree.data import GroundTruth, HeteroInfection
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness.choose import Reducer
 from attree.faithfulness.protocol import resolve_protocol

@@ -118,8 +118,8 @@ def reported_attention(net: AuthorsSuperGAT, x: Tensor, graph: Graph) -> Attenti
         with eval_mode(net), torch.no_grad():
             net(x, graph.original_edge_index)
             weights = [
-                conv.reported(seen, graph.edge_index)
-                for conv, seen in zip(net.convs, inputs, strict=True)
+                conv.reported(conv_input, graph.edge_index)
+                for conv, conv_input in zip(net.convs, inputs, strict=True)
                 if isinstance(conv, DotProductConv)
             ]
     finally:

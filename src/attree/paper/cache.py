@@ -105,15 +105,15 @@ def imported_modules(module: str) -> set[str]:
 
     The `__init__.py` of every folder above a module counts too, because Python runs it.
     """
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = [module]
     while waiting:
         name = waiting.pop()
         room = f"{name}.".split(".")[1]
-        if name and name not in found and room not in NUMBERLESS and _file_of(name).is_file():
-            found.add(name)
+        if name and name not in modules and room not in NUMBERLESS and _file_of(name).is_file():
+            modules.add(name)
             waiting += [*_parse(_text_of(name), name != PACKAGE_NAME)[0], name.rpartition(".")[0]]
-    return found
+    return modules
 
 
 def _text_of(module: str) -> str:

@@ -41,8 +41,8 @@ def paper(
         _list()
         return 0
     if name != "all" and name not in CONTENTS:
-        known = ", ".join(CONTENTS)
-        raise ArgumentError(f"Expected argument `NAME` to be list, all or one of {known}, but got {name!r}.")
+        names = ", ".join(CONTENTS)
+        raise ArgumentError(f"Expected argument `NAME` to be list, all or one of {names}, but got {name!r}.")
     # Imported here, so that the list and errors do not wait for PyTorch.
     from attree.data.base import data_folder
     from attree.paper.item import Options, resolve_name
@@ -51,8 +51,8 @@ def paper(
 
     quick = profile == "quick"
     options = Options(
-        datasets=None if datasets is None else tuple(resolve_name(one, DATASETS) for one in datasets),
-        models=None if models is None else tuple(resolve_name(one, MODELS) for one in models),
+        datasets=None if datasets is None else tuple(resolve_name(dataset, DATASETS) for dataset in datasets),
+        models=None if models is None else tuple(resolve_name(model, MODELS) for model in models),
         seeds=seeds if seeds is not None else 1 if quick else 3,
         protocols=tuple(protocols),
         quick=quick,

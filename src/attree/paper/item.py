@@ -46,13 +46,13 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise unless the options of `attree paper` have known names and numbers in range."""
-        for argument, given, known in (
+        for argument, names, accepted in (
             ("datasets", self.datasets or (), DATASETS),
             ("models", self.models or (), MODELS),
             ("protocols", self.protocols, tuple(protocol_names())),
         ):
-            for name in given:
-                expect(name in known, argument, f"names among {', '.join(known)}", name)
+            for name in names:
+                expect(name in accepted, argument, f"names among {', '.join(accepted)}", name)
         for argument, number in (("seeds", self.seeds), ("jobs", self.jobs), ("targets", self.targets)):
             expect(number >= 1, argument, "an integer >= 1", number)
         expect(self.epochs is None or self.epochs >= 1, "epochs", "an integer >= 1", self.epochs)
@@ -68,7 +68,7 @@ class Options:
         return names if self.models is None else tuple(name for name in names if name in self.models)
 
 
-def resolve_name(given: str, known: tuple[str, ...]) -> str:
+def resolve_name(typed: str, names: tuple[str, ...]) -> str:
     """Return the known name that the user means, without regard to case, hyphens and underscores.
 
     An unknown name is returned unchanged.
@@ -80,7 +80,7 @@ def resolve_name(given: str, known: tuple[str, ...]) -> str:
     def letters(name: str) -> str:
         return name.lower().replace("-", "").replace("_", "")
 
-    return next((name for name in known if letters(name) == letters(given)), given)
+    return next((name for name in names if letters(name) == letters(typed)), typed)
 
 
 FEW_CHANGED = 30

@@ -66,15 +66,15 @@ def add_printed(rows: pd.DataFrame, table: str) -> pd.DataFrame:
     """
     numbers, wrong = printed(table), slips(table)
     keys = [name for name in numbers.columns if name != "paper" and name in rows.columns]
-    found = rows.merge(numbers, on=keys, how="left")
-    found["paper"] = pd.to_numeric(found["paper"], errors="coerce")
+    merged = rows.merge(numbers, on=keys, how="left")
+    merged["paper"] = pd.to_numeric(merged["paper"], errors="coerce")
     wrong_keys = [name for name in keys if name in wrong.columns]
     wrong = wrong.dropna(subset=wrong_keys).astype({name: numbers[name].dtype for name in wrong_keys})
-    found = found.merge(wrong[[*wrong_keys, "meant", "what"]], on=wrong_keys, how="left")
-    known = pd.to_numeric(found["meant"], errors="coerce")
-    found["meant"] = known.where(known.notna(), found["paper"])
-    found["difference"] = found["ours"] - found["meant"]
-    return found.rename(columns={"what": "slip"})
+    merged = merged.merge(wrong[[*wrong_keys, "meant", "what"]], on=wrong_keys, how="left")
+    meant = pd.to_numeric(merged["meant"], errors="coerce")
+    merged["meant"] = meant.where(meant.notna(), merged["paper"])
+    merged["difference"] = merged["ours"] - merged["meant"]
+    return merged.rename(columns={"what": "slip"})
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,6 @@ def recipe(dataset: str, model: str, num_layers: int) -> Recipe:
     Recipe(epochs=60, hidden_channels=64, lr=0.001, accuracy=0.8202)
     """
     key = (dataset, model, num_layers)
-    known = sorted({name for name, *_ in RECIPES})
-    expect(key in RECIPES, "dataset, model, num_layers", f"among those of {', '.join(known)}", key)
+    datasets = sorted({name for name, *_ in RECIPES})
+    expect(key in RECIPES, "dataset, model, num_layers", f"among those of {', '.join(datasets)}", key)
     return RECIPES[key]

@@ -37,15 +37,15 @@ BOUNDS = ((CLOSE, "close"), (NEAR, "near"), (FAR, "far"), (math.inf, "beyond"))
 
 def write_report(report: Report, folder: Path) -> Path:
     """Write a report's files to `folder/<name>`, and return the path of its HTML page."""
-    own = folder / report.name
+    report_folder = folder / report.name
     for section in report.sections:
         if isinstance(section, Table):
-            write_text(own / f"{section.name}.csv", section.rows.to_csv(index=False, float_format="%.6g"))
+            write_text(report_folder / f"{section.name}.csv", section.rows.to_csv(index=False, float_format="%.6g"))
         else:
-            with replacing(own / f"{section.name}.png") as temporary:
+            with replacing(report_folder / f"{section.name}.png") as temporary:
                 section.figure.savefig(temporary, format="png")
-    write_text(own / "report.md", markdown(report))
-    return write_text(own / "index.html", _page(report))
+    write_text(report_folder / "report.md", markdown(report))
+    return write_text(report_folder / "index.html", _page(report))
 
 
 def markdown(report: Report) -> str:
@@ -118,13 +118,13 @@ def _grid(
 def _markdown_table(table: Table) -> str:
     """Return a table of a report as a Markdown table."""
     sides, heads, cells = _grid(table)
-    headings = [" ".join(label(name, one) for name, one in zip(table.columns, head, strict=True)) for head in heads]
+    headings = [" ".join(label(name, value) for name, value in zip(table.columns, head, strict=True)) for head in heads]
     lines = [
         "| " + " | ".join([*table.index, *headings]) + " |",
         "|" + "---|" * (len(table.index) + len(heads)),
     ]
     for side in sides:
-        names = [label(name, one) for name, one in zip(table.index, side, strict=True)]
+        names = [label(name, value) for name, value in zip(table.index, side, strict=True)]
         values = [text(cells[(*side, *head)], table.digits) if (*side, *head) in cells else "" for head in heads]
         lines.append("| " + " | ".join([*names, *values]) + " |")
     return "\n".join(lines)
@@ -140,14 +140,13 @@ def _page(report: Report) -> str:
         intro.append(f'<p class="note">{inline(LEGEND)}</p>')
     parts = []
     for section in report.sections:
-        body = [_figure(section)] if isinstance(section, Picture) else _html_table(section)
+        if isinstance(section, Picture):
+            body = [f'<figure><img src="{section.name}.png" alt="{escape(section.title)}"></figure>']
+        else:
+            body = _html_table(section)
         body += [f'<p class="note">{inline(note)}</p>' for note in section.notes]
         parts.append(PagePart(section.title, "\n".join(body)))
     return plain_page(report.title, "\n".join(intro), parts)
-
-
-def _figure(picture: Picture) -> str:
-    return f'<figure><img src="{picture.name}.png" alt="{escape(picture.title)}"></figure>'
 
 
 def _html_table(table: Table) -> list[str]:
@@ -155,10 +154,12 @@ def _html_table(table: Table) -> list[str]:
     parts, remarks = [], []
     if not table.csv_only:
         sides, heads, cells = _grid(table)
-        headings = [" ".join(label(name, one) for name, one in zip(table.columns, head, strict=True)) for head in heads]
+        headings = [
+            " ".join(label(name, value) for name, value in zip(table.columns, head, strict=True)) for head in heads
+        ]
         lines = []
         for side in sides:
-            names = [label(name, one) for name, one in zip(table.index, side, strict=True)]
+            names = [label(name, value) for name, value in zip(table.index, side, strict=True)]
             line = "".join(f'<th scope="row">{escape(name)}</th>' for name in names)
             for heading, head in zip(headings, heads, strict=True):
                 row = cells.get((*side, *head))

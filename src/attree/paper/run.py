@@ -44,15 +44,15 @@ def _make(names: Sequence[str], options: Options, console: Console) -> int:
     began = perf_counter()
     context = CellContext(options.root, options.out / "cells")
     items = [ITEMS[name] for name in names]
-    wanted = {item.name: usable(item.cells(options), options, context) for item in items}
-    cells = list(dict.fromkeys(cell for own, _ in wanted.values() for cell in own))
+    usable_cells = {item.name: usable(item.cells(options), options, context) for item in items}
+    cells = list(dict.fromkeys(cell for item_cells, _ in usable_cells.values() for cell in item_cells))
     results, failures = _measure(cells, options, context, console)
     reports = []
     for item in items:
-        own, notes = wanted[item.name]
+        item_cells, notes = usable_cells[item.name]
         report = Report(item.name, item.entry.title, notes=[f"In the paper: {item.entry.place}.", *notes])
-        report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in own if cell in failures]
-        if options.epochs is not None and own:
+        report.notes += [f"Not measured: {cell}: {failures[cell]}" for cell in item_cells if cell in failures]
+        if options.epochs is not None and item_cells:
             report.notes.append(f"Epochs of training: {options.epochs}, not the recipe's.")
         report.sections += item.sections(ItemInputs(options, results, context))
         page = write_report(report, options.out)
@@ -74,13 +74,13 @@ def _measure(
     """Measure cells with a progress bar. Return the results, and the reasons of failed cells."""
     results: dict[Cell, Result] = {}
     failures: dict[Cell, str] = {}
-    known = sum(cell.known(context) is not None for cell in cells)
-    if known:
-        console.print(f"{known} of {len(cells)} cells already finished, not repeated")
+    num_cached = sum(cell.cached(context) is not None for cell in cells)
+    if num_cached:
+        console.print(f"{num_cached} of {len(cells)} cells already finished, not repeated")
     with item_bar(console, elapsed_when_finished=True) as progress:
-        task = progress.add_task("cells", total=len(cells) - known)
+        task = progress.add_task("cells", total=len(cells) - num_cached)
         for cell, result in measure_cells(cells, options, context):
-            is_new = len(results) + len(failures) >= known
+            is_new = len(results) + len(failures) >= num_cached
             if isinstance(result, AttreeError):
                 failures[cell] = str(result)
             else:
@@ -94,18 +94,18 @@ def _measure(
 
 def usable(cells: Sequence[Cell], options: Options, context: CellContext) -> tuple[list[Cell], list[str]]:
     """Return the cells whose data exists, without repetitions, and notes on missing or substitute data."""
-    kept: list[Cell] = []
+    usable_cells: list[Cell] = []
     notes: dict[tuple[str, bool], str | None] = {}
     for cell in dict.fromkeys(cells):
         need = cell.dataset, cell.reads_features
         if need not in notes:
             notes[need] = _obstacle(*need, options, context)
         if notes[need] is None:
-            kept.append(cell)
+            usable_cells.append(cell)
     lines = [note for note in notes.values() if note is not None]
-    if any(cell.dataset == "Arxiv" and cell.reads_features for cell in kept) and _has_stand_in(options):
+    if any(cell.dataset == "Arxiv" and cell.reads_features for cell in usable_cells) and _has_stand_in(options):
         lines.append("Arxiv: its features here are a stand-in, so its numbers are not comparable with the paper's.")
-    return kept, lines
+    return usable_cells, lines
 
 
 def _has_stand_in(options: Options) -> bool:
@@ -133,11 +133,11 @@ def measure_cells(
     """
     waiting = []
     for cell in cells:
-        known = cell.known(context)
-        if known is None:
+        cached = cell.cached(context)
+        if cached is None:
             waiting.append(cell)
         else:
-            yield cell, known
+            yield cell, cached
     if options.jobs == 1:
         for cell in waiting:
             yield cell, _measure_one(cell, context)

@@ -70,8 +70,8 @@ def computation_tree(
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     bar.set_label("attention", fontsize=SMALL_SIZE, color=INK)
     handles = [
-        Line2D([], [], linewidth=6, color=color, alpha=0.45, label=_occurrences(tree, one))
-        for one, color in marked.items()
+        Line2D([], [], linewidth=6, color=color, alpha=0.45, label=_occurrences(tree, marked_edge))
+        for marked_edge, color in marked.items()
     ]
     if handles:
         columns = len(handles) if width > 2.0 * len(handles) else 2
@@ -94,8 +94,8 @@ def _repeated(tree: ComputationTree) -> list[int]:
 def _occurrences(tree: ComputationTree, edge: int) -> str:
     source, destination = tree.graph.edge_index[:, edge].tolist()
     times = sum(node.edge == edge for node in tree.nodes)
-    shown = "" if len(tree) == tree.size else "shown "
-    return f"{source} \N{RIGHTWARDS ARROW} {destination}, {shown}{count(times, 'time')}"
+    qualifier = "" if len(tree) == tree.size else "shown "
+    return f"{source} \N{RIGHTWARDS ARROW} {destination}, {qualifier}{count(times, 'time')}"
 
 
 def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
@@ -154,10 +154,10 @@ def _draw_lines(
     order = np.argsort(strength, kind="stable")
     widths = 0.8 + 2.6 * strength
     edges = np.array([node.edge for node in tree.nodes])[1:]
-    own = np.isin(edges, list(marked))
-    halos = [marked[edge] for edge in edges[own].tolist()]
+    is_marked = np.isin(edges, list(marked))
+    halos = [marked[edge] for edge in edges[is_marked].tolist()]
     axes.add_collection(
-        LineCollection(list(segments[own]), linewidths=widths[own] + 6, colors=halos, alpha=0.45, zorder=1)
+        LineCollection(list(segments[is_marked]), linewidths=widths[is_marked] + 6, colors=halos, alpha=0.45, zorder=1)
     )
     axes.add_collection(
         LineCollection(list(segments[order]), linewidths=widths[order], colors=SCORE_COLORS(strength[order]), zorder=2)

@@ -66,9 +66,9 @@ def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequ
         look = CURVES[place % len(CURVES)]
         handles.append(look.handle(line="-", size=4.5))
         labels.append(short_name(value))
-        own = table[table[first] == value]
+        curve_runs = table[table[first] == value]
         for axes, metric in zip(grid.flat, metrics, strict=False):
-            of_tick = own.groupby(second, sort=False)[metric]
+            of_tick = curve_runs.groupby(second, sort=False)[metric]
             mean = of_tick.mean().reindex(ticks).to_numpy(dtype=np.float64)
             spread = of_tick.std().reindex(ticks).fillna(0.0).to_numpy(dtype=np.float64)
             places = np.arange(len(ticks))

@@ -62,6 +62,8 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
     inches = max(0.13 * most * (len(methods) + 1), 0.85 * most) + 0.8
     figure = new_figure(max(inches, 5.0), 2.1 * len(panels) + 0.9, "How well scores explain the model")
     grid = figure.add_gridspec(len(panels), 1)
+    values_of_methods = [value for name, value in evaluation.metrics.items() if MetricName.parse(name) is not None]
+    lowest = min([-0.05, *(value for value in values_of_methods if not math.isnan(value))])
     for row, (protocol, statistics) in enumerate(panels.items()):
         axes = figure.add_subplot(grid[row, 0])
         meaning = evaluation.meanings.get(protocol or "", "")
@@ -70,7 +72,7 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
         axes.axhline(0.0, color=MUTED, linewidth=0.8)
         width = 0.8 / len(methods)
         for number, method in enumerate(methods):
-            values = [evaluation.metrics[str(MetricName(method, one, protocol))] for one in statistics]
+            values = [evaluation.metrics[str(MetricName(method, statistic, protocol))] for statistic in statistics]
             places = np.arange(len(statistics)) + (number - (len(methods) - 1) / 2) * width
             look = looks[method]
             axes.bar(places, np.nan_to_num(values), width * 0.72, color=look.color, alpha=0.55)
@@ -82,17 +84,13 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
         names = [title.replace(", ", "\n").replace(" (", "\n(") for title in titles]
         axes.set_xticks(np.arange(len(statistics)), names, fontsize=SMALL_SIZE - 1)
         axes.set_xlim(-0.55, most - 0.45)  # bars have the same width in all panels
-        axes.set_ylim(min(-0.05, *_finite(evaluation)) * 1.05, 1.02)
+        axes.set_ylim(lowest * 1.05, 1.02)
     handles = [look.handle() for look in looks.values()]
     labels = [evaluation.labels.get(method, method) for method in methods]
     undefined = any(math.isnan(evaluation.metrics[name]) for name in parsed)
     note = "1 is perfect; a correlation of 0 and an AUROC of 0.5 are chance." + (" u: undefined." if undefined else "")
     plain_legend(figure, handles, labels, note, loc="outside lower center")
     return figure
-
-
-def _finite(evaluation: Evaluation) -> list[float]:
-    return [0.0, *(value for name, value in evaluation.metrics.items() if MetricName.parse(name) and value == value)]
 
 
 class MethodPoint(NamedTuple):
@@ -168,7 +166,7 @@ def over_uniform_figure(
     # Ten strong colours, then ten pale ones.
     colors = [to_hex(matplotlib.colormaps["tab20"]((2 * place) % 20 + (2 * place) // 20 % 2)) for place in range(20)]
     looks = {name: Look(colors[k % 20], SETTING_MARKERS[k % len(SETTING_MARKERS)]) for k, name in enumerate(settings)}
-    for axes, (what, (own, uniform)) in zip(
+    for axes, (what, (gatt, uniform)) in zip(
         figure.subplots(1, len(pairs), squeeze=False)[0], pairs.items(), strict=True
     ):
         plain_axes(axes, accuracy, f"{what}: GAtt minus uniform attention")
@@ -176,7 +174,7 @@ def over_uniform_figure(
         axes.axhline(0.0, color=MUTED, linewidth=1.0, linestyle="--", zorder=1)
         unknown = 0
         for name, runs in settings.items():
-            points = np.stack([runs[accuracy], runs[own] - runs[uniform]]).astype(np.float64)
+            points = np.stack([runs[accuracy], runs[gatt] - runs[uniform]]).astype(np.float64)
             points = points[:, np.isfinite(points).all(axis=0)]
             if not points.size:
                 unknown += 1
@@ -184,8 +182,8 @@ def over_uniform_figure(
             mean = points.mean(axis=1)
             spread = points.std(axis=1, ddof=1) if points.shape[1] > 1 else np.zeros(2)
             look = looks[name]
-            shown: dict[str, Any] = {"color": look.color, "marker": look.marker, "markersize": 7, "zorder": 3}
-            axes.errorbar(mean[0], mean[1], spread[1], spread[0], elinewidth=0.8, markeredgecolor="white", **shown)
+            marker: dict[str, Any] = {"color": look.color, "marker": look.marker, "markersize": 7, "zorder": 3}
+            axes.errorbar(mean[0], mean[1], spread[1], spread[0], elinewidth=0.8, markeredgecolor="white", **marker)
         note_undefined(axes, unknown, len(settings))
     handles = [look.handle() for look in looks.values()]
     plain_legend(figure, handles, list(looks), OVER_UNIFORM_NOTE, loc="outside lower center")

@@ -113,8 +113,8 @@ def frontier_figure(settings: pd.DataFrame, objectives: Mapping[str, str], title
             best = np.fmax.accumulate if objectives[first] == "maximize" else np.fmin.accumulate
             axes.step(x[0], best(y[0]), where="post", color=BLUE, linewidth=1.4, zorder=2)
         axes.scatter(x[0][front], y[0][front], s=48, color=BLUE, edgecolors="white", linewidths=0.8, zorder=3)
-        known = np.isfinite(x[0]) & np.isfinite(y[0])
-        note_undefined(axes, int((~known).sum()), known.size)
+        is_defined = np.isfinite(x[0]) & np.isfinite(y[0])
+        note_undefined(axes, int((~is_defined).sum()), is_defined.size)
     handles = [Look(BLUE, "o").handle(line="-"), Look(MUTED, "o").handle()]
     plain_legend(
         figure, handles, ["best trade-offs" if others else "the best", "others"], SPREAD, loc="outside lower center"
@@ -144,10 +144,13 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
     >>> pareto_front(np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.4], [0.1, 0.9], [0.95, np.nan]])).tolist()
     [3, 1, 0]
     """
-    known = np.flatnonzero(np.isfinite(points).all(axis=1))
-    own = points[known]
-    beaten = [bool(((own >= one).all(axis=1) & (own > one).any(axis=1)).any()) for one in own]
-    front = known[~np.array(beaten, dtype=bool)]
+    defined_ids = np.flatnonzero(np.isfinite(points).all(axis=1))
+    defined_points = points[defined_ids]
+    beaten = [
+        bool(((defined_points >= point).all(axis=1) & (defined_points > point).any(axis=1)).any())
+        for point in defined_points
+    ]
+    front = defined_ids[~np.array(beaten, dtype=bool)]
     return front[np.lexsort((-points[front, -1], points[front, 0]))]
 
 
@@ -166,8 +169,8 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         by_setting = table.groupby(SETTING, sort=False)[[accuracy, metric]]
         means = by_setting.mean().to_numpy(dtype=np.float64)
         spreads = by_setting.std().fillna(0.0).to_numpy(dtype=np.float64)
-        known = np.isfinite(means).all(axis=1)
-        unknown, points = unknown + int((~known).sum()), points + known.size
+        is_defined = np.isfinite(means).all(axis=1)
+        unknown, points = unknown + int((~is_defined).sum()), points + is_defined.size
         if not is_random_method(method_of(metric) or metric):
             front = means[pareto_front(means)]
             size = 20 if look.is_beneath else 16
@@ -183,10 +186,10 @@ def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Lo
         axes.errorbar(means[:, 0], means[:, 1], spreads[:, 1], spreads[:, 0], **CROSSES)
         share = _shares(len(means))
         axes.scatter(
-            means[known, 0],
-            means[known, 1],
-            s=(28 + 90 * share[known]) * look.scale**2,
-            c=STRENGTH_COLORS(share[known]),
+            means[is_defined, 0],
+            means[is_defined, 1],
+            s=(28 + 90 * share[is_defined]) * look.scale**2,
+            c=STRENGTH_COLORS(share[is_defined]),
             marker=look.marker,
             edgecolors=look.color,
             linewidths=1.5,
@@ -199,10 +202,10 @@ def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: s
     """Add a colour bar with the names of the settings, or with some of them if there are many."""
     names, _ = setting_names(table)
     number = len(names)
-    shown = ScalarMappable(
+    color_map = ScalarMappable(
         BoundaryNorm(np.arange(number + 1) - 0.5, number), ListedColormap(STRENGTH_COLORS(_shares(number)))
     )
-    bar = figure.colorbar(shown, ax=panels, orientation="horizontal", fraction=0.05, pad=0.02, aspect=30)
+    bar = figure.colorbar(color_map, ax=panels, orientation="horizontal", fraction=0.05, pad=0.02, aspect=30)
     bar.outline.set_visible(False)
     bar.minorticks_off()
     step = -(-number // MOST_TICKS)

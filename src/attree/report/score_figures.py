@@ -58,13 +58,13 @@ def score_histogram(scores: Mapping[str, Tensor], changed: Tensor, aurocs: Mappi
     figure = new_figure(max(3.3 * columns, 7.0), 2.7 * rows + 0.7, title)
     panels = panel_grid(figure, len(scores), MOST_COLUMNS)
     looks = method_looks(scores)
-    known = {} if aurocs is None else aurocs
+    printed_aurocs = {} if aurocs is None else aurocs
     smallest = 1.0
     for position, (axes, (method, values)) in enumerate(zip(panels, scores.items(), strict=True)):
         plain_axes(axes, "score", "share of pairs" if position % columns == 0 else "")
-        value = known[method] if method in known else float(auroc(values.detach(), changed))
+        value = printed_aurocs[method] if method in printed_aurocs else float(auroc(values.detach(), changed))
         quality = "AUROC undefined" if np.isnan(value) else f"AUROC {value:.3f}"
-        if method in known and is_random_method(method):
+        if method in printed_aurocs and is_random_method(method):
             quality += " (mean of draws)"
         method_title(axes, looks[method], f"{method_label(method)}, {quality}")
         smallest = min(
@@ -95,15 +95,15 @@ def _draw_histogram(axes: Axes, scores: NDArray[np.float64], is_changed: NDArray
     Returns:
         The smallest positive share.
     """
-    known = np.isfinite(scores)
-    low, high = scores[known].min(initial=0.0), scores[known].max(initial=0.0)
+    is_finite = np.isfinite(scores)
+    low, high = scores[is_finite].min(initial=0.0), scores[is_finite].max(initial=0.0)
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
     smallest = 1.0
-    for chosen, is_hatched in ((known & ~is_changed, False), (known & is_changed, True)):
-        total = int(chosen.sum())
+    for in_group, is_hatched in ((is_finite & ~is_changed, False), (is_finite & is_changed, True)):
+        total = int(in_group.sum())
         if total == 0:
             continue
-        share = np.histogram(scores[chosen], edges)[0] / total
+        share = np.histogram(scores[in_group], edges)[0] / total
         smallest = min(smallest, float(share[share > 0].min()))
         if is_hatched:
             axes.stairs(share, edges, edgecolor=color, hatch=HATCH, linewidth=1.4, baseline=1e-12)
@@ -143,30 +143,30 @@ def dpc_scatter(
     for method, values in scores.items():
         expect(values.shape == delta_pc.shape, f"scores[{method!r}]", f"of shape {tuple(delta_pc.shape)}", values.shape)
     total = delta_pc.numel()
-    shown = np.arange(total)
+    pair_ids = np.arange(total)
     if total > most_points:
-        shown = np.sort(np.random.default_rng(seed).choice(total, most_points, replace=False))
+        pair_ids = np.sort(np.random.default_rng(seed).choice(total, most_points, replace=False))
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
-    figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _scatter_title(protocol, len(shown), total))
+    figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _scatter_title(protocol, len(pair_ids), total))
     effect = delta_pc.detach().cpu().double().numpy()
-    looks, given = method_looks(scores), {} if pearsons is None else pearsons
+    looks, printed_pearsons = method_looks(scores), {} if pearsons is None else pearsons
     first = None
     for number, (axes, (method, values)) in enumerate(
         zip(panel_grid(figure, len(scores), MOST_COLUMNS), scores.items(), strict=True)
     ):
-        correlation = given.get(method, float("nan"))
-        if method not in given and total > 1:
+        correlation = printed_pearsons.get(method, float("nan"))
+        if method not in printed_pearsons and total > 1:
             correlation = float(pearson(values.cpu().double(), delta_pc.cpu().double()))
-        known = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
-        if method in given and is_random_method(method):
-            known += " (mean of draws)"
+        correlation_text = "undefined" if np.isnan(correlation) else f"{correlation:.3f}"
+        if method in printed_pearsons and is_random_method(method):
+            correlation_text += " (mean of draws)"
         is_left, is_low = number % columns == 0, number + columns >= len(scores)
         plain_axes(
             axes,
             "score, own scale" if is_low else "",
             "dPC: drop of the class's probability" if is_left else "",
         )
-        method_title(axes, looks[method], f"{method_label(method)}, Pearson {known}")
+        method_title(axes, looks[method], f"{method_label(method)}, Pearson {correlation_text}")
         if first is None:
             first = axes
         else:
@@ -174,8 +174,8 @@ def dpc_scatter(
             axes.tick_params(labelleft=is_left)
         axes.axhline(0.0, color=MUTED, linewidth=0.8)
         axes.scatter(
-            values.detach().cpu().double().numpy()[shown],
-            effect[shown],
+            values.detach().cpu().double().numpy()[pair_ids],
+            effect[pair_ids],
             s=9,
             color=looks[method].color,
             alpha=0.35,
@@ -185,10 +185,10 @@ def dpc_scatter(
     return figure
 
 
-def _scatter_title(protocol: str, shown: int, total: int) -> str:
+def _scatter_title(protocol: str, num_drawn: int, total: int) -> str:
     title = "Score of an edge against the effect of reducing it" + (f" ({protocol})" if protocol else "")
-    whole = count(total, "pair")
-    return f"{title}\n{whole}" if shown == total else f"{title}\n{shown:,} of {whole}, drawn at random"
+    all_pairs = count(total, "pair")
+    return f"{title}\n{all_pairs}" if num_drawn == total else f"{title}\n{num_drawn:,} of {all_pairs}, drawn at random"
 
 
 def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: str = "") -> Figure:

@@ -59,18 +59,18 @@ def sweep_figure(results: Mapping[str, pd.DataFrame], metrics: Sequence[str], ti
                 xlabel=axis_label(swept, table) if row == len(rows) - 1 else "",
                 ylabel=kind if column == 0 else "",
             )
-            known = [name for name in names if name in table]
-            for name in known:
+            names_in_table = [name for name in names if name in table]
+            for name in names_in_table:
                 _draw_curve(axes, table, name, *looks[name])
-            defined = np.isfinite(table[known].to_numpy(dtype=np.float64))
+            defined = np.isfinite(table[names_in_table].to_numpy(dtype=np.float64))
             note_undefined(axes, int((~defined).sum()), defined.size)
             _name_settings(axes, table)
-        shown = [name for name in names if any(name in table for table in results.values())]
-        handles = [looks[name][0].handle(line=looks[name][1], size=4.5) for name in shown]
+        names_in_legend = [name for name in names if any(name in table for table in results.values())]
+        handles = [looks[name][0].handle(line=looks[name][1], size=4.5) for name in names_in_legend]
         plain_legend(
             grid[row, -1],
             handles,
-            [labels[name] for name in shown],
+            [labels[name] for name in names_in_legend],
             loc="center left",
             bbox_to_anchor=(1.0, 0.5),
         )
@@ -116,13 +116,13 @@ def metric_looks(metrics: Sequence[str]) -> dict[str, tuple[Look, Line]]:
     looks = method_looks(method for metric in metrics if (method := method_of(metric)) is not None)
     row_of = {metric: row for row, names in metric_rows(metrics).items() for metric in names}
     times: dict[tuple[str | None, str], int] = {}
-    found = {}
+    look_and_line = {}
     for metric in metrics:
         method = method_of(metric)
         key = (method, row_of[metric])
         times[key] = times.get(key, -1) + 1
-        found[metric] = (Look(INK, "o") if method is None else looks[method], LINES[times[key] % len(LINES)])
-    return found
+        look_and_line[metric] = (Look(INK, "o") if method is None else looks[method], LINES[times[key] % len(LINES)])
+    return look_and_line
 
 
 def method_of(metric: str) -> str | None:
@@ -132,8 +132,8 @@ def method_of(metric: str) -> str | None:
     ('mine', 'gatt', None)
     """
     words = metric.split("/")
-    known = len(words) in (3, 4) and (words[0] == PREFIX or words[1] in METHODS)
-    return words[1] if known else None
+    is_explanation = len(words) in (3, 4) and (words[0] == PREFIX or words[1] in METHODS)
+    return words[1] if is_explanation else None
 
 
 def series_labels(metrics: Sequence[str]) -> dict[str, str]:
@@ -147,14 +147,14 @@ def series_labels(metrics: Sequence[str]) -> dict[str, str]:
     {'val/acc': 'val'}
     """
     words = [metric.split("/") for metric in metrics]
-    deepest = max(len(own) for own in words)
-    padded = [own[:-1] + [""] * (deepest - len(own)) + own[-1:] for own in words]
-    telling = [position for position in range(deepest) if len({own[position] for own in padded}) > 1]
+    deepest = max(len(metric_words) for metric_words in words)
+    padded = [metric_words[:-1] + [""] * (deepest - len(metric_words)) + metric_words[-1:] for metric_words in words]
+    telling = [position for position in range(deepest) if len({metric_words[position] for metric_words in padded}) > 1]
     if not telling:
         telling = [0] if words[0][0] != "explain" else [1]
     labels = {}
-    for metric, own in zip(metrics, padded, strict=True):
-        parts = [method_label(own[position]) for position in telling]
+    for metric, metric_words in zip(metrics, padded, strict=True):
+        parts = [method_label(metric_words[position]) for position in telling]
         labels[metric] = ", ".join(part for part in parts if part)
     return labels
 
@@ -195,8 +195,8 @@ def setting_names(table: pd.DataFrame) -> tuple[list[str], str]:
 def axis_label(swept: str, table: pd.DataFrame) -> str:
     """Return the label of an axis of settings: the name of the sweep, and the keys of its values."""
     keys = setting_names(table)[1]
-    own = swept.replace("_", " ")
-    return own if not keys or keys == swept else f"{own}: {keys.replace('_', ' ')}"
+    sweep_name = swept.replace("_", " ")
+    return sweep_name if not keys or keys == swept else f"{sweep_name}: {keys.replace('_', ' ')}"
 
 
 def _name_settings(axes: Axes, table: pd.DataFrame) -> None:

@@ -1,11 +1,12 @@
 """Cells: the cached measurements that the paper's tables are made from."""
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
-from attree.paper.cells.explanation import Calculation, Explanation
-from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection
+from attree.paper.cells.explanation import CALCULATIONS, Calculation, Explanation
+from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection, authors_targets
 from attree.paper.cells.proximity import Proximity
 
 __all__ = [
+    "CALCULATIONS",
     "Calculation",
     "Cell",
     "CellContext",
@@ -15,4 +16,5 @@ __all__ = [
     "Proximity",
     "Result",
     "Trained",
+    "authors_targets",
 ]

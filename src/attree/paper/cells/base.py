@@ -119,15 +119,15 @@ class Cell(ABC):
             "libraries": libraries(),
         }
 
-    def known(self, context: CellContext) -> Result | None:
+    def cached(self, context: CellContext) -> Result | None:
         """Return the cached result of the same code, data and libraries; None if there is none."""
         return context.cache.get(self.key(context))
 
     def result(self, context: CellContext) -> Result:
         """Return the cached result, or measure and cache it, with the seconds that it took."""
-        known = self.known(context)
-        if known is not None:
-            return known
+        cached = self.cached(context)
+        if cached is not None:
+            return cached
         began = perf_counter()
         with reproducible(seed=0):
             measured = self.measure(context)

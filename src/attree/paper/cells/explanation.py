@@ -49,12 +49,12 @@ class Explanation(NetCell):
         evaluator = Evaluator(subject, data.truth.targets[:1], EvaluationConfig([make(**settings)], ()), data.truth)
         began = perf_counter()
         evaluation = evaluator.evaluate()
-        taken = perf_counter() - began
+        seconds = perf_counter() - began
         return {
             "accuracy": accuracy,
             "targets": data.truth.num_targets,
             "auroc": evaluation.metrics[str(MetricName(self.method, TRUTH))],
-            "runtime": taken,
+            "runtime": seconds,
         }
 
 
@@ -119,8 +119,8 @@ def _matrices(attention: Attention) -> tuple[list[Tensor], list[Tensor]]:
     carried = [identity(size, sparse[0].dtype, "csr")]
     for matrix in reversed(sparse[1:]):
         carried.append(carried[-1] @ matrix)
-    return [torch.from_numpy(one.toarray()) for one in sparse], [
-        torch.from_numpy(one.toarray()) for one in carried[::-1]
+    return [torch.from_numpy(matrix.toarray()) for matrix in sparse], [
+        torch.from_numpy(matrix.toarray()) for matrix in carried[::-1]
     ]
 
 
@@ -160,19 +160,19 @@ class Calculation(NetCell):
         attention = capture_attention(model, data.graph.x, data.graph.edge_index)
         began = perf_counter()
         result = GAtt().attribute(attention, targets)
-        taken, preparing, gap = perf_counter() - began, 0.0, 0.0
+        seconds, preparing, gap = perf_counter() - began, 0.0, 0.0
         prepare = CALCULATIONS[self.calculation][1]
         if prepare is not None:
             began = perf_counter()
             explain = prepare(attention)
             preparing = perf_counter() - began
-            found = [explain(target) for target in targets.tolist()]
-            taken = perf_counter() - began - preparing
-            pairs = zip(found, targets.tolist(), strict=True)
+            dense_scores = [explain(target) for target in targets.tolist()]
+            seconds = perf_counter() - began - preparing
+            pairs = zip(dense_scores, targets.tolist(), strict=True)
             gap = max(float((scores - result.dense(target)).abs().max()) for scores, target in pairs)
         return {
             "preparing": preparing,
-            "runtime": taken,
+            "runtime": seconds,
             "targets": targets.numel(),
             "of": every.numel(),
             "largest_gap": gap,

@@ -46,8 +46,8 @@ def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
     [10, 70, 92, 104]
     """
     # The authors' notebooks use this legacy generator, so it draws the same nodes.
-    drawn = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)
-    return torch.from_numpy(drawn).sort().values
+    nodes = np.random.RandomState(0).choice(num_nodes, min(count, num_nodes), replace=False)
+    return torch.from_numpy(nodes).sort().values
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class FaithfulnessCell(NetCell):
             reported = reported_attention(model, graph.x, evaluation.pairs.graph)
             scores[REPORTED] = GAtt().score_pairs(reported, evaluation.pairs)
             metrics |= _statistics(REPORTED, scores[REPORTED], evaluation)
-        for name, own in scores.items():
-            metrics |= _with_noise(name, own, evaluation)
+        for name, method_scores in scores.items():
+            metrics |= _with_noise(name, method_scores, evaluation)
         if isinstance(data, NodeDataModule):
             metrics |= _most_probable(model, graph, evaluation, scores)
         return {
@@ -114,23 +114,23 @@ def _most_probable(
     # p[k] - max p' = (p[k] - p'[k]) - (max p' - p'[k]); the second term is 0 unless the prediction changes.
     delta = reduction.delta_pc - (after.amax(dim=-1) - after.gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
     return {
-        str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(own, delta))
-        for method, own in scores.items()
+        str(MetricName(method, f"{MOST_PROBABLE}_{name}", protocol)): float(correlation(method_scores, delta))
+        for method, method_scores in scores.items()
         for name, correlation in (("pearson", pearson), ("kendall", kendall), ("spearman", spearman))
     }
 
 
 def _with_noise(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str, float]:
     """Return rank correlations with noise in the last digit of the deltas."""
-    found = {}
+    metrics = {}
     for protocol, reduction in evaluation.reductions.items():
         for measure, delta in (("pc", reduction.delta_pc), ("ne", reduction.delta_ne)):
             generator = torch.Generator().manual_seed(0)
             noisy = delta.double() + LAST_DIGIT * torch.randint(-1, 2, delta.shape, generator=generator)
             for name, correlation in (("kendall", kendall), ("spearman", spearman)):
                 metric = MetricName(method, f"{measure}_{NOISE}_{name}", protocol)
-                found[str(metric)] = float(correlation(scores.double(), noisy))
-    return found
+                metrics[str(metric)] = float(correlation(scores.double(), noisy))
+    return metrics
 
 
 def _statistics(method: str, scores: Tensor, evaluation: Evaluation) -> dict[str, float]:
@@ -179,8 +179,8 @@ class HeadSelection(NetCell):
         evaluation = evaluate(model, subject, authors_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
         delta = evaluation.reductions["weight"].delta_pc
         counts = [weight.shape[1] for weight in subject.attention.weights]
-        found = {
+        by_heads = {
             ",".join(map(str, heads)): float(pearson(GAtt(heads).score_pairs(subject, evaluation.pairs), delta))
             for heads in product(*(range(count) for count in counts))
         }
-        return {"accuracy": accuracy, "pearson": found}
+        return {"accuracy": accuracy, "pearson": by_heads}

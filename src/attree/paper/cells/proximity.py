@@ -58,11 +58,11 @@ class Proximity(Cell):
         count = graph.num_nodes if self.targets is None else min(self.targets, graph.num_nodes)
         targets = (torch.arange(count) * graph.num_nodes) // count
         chunk = max(1, min(CHUNK, CHUNK_EDGES // looped.num_edges))
-        found = np.concatenate([_correlations(looped, part, self.layers) for part in targets.split(chunk)])
-        defined = found[np.isfinite(found)]
+        rhos = np.concatenate([_correlations(looped, part, self.layers) for part in targets.split(chunk)])
+        defined = rhos[np.isfinite(rhos)]
         return {
             "rho": float(defined.mean()) if defined.size else math.nan,
-            "rho_with_zeros": float(np.nan_to_num(found).mean()),
+            "rho_with_zeros": float(np.nan_to_num(rhos).mean()),
             "targets": count,
             "defined": int(defined.size),
         }

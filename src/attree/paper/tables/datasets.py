@@ -98,10 +98,10 @@ def _training(inputs: ItemInputs) -> list[Section]:
     nets = zip(means["dataset"], means["model"], means["layers"], strict=True)
     recipes = [recipe(str(dataset), str(model), int(layers)) for dataset, model, layers in nets]
     means = means.assign(
-        paper=[one.accuracy or float("nan") for one in recipes],
-        epochs=[one.epochs for one in recipes],
-        hidden=[one.hidden_channels for one in recipes],
-        lr=[one.lr for one in recipes],
+        paper=[settings.accuracy or float("nan") for settings in recipes],
+        epochs=[settings.epochs for settings in recipes],
+        hidden=[settings.hidden_channels for settings in recipes],
+        lr=[settings.lr for settings in recipes],
     )
     means["difference"] = means["ours"] - means["paper"]
     notes = (

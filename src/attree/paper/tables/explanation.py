@@ -7,8 +7,7 @@ import math
 import pandas as pd
 
 from attree.attribution import METHODS, method_label
-from attree.paper.cells import Calculation, Cell, Explanation
-from attree.paper.cells.explanation import CALCULATIONS
+from attree.paper.cells import CALCULATIONS, Calculation, Cell, Explanation
 from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section, Table
 from attree.paper.net import SYNTHETIC, Net
 from attree.paper.printed_numbers import add_printed, printed
@@ -108,7 +107,10 @@ def _accuracy(inputs: ItemInputs) -> list[Section]:
     notes = (
         "Self-loops: `0` if they are not masked and score 0, as in PyG; `masked` if a method masks them like other "
         "edges, as on the graphs of the paper, which contain them. Methods that mask nothing have one row.",
-        *(_sentence(row) for _, row in _far(paper).iterrows()),
+        *(
+            f"{method_label(row['method'])}, {row['dataset']}, {row['model']}: {row['reason']}."
+            for _, row in _far(paper).iterrows()
+        ),
     )
     title = "AUROC against ground truth, networks of 3 layers"
     index = ("dataset", "model", "weights", "self_loops")
@@ -121,10 +123,6 @@ def _far(paper: pd.DataFrame) -> pd.DataFrame:
     """Return the numbers far from the paper's; if a method has two rows, the one with masked self-loops."""
     far = paper[(paper["reason"] != "") & ~paper["reason"].str.startswith("other weights")]
     return far.drop_duplicates(["dataset", "model", "weights", "method"], keep="last")
-
-
-def _sentence(row: pd.Series) -> str:
-    return f"{method_label(row['method'])}, {row['dataset']}, {row['model']}: {row['reason']}."
 
 
 def _why(row: pd.Series, rows: pd.DataFrame) -> str:
@@ -142,17 +140,17 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
         return f"with self-loops masked {masked.mean():.4f}, for the paper's {meant:.4f}"
     if method in KNOWN:
         return f"{row['ours']:.4f} for the paper's {meant:.4f}: {KNOWN[method]}"
-    found = f"{row['ours']:.4f} for the paper's {meant:.4f}"
+    text = f"{row['ours']:.4f} for the paper's {meant:.4f}"
     for which, are in (
         ("trained alike", same["weights"] != "untrained"),
         ("before training", same["weights"] == "untrained"),
     ):
         low, high = same[are]["ours"].min(), same[are]["ours"].max()
         if low - NEAR <= meant <= high + NEAR:
-            return f"{found}: networks {which} give {low:.4f} to {high:.4f}"
+            return f"{text}: networks {which} give {low:.4f} to {high:.4f}"
         if math.isfinite(low):
-            found += f" ({low:.4f} to {high:.4f} with networks {which})"
-    return f"{found}: unexplained"
+            text += f" ({low:.4f} to {high:.4f} with networks {which})"
+    return f"{text}: unexplained"
 
 
 def _calculation_cells(options: Options) -> list[Cell]:
@@ -185,18 +183,24 @@ def _calculations(inputs: ItemInputs) -> list[Section]:
         f"largest difference of a score from attree's: {table['largest_gap'].max():.1e}.",
     )
     if len(scaled):
-        some = [f"{name} ({number})" for name, number in zip(scaled["calculation"], scaled["targets"], strict=True)]
-        notes += ("Extrapolated from some targets, with the preparation counted once: " + ", ".join(some) + ".",)
-    both = pd.concat([table, speedups])
+        scaled_names = [
+            f"{name} ({number})" for name, number in zip(scaled["calculation"], scaled["targets"], strict=True)
+        ]
+        notes += (
+            "Extrapolated from some targets, with the preparation counted once: " + ", ".join(scaled_names) + ".",
+        )
+    seconds_and_speedups = pd.concat([table, speedups])
     figure = new_figure(6.4, 3.4, "Seconds for all targets of Infection")
     axes = figure.add_subplot()
     plain_axes(axes, "", "seconds")
     bars = axes.bar(table["calculation"], table["ours"], color=LOOKS["gatt"].color)
-    words = [f"{one:.3g} s, x{slowest / one:,.0f}" for one in table["ours"]]
+    words = [f"{seconds:.3g} s, x{slowest / seconds:,.0f}" for seconds in table["ours"]]
     axes.bar_label(bars, words, fontsize=SMALL_SIZE, color=INK)
     axes.set_yscale("log")
     return [
-        Table("runtime_gatt", "GAtt by four calculations", both, ("calculation",), ("quantity",), 3, notes),
+        Table(
+            "runtime_gatt", "GAtt by four calculations", seconds_and_speedups, ("calculation",), ("quantity",), 3, notes
+        ),
         Picture("runtime_gatt", "GAtt by four calculations", figure),
     ]
 
@@ -230,8 +234,8 @@ def _runtime(inputs: ItemInputs) -> list[Section]:
 
 def _of_authors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the authors' networks; for methods that mask edges, those with masked self-loops."""
-    own = rows[(rows["model"] == "GAT") & (rows["weights"] == "authors")]
-    return own.sort_values("self_loops", kind="stable").drop_duplicates(["dataset", "method"], keep="last")
+    of_authors = rows[(rows["model"] == "GAT") & (rows["weights"] == "authors")]
+    return of_authors.sort_values("self_loops", kind="stable").drop_duplicates(["dataset", "method"], keep="last")
 
 
 def _plot(inputs: ItemInputs) -> list[Section]:
@@ -243,9 +247,11 @@ def _plot(inputs: ItemInputs) -> list[Section]:
     panels = {
         str(dataset): [
             MethodPoint(method, seconds, auroc)
-            for method, seconds, auroc in zip(own["method"], own["runtime"], own["ours"], strict=True)
+            for method, seconds, auroc in zip(
+                dataset_rows["method"], dataset_rows["runtime"], dataset_rows["ours"], strict=True
+            )
         ]
-        for dataset, own in rows.groupby("dataset", sort=False)
+        for dataset, dataset_rows in rows.groupby("dataset", sort=False)
     }
     return [Picture("accuracy_runtime", "Explanation accuracy against runtime", accuracy_runtime_figure(panels))]
 

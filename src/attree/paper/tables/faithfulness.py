@@ -49,7 +49,7 @@ def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["protocol"] == rows["model"].map(authors_protocol)]
 
 
-def chosen(
+def selected_rows(
     inputs: ItemInputs, models: tuple[str, ...], statistics: Sequence[str], methods: Sequence[str]
 ) -> pd.DataFrame:
     """Return the rows of some networks, statistics and methods, in the order of the paper."""
@@ -66,16 +66,16 @@ def _otherwise(inputs: ItemInputs, models: tuple[str, ...]) -> dict[str, pd.Data
         "authors_dpc": {f"{MOST_PROBABLE}_{kind}": f"pc_{kind}" for kind in ("pearson", *ranks)},
         "noise": {f"{measure}_{NOISE}_{kind}": f"{measure}_{kind}" for measure in ("pc", "ne") for kind in ranks},
     }
-    found = {}
+    means = {}
     for name, meant in names.items():
-        rows = chosen(inputs, models, tuple(meant), SHOWN)
-        found[name] = over_seeds(rows.assign(statistic=rows["statistic"].map(meant)), KEYS)
-    return found
+        rows = selected_rows(inputs, models, tuple(meant), SHOWN)
+        means[name] = over_seeds(rows.assign(statistic=rows["statistic"].map(meant)), KEYS)
+    return means
 
 
 def _sections(inputs: ItemInputs, name: str, models: tuple[str, ...], statistics: Sequence[str]) -> list[Section]:
     """Return the tables on faithfulness: beside the paper's, GAtt under every protocol, and network by network."""
-    rows = chosen(inputs, models, statistics, SHOWN)
+    rows = selected_rows(inputs, models, statistics, SHOWN)
     if len(rows) == 0:
         return []
     sections: list[Section] = []
@@ -102,25 +102,6 @@ def _sections(inputs: ItemInputs, name: str, models: tuple[str, ...], statistics
     return sections
 
 
-def _main(inputs: ItemInputs) -> list[Section]:
-    return _sections(inputs, "faithfulness", MODELS, MAIN)
-
-
-def _full_gat(inputs: ItemInputs) -> list[Section]:
-    return _sections(inputs, "faithfulness_gat", ("GAT",), tuple(STATISTICS))
-
-
-def _full_gatv2(inputs: ItemInputs) -> list[Section]:
-    return _sections(inputs, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS))
-
-
-_FAITHFULNESS = (
-    Item("faithfulness", cells, _main),
-    Item("faithfulness_gat", lambda options: cells(options, ("GAT",)), _full_gat),
-    Item("faithfulness_gatv2", lambda options: cells(options, ("GATv2",)), _full_gatv2),
-)
-
-
 ABLATED = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform")
 
 
@@ -142,20 +123,6 @@ def _ablation(inputs: ItemInputs, name: str, statistic: str, title: str) -> list
     rows = rows[(rows["statistic"] == statistic) & rows["method"].isin(ABLATED)]
     paper = beside_paper(over_seeds(rows, KEYS), "ablation")
     return [Table(name, title, paper, ("dataset", "layers"), ("method",), notes=(agreement(paper),))]
-
-
-def _ablation_pearson(inputs: ItemInputs) -> list[Section]:
-    return _ablation(inputs, "ablation", "pc_pearson", "Pearson with dPC, protocol `weight`")
-
-
-def _ablation_mean(inputs: ItemInputs) -> list[Section]:
-    return _ablation(inputs, "ablation_full", "faithfulness", "Mean of the seven statistics, protocol `weight`")
-
-
-_ABLATION = (
-    Item("ablation", _ablation_cells, _ablation_pearson),
-    Item("ablation_full", _ablation_cells, _ablation_mean),
-)
 
 
 def _graph_cells(options: Options) -> list[Cell]:
@@ -192,6 +159,29 @@ def _graph_level(inputs: ItemInputs) -> list[Section]:
     ]
 
 
-_GRAPH_LEVEL = (Item("graph_level", _graph_cells, _graph_level),)
-
-ITEMS = (*_FAITHFULNESS, *_ABLATION, *_GRAPH_LEVEL)
+ITEMS = (
+    Item("faithfulness", cells, lambda inputs: _sections(inputs, "faithfulness", MODELS, MAIN)),
+    Item(
+        "faithfulness_gat",
+        lambda options: cells(options, ("GAT",)),
+        lambda inputs: _sections(inputs, "faithfulness_gat", ("GAT",), tuple(STATISTICS)),
+    ),
+    Item(
+        "faithfulness_gatv2",
+        lambda options: cells(options, ("GATv2",)),
+        lambda inputs: _sections(inputs, "faithfulness_gatv2", ("GATv2",), tuple(STATISTICS)),
+    ),
+    Item(
+        "ablation",
+        _ablation_cells,
+        lambda inputs: _ablation(inputs, "ablation", "pc_pearson", "Pearson with dPC, protocol `weight`"),
+    ),
+    Item(
+        "ablation_full",
+        _ablation_cells,
+        lambda inputs: _ablation(
+            inputs, "ablation_full", "faithfulness", "Mean of the seven statistics, protocol `weight`"
+        ),
+    ),
+    Item("graph_level", _graph_cells, _graph_level),
+)

@@ -7,8 +7,7 @@ import torch
 from attree.attribution import ComputationTree, make_methods
 from attree.evaluation import evaluate
 from attree.evaluation.target_labels import TargetLabels
-from attree.paper.cells import Cell, Trained
-from attree.paper.cells.faithfulness import authors_targets
+from attree.paper.cells import Cell, Trained, authors_targets
 from attree.paper.item import Item, ItemInputs, Options, Picture, Section
 from attree.paper.net import PLANETOID, SYNTHETIC, Net
 from attree.paper.tables.rows import authors_protocol
@@ -68,8 +67,8 @@ def _histograms(inputs: ItemInputs) -> list[Section]:
         graph = inputs.context.node_data(net.dataset, net.layers, net.seed).graph
         protocol = authors_protocol(net.model)
         targets = authors_targets(graph.num_nodes, inputs.options.targets)
-        found = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
-        figure = score_histogram(found.pair_scores, found.reductions[protocol].changed)
+        evaluation = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
+        figure = score_histogram(evaluation.pair_scores, evaluation.reductions[protocol].changed)
         name = f"{net.dataset}_{net.model}_{net.layers}".lower()
         sections.append(Picture(name, f"{net}, protocol `{protocol}`", figure))
     return sections
@@ -90,12 +89,12 @@ def _studies(inputs: ItemInputs, supergat: bool) -> list[Section]:
                 name: method.attribute(subject, [target]).dense(target)
                 for name, method in make_methods(METHODS).items()
             }
-            known = data.truth is not None and bool((data.truth.targets == target).any())
-            truth = data.truth.edges_of(target) if known and data.truth is not None else None
+            has_truth = data.truth is not None and bool((data.truth.targets == target).any())
+            truth = data.truth.edges_of(target) if has_truth and data.truth is not None else None
             caption = labels.prediction(subject, target)
             figure = case_study(subject.graph, target, net.layers, scores, truth, caption=caption)
             name = f"{net.dataset}_{net.model}_{net.layers}_node_{target}".lower()
-            note = () if known else (f"Node {target} has no single true path in this graph.",)
+            note = () if has_truth else (f"Node {target} has no single true path in this graph.",)
             sections.append(Picture(name, f"Node {target}: {net}", figure, note))
     return sections
 
@@ -112,7 +111,8 @@ def _trees(inputs: ItemInputs) -> list[Section]:
     marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)
     edge = int(marked[0]) if marked.numel() else _heaviest(subject, TREE_TARGET)
     scores = {
-        name: one.attribute(subject, [TREE_TARGET]).dense(TREE_TARGET) for name, one in make_methods(METHODS).items()
+        name: method.attribute(subject, [TREE_TARGET]).dense(TREE_TARGET)
+        for name, method in make_methods(METHODS).items()
     }
     tree = computation_tree(ComputationTree(subject.attention, TREE_TARGET), edge)
     note = (

@@ -73,15 +73,15 @@ def _selection(inputs: ItemInputs) -> list[Section]:
     rows = []
     for cell in _selection_cells(inputs.options):
         if cell in inputs.results and isinstance(cell, HeadSelection):
-            found = np.array(list(inputs.results[cell]["pearson"].values()))
+            correlations = np.array(list(inputs.results[cell]["pearson"].values()))
             rows.append(
                 {
                     "dataset": cell.net.dataset,
                     "seed": cell.net.seed,
                     "statistic": "std_pc_pearson",
-                    "ours": float(found.std()),
-                    "mean": float(found.mean()),
-                    "choices": found.size,
+                    "ours": float(correlations.std()),
+                    "mean": float(correlations.mean()),
+                    "choices": correlations.size,
                 }
             )
     if not rows:
@@ -135,10 +135,10 @@ def _supergat(inputs: ItemInputs) -> list[Section]:
             means["model"] != "SuperGAT-MX-authors", means["method"].replace(REPORTED, "gatt")
         ),
     )
-    own = means["method"].eq("gatt") & means["model"].eq("SuperGAT-MX-authors")
+    without_number = means["method"].eq("gatt") & means["model"].eq("SuperGAT-MX-authors")
     paper = beside_paper(keyed, "faithfulness").assign(model=means["model"], method=means["method"])
-    paper.loc[own.to_numpy(), ["paper", "meant", "difference"]] = float("nan")
-    paper.loc[own.to_numpy(), "reason"] = ""
+    paper.loc[without_number.to_numpy(), ["paper", "meant", "difference"]] = float("nan")
+    paper.loc[without_number.to_numpy(), "reason"] = ""
     title = "Cora, protocol `coefficient`"
     return [
         Table(

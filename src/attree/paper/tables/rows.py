@@ -60,13 +60,13 @@ def over_seeds(rows: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
     """Return means and standard deviations over seeds, grouped by `keys`, in order of appearance."""
     keys = list(keys)
     grouped = rows.groupby(keys, sort=False, dropna=False)
-    found = grouped["ours"].mean().rename("ours").to_frame()
-    found["spread"] = grouped["ours"].std()
-    found["seeds"] = grouped["ours"].count()
+    means = grouped["ours"].mean().rename("ours").to_frame()
+    means["spread"] = grouped["ours"].std()
+    means["seeds"] = grouped["ours"].count()
     for column in ("low", "high", "targets", "pairs", "changed", "accuracy"):
         if column in rows:
-            found[column] = grouped[column].mean()
-    return found.reset_index()
+            means[column] = grouped[column].mean()
+    return means.reset_index()
 
 
 def with_reasons(rows: pd.DataFrame) -> pd.DataFrame:
@@ -110,11 +110,11 @@ def beside_paper(rows: pd.DataFrame, table: str, otherwise: Mapping[str, pd.Data
     """
     if len(rows) == 0:
         return rows
-    found = add_printed(rows, table)
+    merged = add_printed(rows, table)
     keys = [name for name in KEYS if name in rows]
     for name, other in (otherwise or {}).items():
-        found = found.merge(other[[*keys, "ours"]].rename(columns={"ours": name}), on=keys, how="left")
-    return with_reasons(found)
+        merged = merged.merge(other[[*keys, "ours"]].rename(columns={"ours": name}), on=keys, how="left")
+    return with_reasons(merged)
 
 
 def agreement(rows: pd.DataFrame) -> str:
