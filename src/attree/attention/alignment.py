@@ -15,6 +15,7 @@ from attree.attention.conv_edges import edge_ids, find_type
 from attree.attention.find_calls import describe
 from attree.attention.graph import Graph, plain
 from attree.attention.layer_records import LayerRecord
+from attree.attention.locality import same
 from attree.attention.message_weights import warn_unread
 from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring
@@ -105,8 +106,7 @@ def _align_relations(layer: LayerRecord, where: str, graph: Graph, grad: bool) -
             weight * layer.sums[number].relu() for weight, number in zip(semantic_weights, relations, strict=True)
         )
         returned = layer.output[node_type]
-        scale = float(returned.detach().abs().max()) if returned.numel() else 0.0
-        if len(entered) != len(ids) or not torch.allclose(expected, returned, rtol=1e-3, atol=1e-5 * max(scale, 1e-30)):
+        if len(entered) != len(ids) or not same(torch.as_tensor(expected), returned.detach(), floor=0.0):
             raise UnsupportedModelError(
                 f"Expected {where} to weight its relations by semantic attention, but it returned something else."
             )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
 from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
-from attree.attention.locality import RunOnFeatures, with_noise
+from attree.attention.locality import RunOnFeatures, same, with_noise
 
 NEGLIGIBLE = 1e-3
 """Smaller changes, relative to the spread of the outputs, are ignored: norms can magnify rounding errors this far."""
@@ -169,10 +169,9 @@ def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) 
     """
     with eval_mode(model), inplace_messages(model):
         again = score_tensor(run(x))
-    largest = float(usual.abs().max()) if usual.numel() else 0.0
-    change = float((again - usual).abs().max()) / (largest or 1.0) if usual.numel() else 0.0
-    if not change > torch.finfo(usual.dtype).eps ** 0.5:
+    if same(again, usual, floor=0.0):
         return None
+    change = float((again - usual).abs().max()) / (float(usual.abs().max()) or 1.0)
     return (
         f"The model is random: two runs on the same inputs return outputs that differ by {change:.2g} of their size "
         "(dropout called without `training=self.training`, or noise). Measurements of it are partly random."

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attree.attention.conv_edges import find_type
 from attree.attention.graph import Graph
 from attree.attention.instrument import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecord, LayerRecords
+from attree.attention.locality import same
 from attree.attention.provenance import Marks, tensors_in
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds
 from attree.errors import UnsupportedModelError
@@ -215,4 +215,4 @@ def _altered(returned: Any) -> Any:
 def _differ(left_value: Any, right_value: Any) -> bool:
     """Whether tensors differ by more than rounding."""
     pairs = zip(tensors_in(left_value), tensors_in(right_value), strict=True)
-    return not all(torch.allclose(left, right, rtol=1e-4, atol=1e-6, equal_nan=True) for left, right in pairs)
+    return not all(same(right, left) for left, right in pairs)

@@ -133,11 +133,24 @@ def difference(got: Tensor, expected: Tensor, dtype: torch.dtype) -> float | Non
     return None if largest <= torch.finfo(dtype).eps ** 0.5 * scale else largest
 
 
-def same(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers are equal up to rounding errors of a type."""
-    scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, 1.0)
-    tolerance = torch.finfo(dtype).eps ** 0.5 * scale
-    return got.shape == expected.shape and torch.allclose(got, expected, rtol=0.0, atol=tolerance, equal_nan=True)
+def same(got: Tensor, expected: Tensor, dtype: torch.dtype | None = None, floor: float = 1.0) -> bool:
+    """Whether numbers are equal up to rounding errors of a type: the one comparison of computed numbers in attree.
+
+    Rounding errors are at most sqrt(eps) of the largest number, or of `floor` if that is larger.
+
+    Args:
+        got: Numbers.
+        expected: The numbers that they should be. NaN equals NaN.
+        dtype: The type in which they were computed; None takes that of `expected`.
+        floor: Numbers below it are not compared relative to their own size; 1 fits logits, 0 compares any size.
+    """
+    if got.shape != expected.shape:
+        return False
+    if not expected.is_floating_point():
+        return torch.equal(got, expected)
+    scale = max(float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0, floor)
+    tolerance = torch.finfo(dtype or expected.dtype).eps ** 0.5 * scale
+    return torch.allclose(got.to(expected.dtype), expected, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
 def with_noise(x: Tensor, nodes: Tensor, seed: int = 0) -> Tensor:

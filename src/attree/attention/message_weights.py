@@ -30,6 +30,8 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import SumAggregation
 
+from attree.attention.locality import same
+
 KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
 """Convolutions that are known to weight messages by their softmax; their subclasses may not."""
 
@@ -174,9 +176,9 @@ def factors_of_messages(
         assert signs_by_head is not None
         factor = (slope * signs_by_head).mean(dim=-1)
         expected = base + factor.unsqueeze(-1) * values
-        if bool(factor.any()) and _close(expected, messages):
+        if bool(factor.any()) and same(expected, messages, floor=0.0):
             # Prefer the weights of the softmax: they have no rounding errors.
-            return softmax if softmax is not None and _close(factor, softmax) else factor
+            return softmax if softmax is not None and same(factor, softmax, floor=0.0) else factor
     if softmax is not None and sources and _is_common_function(message, sources, softmax, messages.shape):
         return softmax
     return None
@@ -202,7 +204,7 @@ def factors_of_sums(
     ones = aggregate(torch.ones_like(messages)).reshape(nodes, heads, -1)
     factor = ones.mean(dim=-1) / count.clamp(min=1).unsqueeze(1)
     sums = messages.new_zeros(nodes, *messages.shape[1:]).index_add_(0, index, messages).reshape(nodes, heads, -1)
-    return factor if _close(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape)) else None
+    return factor if same(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape), floor=0.0) else None
 
 
 def warn_unread(where: str, what: str) -> None:
@@ -232,15 +234,8 @@ def _is_common_function(
     message: Callable[[dict[str, Any]], Tensor], sources: dict[str, Tensor], softmax: Tensor, shape: torch.Size
 ) -> bool:
     """Whether messages are the softmax weights times one function of the source, the same for all edges."""
-    same = {name: _signs(value[:1]).expand_as(value).clone() for name, value in sources.items()}
-    messages = message(same).reshape(shape)
+    equal_sources = {name: _signs(value[:1]).expand_as(value).clone() for name, value in sources.items()}
+    messages = message(equal_sources).reshape(shape)
     weights = softmax.unsqueeze(-1)
     common = (weights * messages).sum(dim=0) / weights.square().sum(dim=0)
-    return bool(messages.any()) and _close(weights * common, messages)
-
-
-def _close(left: Tensor, right: Tensor) -> bool:
-    """Whether numbers are equal up to rounding, relative to the largest."""
-
-    tolerance = torch.finfo(right.dtype).eps ** 0.5 if right.is_floating_point() else 0.0
-    return bool((left - right).abs().max() <= tolerance * right.abs().max())
+    return bool(messages.any()) and same(weights * common, messages, floor=0.0)

@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.eval_mode import eval_mode
 from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
 from attree.errors import expect
 from attree.tensors.limits import exact_dtype
@@ -238,9 +239,7 @@ def _channel_weights(pool: Pool, batch: Tensor) -> Tensor | None:
         weights = weights * pool.scale.reshape(num_graphs, -1).to(dtype)[batch]
     sums = values.new_zeros(num_graphs, values.shape[1]).index_add_(0, batch, weights * values)
     result = pool.result.reshape(num_graphs, -1).to(dtype) if pool.result.numel() == sums.numel() else None
-    tolerance = torch.finfo(pool.pooled.dtype).eps ** 0.5
-    fits = result is not None and bool((sums - result).abs().max() <= tolerance * result.abs().max())
-    return weights if fits else None
+    return weights if result is not None and same(sums, result, pool.pooled.dtype, floor=0.0) else None
 
 
 def _gate(factors: tuple[Tensor, Tensor], shape: torch.Size, batch: Tensor) -> tuple[Tensor | None, Tensor]:
