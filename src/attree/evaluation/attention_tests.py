@@ -134,7 +134,7 @@ class _Predictions:
         self._measured = self._head.measured(subject.output)
         self._usual = self._of(subject.output).detach()
         known = labels is not None and self._head.mode != "regression" and self._measured is None
-        self._labels = labels[targets.cpu()].to(self._rows.device) if known and labels is not None else None
+        self._labels = labels.cpu()[targets.cpu()].to(self._rows.device) if known and labels is not None else None
 
     def _of(self, output: Tensor) -> Tensor:
         measured = None if self._measured is None else self._measured[self._rows]
@@ -152,13 +152,13 @@ class _Predictions:
         """Return the accuracy of some outputs; NaN without labels."""
         if self._labels is None:
             return math.nan
-        return float((self._of(output).argmax(dim=-1) == self._labels).double().mean())
+        return float((self._of(output).argmax(dim=-1) == self._labels).cpu().double().mean())
 
     def test(self, output: Tensor) -> PredictionTest:
         """Compare the predictions of other outputs with the model's."""
         changed = math.nan
         if self._head.mode != "regression":
-            changed = float((self._of(output).argmax(dim=-1) != self._usual.argmax(dim=-1)).double().mean())
+            changed = float((self._of(output).argmax(dim=-1) != self._usual.argmax(dim=-1)).cpu().double().mean())
         return PredictionTest(float(self.distance(output)), changed, self.accuracy(output))
 
 

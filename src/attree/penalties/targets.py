@@ -27,6 +27,7 @@ from attree.faithfulness.protocol import protocol_names, resolve_protocol
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
 from attree.penalties.rows import TINY
 from attree.subject import Subject
+from attree.tensors.limits import exact_dtype
 
 
 class TrueEdges(AttentionPenalty):
@@ -96,7 +97,7 @@ class TrueEdges(AttentionPenalty):
     def supervised(self, nodes: Tensor, ids: Tensor | None, truth: GroundTruth) -> Tensor:
         """Return those of some nodes that are supervised: nodes with true edges, drawn by their id."""
         named = nodes if ids is None else ids[nodes]
-        is_drawn = hashed_uniform(self.seed, named, named, torch.float64) < self.share
+        is_drawn = hashed_uniform(self.seed, named, named, exact_dtype(named.device)) < self.share
         return nodes[is_drawn & torch.isin(named, truth.targets)]
 
 

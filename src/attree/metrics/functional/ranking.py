@@ -114,8 +114,7 @@ def unit_deviations(values: Tensor) -> Tensor:
     The values are centred twice, and scaled before they are squared. So neither a large mean nor tiny or huge values
     cost digits. Values of a device without float64 are moved to the host.
     """
-    where = "cpu" if values.device.type in WITHOUT_FLOAT64 else values.device
-    column = values.detach().to(where).to(torch.float64)
+    column = in_float64(values)
     deviations = column - column.mean()
     deviations = deviations - deviations.mean()
     deviations = deviations / deviations.abs().amax()
@@ -169,6 +168,12 @@ def as_tensor(column: Values) -> Tensor:
 def scalar(value: float, like: Values) -> Tensor:
     """Return `value` as a 0-d tensor on the device of `like`, float64 if the device has it."""
     return on_device_of(like, torch.tensor(value, dtype=torch.float64))
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """Return values in float64 and without gradients: on their device, or on the host if the device has no float64."""
+    where = torch.device("cpu") if values.device.type in WITHOUT_FLOAT64 else values.device
+    return values.detach().to(where).to(torch.float64)
 
 
 def on_device_of(like: Values, value: Tensor) -> Tensor:

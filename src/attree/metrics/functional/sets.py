@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from attree.errors import expect
+from attree.metrics.functional.ranking import in_float64, on_device_of
+from attree.tensors.limits import exact_dtype
 from attree.tensors.ragged import pointers
 
 
@@ -28,7 +30,7 @@ def fidelity(predicted: Tensor, predicted_after: Tensor) -> Tensor:
     [0.0, 1.0, 0.0]
     """
     _same_shape(predicted=predicted, predicted_after=predicted_after)
-    return (predicted != predicted_after).double()
+    return (predicted != predicted_after).to(exact_dtype(predicted.device))
 
 
 def characterization_score(positive: Tensor, negative: Tensor, weight: float = 0.5) -> Tensor:
@@ -98,15 +100,17 @@ def sparsity(scores: Tensor, owner: Tensor, num_targets: int, mass: float = 0.9)
     >>> sparsity(torch.tensor([10.0, 0.0, 0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 0, 0, 1, 1]), 2).tolist()
     [0.75, 0.0]
     """
-    size = scores.detach().abs().double().nan_to_num(0.0)
+    size = in_float64(scores).abs().nan_to_num(0.0)
+    owner = owner.to(size.device)
     order, _ = ranked(size, owner)
-    sorted_size, own = size[order], owner[order]
-    total = torch.zeros(num_targets, dtype=torch.float64, device=size.device).index_add_(0, own, sorted_size)
-    begin = pointers(own.bincount(minlength=num_targets))[:-1]
+    sorted_size, sorted_owner = size[order], owner[order]
+    total = torch.zeros(num_targets, dtype=torch.float64, device=size.device).index_add_(0, sorted_owner, sorted_size)
+    begin = pointers(sorted_owner.bincount(minlength=num_targets))[:-1]
     earlier = sorted_size.cumsum(0) - sorted_size
-    before = earlier - earlier[begin[own]]
-    needed = torch.zeros_like(total).index_add_(0, own, (before < mass * total[own] - 1e-12).double())
-    return 1 - needed / own.bincount(minlength=num_targets).clamp(min=1)
+    before = earlier - earlier[begin[sorted_owner]]
+    is_needed = before < mass * total[sorted_owner] - 1e-12
+    needed = torch.zeros_like(total).index_add_(0, sorted_owner, is_needed.double())
+    return on_device_of(scores, 1 - needed / sorted_owner.bincount(minlength=num_targets).clamp(min=1))
 
 
 def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
@@ -124,12 +128,13 @@ def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: i
     >>> precision_at_k(torch.tensor([0.9, 0.8, 0.7, 0.1]), torch.tensor([1, 0, 1, 0]), owner, 1).tolist()
     [0.5]
     """
-    true = labels.double()
+    values = in_float64(scores)
+    true, owner = labels.to(values.device).double(), owner.to(values.device)
     count = torch.zeros(num_targets, dtype=torch.float64, device=true.device).index_add_(0, owner, true)
-    order, place = ranked(scores.detach().double(), owner)
-    own = owner[order]
-    hits = torch.zeros_like(count).index_add_(0, own, true[order] * (place < count[own]))
-    return hits / count.masked_fill(count == 0, torch.nan)
+    order, place = ranked(values, owner)
+    sorted_owner = owner[order]
+    hits = torch.zeros_like(count).index_add_(0, sorted_owner, true[order] * (place < count[sorted_owner]))
+    return on_device_of(scores, hits / count.masked_fill(count == 0, torch.nan))
 
 
 def jaccard(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
