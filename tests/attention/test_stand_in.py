@@ -174,3 +174,9 @@ def test_explanations_in_asyncio() -> None:
         return await asyncio.gather(*tasks)
 
     assert asyncio.run(several()) == [expected] * 4
+
+
+def test_a_function_that_calls_another_model_than_the_given_one_is_told_so() -> None:
+    data, model = graph_and_model()
+    with pytest.raises(attree.errors.AttreeError, match="must call the model that it is given"):
+        attree.evaluate(model, data, targets=[0], call=lambda _, graph: model(graph.x, graph.edge_index))

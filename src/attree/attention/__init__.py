@@ -3,7 +3,7 @@
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
-from attree.attention.instrument import hook_softmax
+from attree.attention.instrument import LayerCall, Watcher, hook_softmax, instrument
 from attree.attention.locality import Locality, measure_locality
 from attree.attention.stand_in import stand_in
 
@@ -11,9 +11,12 @@ __all__ = [
     "Attention",
     "Bypass",
     "Graph",
+    "LayerCall",
     "Locality",
+    "Watcher",
     "capture_attention",
     "hook_softmax",
+    "instrument",
     "measure_bypass",
     "measure_locality",
     "stand_in",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
 from attree.attention.eval_mode import eval_mode, inplace_messages
-from attree.attention.find_calls import check_calls, find_calls, reaching
+from attree.attention.find_calls import CALLED_NONE, check_calls, find_calls, reaching
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import message_passing
@@ -181,7 +181,7 @@ def capture_run(
         with torch.set_grad_enabled(grad), record_layers(model, follow=not is_wired) as records:
             output = _run(model, run)
         if not records:
-            raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
+            raise UnsupportedModelError(CALLED_NONE)
         call_graph: CallGraph | None = None
         if not is_wired:
             for call in sorted(reaching(records, output)):

@@ -16,6 +16,11 @@ from attree.attention.provenance import Marks, tensors_in
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds
 from attree.errors import UnsupportedModelError
 
+CALLED_NONE = (
+    "Expected the forward pass to call attention convolutions, but it called none. (A function `call=` must call the "
+    "model that it is given.)"
+)
+
 
 def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -> CallGraph:
     """Return the calls that the output was computed from, and which call feeds which.
@@ -32,7 +37,7 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
     provenance = records.provenance
     assert provenance is not None
     if not records:
-        raise UnsupportedModelError("Expected the forward pass to call attention convolutions, but it called none.")
+        raise UnsupportedModelError(CALLED_NONE)
     ends = provenance.marks(output)
     if not ends:
         empty = next(tensors_in(output), None) is None
