@@ -15,8 +15,7 @@ from itertools import islice
 import torch
 from torch_geometric.sampler import NodeSamplerInput
 
-from attree.data import Arxiv
-from attree.data.loading.neighbor_sampling import TorchNeighborSampler, neighbor_loader
+from attree.data import Arxiv, TorchNeighborSampler, neighbor_loader
 
 
 def main() -> None:

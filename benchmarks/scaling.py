@@ -22,8 +22,8 @@ from torch_geometric.data import Data
 
 from attree.attention import Graph, capture_attention
 from attree.attribution import GAtt, subgraph_pairs
+from attree.data import neighbor_loader
 from attree.data.datasets.infection import directed_erdos_renyi
-from attree.data.loading.neighbor_sampling import neighbor_loader
 from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.models import GAT
 from attree.report.looks import LOOKS, Look

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from attree.cli import main
-from attree.data import HIN, MUTAG, Arxiv, BAShapes, Infection, Planetoid, WebKB
-from attree.data.base import DatasetModule
+from attree.data import HIN, MUTAG, Arxiv, BAShapes, DatasetModule, Infection, Planetoid, WebKB
 from attree.errors import MissingDataError
 
 

@@ -14,7 +14,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 from torch_geometric.utils import k_hop_subgraph
 
-from attree.data.loading.neighbor_sampling import TorchNeighborSampler
+from attree.data import TorchNeighborSampler
 from attree.errors import ArgumentError
 
 

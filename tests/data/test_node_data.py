@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from attree.data import BAShapes, Counts, Infection
 from attree.data.datasets.array_files import load_arrays
-from attree.data.loading.splits import paper_masks, random_per_class
+from attree.data.splits import paper_masks, random_per_class
 from attree.errors import MissingDataError
 
 

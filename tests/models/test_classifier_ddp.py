@@ -12,9 +12,8 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 
-from attree.data import Infection, Planetoid
-from attree.data.loading.neighbor_sampling import neighbor_loader
-from attree.data.loading.sharding import EvaluationShard, TrainingShard, shard_mask
+from attree.data import Infection, Planetoid, neighbor_loader
+from attree.data.splits import EvaluationShard, TrainingShard, shard_mask
 from attree.models import GAT, GraphClassifier, NodeClassifier
 from helpers.mini_batches import Rings
 from helpers.processes import spawn

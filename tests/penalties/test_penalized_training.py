@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv
 
 from attree.attention import Attention, Graph, capture_attention
-from attree.data.loading.neighbor_sampling import neighbor_loader
+from attree.data import neighbor_loader
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.models import GAT, GraphClassifier, NodeClassifier
 from attree.penalties import (

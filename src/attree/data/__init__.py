@@ -1,6 +1,6 @@
 """LightningDataModules of graphs, with ground truth if there is one.
 
-Data modules are imported on first access, because `attree.evaluate` needs `GroundTruth` but not Lightning.
+Data modules and samplers are imported on first access, because `attree.evaluate` needs `GroundTruth` but not Lightning.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from attree.data.counts import Counts
 from attree.data.ground_truth import GroundTruth
 
 if TYPE_CHECKING:
+    from attree.data.base import DatasetModule
     from attree.data.datasets.arxiv import Arxiv
     from attree.data.datasets.ba_shapes import BAShapes
     from attree.data.datasets.heco import ACM, DBLP
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from attree.data.datasets.webkb import WebKB
     from attree.data.graph_data import GraphDataModule
     from attree.data.link_data import LinkDataModule
+    from attree.data.neighbor_sampling import TorchNeighborSampler, neighbor_loader
     from attree.data.node_data import HeteroDataModule, NodeDataModule
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Arxiv",
     "BAShapes",
     "Counts",
+    "DatasetModule",
     "GraphDataModule",
     "GroundTruth",
     "HeteroDataModule",
@@ -42,7 +45,9 @@ __all__ = [
     "NodeDataModule",
     "Planetoid",
     "PlanetoidLinks",
+    "TorchNeighborSampler",
     "WebKB",
+    "neighbor_loader",
 ]
 
 _HOMES = {
@@ -52,6 +57,7 @@ _HOMES = {
     "MUTAG": "datasets.mutag",
     "Arxiv": "datasets.arxiv",
     "BAShapes": "datasets.ba_shapes",
+    "DatasetModule": "base",
     "GraphDataModule": "graph_data",
     "HeteroDataModule": "node_data",
     "HeteroInfection": "datasets.hetero_infection",
@@ -60,13 +66,15 @@ _HOMES = {
     "NodeDataModule": "node_data",
     "Planetoid": "datasets.planetoid",
     "PlanetoidLinks": "datasets.planetoid",
+    "TorchNeighborSampler": "neighbor_sampling",
     "WebKB": "datasets.webkb",
+    "neighbor_loader": "neighbor_sampling",
 }
-"""The module that defines each data module."""
+"""The module that defines each name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a data module on first access."""
+    """Import a name from its module on first access."""
     if name in _HOMES:
         return getattr(import_module(f"attree.data.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.data.counts import Counts, HeteroCounts
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.sharding import process_of, shard_mask
+from attree.data.splits import process_of, shard_mask
 from attree.errors import expect_path
 
 GraphT = TypeVar("GraphT", Data, HeteroData)

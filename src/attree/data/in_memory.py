@@ -13,8 +13,8 @@ from attree.data.checks import MASKS, check_graph, check_graph_labels, check_mas
 from attree.data.counts import Counts
 from attree.data.graph_data import GraphDataModule
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.splits import index_mask
 from attree.data.node_data import NodeDataModule
+from attree.data.splits import index_mask
 from attree.errors import ArgumentError, expect, expect_instance, expect_int, expect_list
 
 SPLIT = (0.6, 0.2)

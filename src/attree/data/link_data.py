@@ -14,8 +14,7 @@ from torch_geometric.transforms import RandomLinkSplit
 from attree.data.base import DatasetModule, WholeGraph
 from attree.data.checks import check_graph
 from attree.data.counts import Counts
-from attree.data.loading.sharding import process_of
-from attree.data.loading.splits import check_fractions
+from attree.data.splits import check_fractions, process_of
 from attree.errors import expect_bool, expect_seed
 
 PARTS = ("train", "val", "test")

@@ -16,8 +16,8 @@ from attree.data.base import WholeGraph, WholeGraphModule
 from attree.data.checks import check_graph, check_hetero_graph, check_masks, check_node_labels
 from attree.data.counts import Counts, HeteroCounts, Widths
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.neighbor_sampling import check_num_neighbors, neighbor_loader
-from attree.data.loading.sharding import epoch_of, process_of
+from attree.data.neighbor_sampling import check_num_neighbors, neighbor_loader
+from attree.data.splits import epoch_of, process_of
 from attree.errors import expect, expect_int
 
 

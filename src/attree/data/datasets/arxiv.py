@@ -12,8 +12,8 @@ from torch_geometric.utils import to_undirected
 from attree.data.counts import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.splits import check_split_arguments, index_mask, paper_masks, random_per_class
 from attree.data.node_data import NodeDataModule
+from attree.data.splits import check_split_arguments, index_mask, paper_masks, random_per_class
 from attree.errors import expect, expect_bool
 
 

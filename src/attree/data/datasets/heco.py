@@ -13,8 +13,8 @@ from torch_geometric.data import HeteroData
 from attree.data.counts import HeteroCounts
 from attree.data.datasets.array_files import Layout, load_tensors
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.splits import index_mask
 from attree.data.node_data import HeteroDataModule
+from attree.data.splits import index_mask
 from attree.errors import expect
 from attree.tensors.ragged import are_pointers
 

@@ -9,8 +9,8 @@ from torch_geometric.data import HeteroData
 
 from attree.data.counts import HeteroCounts
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import HeteroDataModule, offsets
+from attree.data.splits import check_split_arguments, paper_masks, random_fraction
 from attree.defaults import MAX_SIZE
 from attree.errors import expect_int, expect_number
 

@@ -72,8 +72,6 @@ def _check(arrays: dict[str, Tensor]) -> None:
     expect(arrays["edge_index"].size(0) == 2, "edge_index", "of shape [2, E]", tuple(arrays["edge_index"].shape))
     for name, total in (("node_ptr", arrays["x"].size(0)), ("edge_ptr", arrays["edge_index"].size(1))):
         fits = are_pointers(arrays[name], num_graphs, total)
-        expect(fits, name, f"{num_graphs + 1} non-decreasing offsets from 0 to {total}", _shown(arrays[name]))
-
-
-def _shown(ptr: Tensor) -> str:
-    return f"{ptr.numel()} that begin with {ptr[:3].tolist()} and end with {ptr[-3:].tolist()}"
+        ptr = arrays[name]
+        ends = f"{ptr.numel()} that begin with {ptr[:3].tolist()} and end with {ptr[-3:].tolist()}"
+        expect(fits, name, f"{num_graphs + 1} non-decreasing offsets from 0 to {total}", ends)

@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 from attree.data.counts import Counts
 from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
-from attree.data.loading.splits import check_split_arguments, paper_masks, random_fraction
 from attree.data.node_data import NodeDataModule, stated_depth
+from attree.data.splits import check_split_arguments, paper_masks, random_fraction
 from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_number
 from attree.tensors.arrays import check_edge_index

@@ -14,8 +14,8 @@ from attree.data.counts import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.link_data import LinkDataModule
-from attree.data.loading.splits import check_split_arguments, paper_masks, random_per_class
 from attree.data.node_data import NodeDataModule
+from attree.data.splits import check_split_arguments, paper_masks, random_per_class
 from attree.errors import expect, expect_bool
 
 COUNTS = {

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
-from attree.data.loading.sharding import TrainingShard
+from attree.data.splits import TrainingShard
 from attree.errors import expect, expect_int
 from attree.tensors.ragged import expand, pointers, row_of
 

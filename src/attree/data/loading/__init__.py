@@ -1,1 +1,0 @@
-"""Splits into training, validation and test nodes, neighbour sampling, and sharding over processes."""
