@@ -49,9 +49,9 @@ def run_of(checkpoint: Path) -> Path | None:
 def mismatch(error: Exception, path: str) -> ArgumentError:
     """Return the error for a checkpoint whose weights do not fit the network."""
     first = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
-    if found := re.match(r'(Missing|Unexpected) key\(s\) in state_dict: "([^"]+)"', first):
-        has, has_not = ("this network", "it") if found[1] == "Missing" else ("it", "this network")
-        first = f"{has} has {found[2]}, {has_not} has not."
+    if key_error := re.match(r'(Missing|Unexpected) key\(s\) in state_dict: "([^"]+)"', first):
+        has, has_not = ("this network", "it") if key_error[1] == "Missing" else ("it", "this network")
+        first = f"{has} has {key_error[2]}, {has_not} has not."
     config = (run_of(Path(path)) or Path()) / "config.yaml"
     hint = f" Its own config is {config}." if config.is_file() else ""
     return ArgumentError(
@@ -65,8 +65,8 @@ def _why_not(path: str) -> str:
 
 
 def _refuse(path: str | Path, expected: str, reason: str = "", cause: Exception | None = None) -> NoReturn:
-    got = f"{str(path)!r}, {reason}" if reason else f"{str(path)!r}"
-    raise ArgumentError(f"Expected argument `ckpt_path` to be {expected}, but got {got}.") from cause
+    actual = f"{str(path)!r}, {reason}" if reason else f"{str(path)!r}"
+    raise ArgumentError(f"Expected argument `ckpt_path` to be {expected}, but got {actual}.") from cause
 
 
 PARTS = ("data", "model", "optimizer", "lr_scheduler")
@@ -123,9 +123,9 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> settings({"seed_everything": True, "model": {"class_path": "A", "init_args": {"lr": 0.1}}, "explain": {}})
     {'model': 'A', 'model.lr': 0.1}
     """
-    found = {f"{part}{key}": value for part in PARTS for key, value in _flat(config.get(part))}
+    by_name = {f"{part}{key}": value for part in PARTS for key, value in _flat(config.get(part))}
     seed = config.get("seed_everything")
-    return found if seed is None or isinstance(seed, bool) else {**found, "seed_everything": seed}
+    return by_name if seed is None or isinstance(seed, bool) else {**by_name, "seed_everything": seed}
 
 
 def _flat(content: Any) -> list[tuple[str, Any]]:
@@ -135,7 +135,7 @@ def _flat(content: Any) -> list[tuple[str, Any]]:
     pairs = []
     for name, value in content.items():
         step = "" if name in ("class_path", "init_args", "dict_kwargs") else f".{name}"
-        pairs += [(step + key, one) for key, one in _flat(value)] if isinstance(value, Mapping) else [(step, value)]
+        pairs += [(step + key, item) for key, item in _flat(value)] if isinstance(value, Mapping) else [(step, value)]
     return pairs
 
 

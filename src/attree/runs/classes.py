@@ -104,14 +104,16 @@ def _with_sizes(model: Any, data: Any) -> Any:
 
 def _with_own_sizes(net: Any, links: Mapping[str, str], data: Any) -> Any:
     """Return the config of one network, with missing input and output widths taken from the data."""
-    made = _import(str(net.get("class_path"))) if isinstance(net, Mapping) else None
-    if not (callable(made) and isinstance(net, Mapping)):
+    net_class = _import(str(net.get("class_path"))) if isinstance(net, Mapping) else None
+    if not (callable(net_class) and isinstance(net, Mapping)):
         return net
-    taken = inspect.signature(made).parameters
-    sizes = {name: getattr(data, source) for name, source in links.items() if name in taken and hasattr(data, source)}
-    given = dict(net.get("init_args") or {})
-    given = {name: value for name, value in given.items() if name not in sizes or value is not None}
-    return {**net, "init_args": {**sizes, **given}}
+    parameters = inspect.signature(net_class).parameters
+    sizes = {
+        name: getattr(data, source) for name, source in links.items() if name in parameters and hasattr(data, source)
+    }
+    arguments = dict(net.get("init_args") or {})
+    arguments = {name: value for name, value in arguments.items() if name not in sizes or value is not None}
+    return {**net, "init_args": {**sizes, **arguments}}
 
 
 def _is_own(path: str) -> bool:
@@ -119,15 +121,15 @@ def _is_own(path: str) -> bool:
     home, _, name = path.rpartition(".")
     base = TORCH_MODULES.get(home)
     if base is not None:
-        found = vars(import_module(home)).get(name)
-        return inspect.isclass(found) and issubclass(found, base)
+        member = vars(import_module(home)).get(name)
+        return inspect.isclass(member) and issubclass(member, base)
     if not f"{home}.".startswith(OWN_MODULES):
         return False
-    found = _import(path)
+    member = _import(path)
     return (
-        inspect.isclass(found)
-        and issubclass(found, nn.Module | LightningDataModule | AttentionPenalty)
-        and found.__module__.partition(".")[0] == "attree"
+        inspect.isclass(member)
+        and issubclass(member, nn.Module | LightningDataModule | AttentionPenalty)
+        and member.__module__.partition(".")[0] == "attree"
     )
 
 
@@ -160,16 +162,18 @@ class _Builder:
     def _make(self, content: Mapping[str, Any], where: str) -> Callable[..., Any]:
         """Return a function that makes the object. It accepts further arguments, as an optimiser factory does."""
         path = content["class_path"]
-        made = _import(path)
-        if not callable(made):
+        factory = _import(path)
+        if not callable(factory):
             raise ArgumentError(f"Expected `{where}` in {self.file} to name a class, but there is no {path!r} here.")
-        given = {**(content.get("init_args") or {}), **(content.get("dict_kwargs") or {})}
-        hints = _hints(made)
-        arguments = {name: self._argument(value, hints.get(name), f"{where}.{name}") for name, value in given.items()}
+        init_args = {**(content.get("init_args") or {}), **(content.get("dict_kwargs") or {})}
+        hints = _hints(factory)
+        arguments = {
+            name: self._argument(value, hints.get(name), f"{where}.{name}") for name, value in init_args.items()
+        }
 
         def make(*more: Any) -> Any:
             try:
-                return made(*more, **arguments)
+                return factory(*more, **arguments)
             except TypeError as error:
                 raise ArgumentError(f"{path} of {self.file} cannot be made of its arguments: {error}") from error
 
@@ -178,21 +182,21 @@ class _Builder:
     def _argument(self, value: Any, hint: Any, where: str) -> Any:
         """Convert a value of the config to the declared type, because YAML has neither tuples nor functions."""
         options = _options(hint)
-        if any(typing.get_origin(one) is collections.abc.Callable or one is Callable for one in options):
+        if any(typing.get_origin(option) is collections.abc.Callable or option is Callable for option in options):
             if isinstance(value, Mapping) and "class_path" in value:
                 return self._make(value, where)
             if isinstance(value, str):
                 return self._named(value, where)
         if isinstance(value, str):
-            if any(one is type or typing.get_origin(one) is type for one in options):
+            if any(option is type or typing.get_origin(option) is type for option in options):
                 return self._named(value, where)
             if str in options:
                 return value
-            for one in options:
-                if isinstance(one, type) and issubclass(one, Enum) and value in one.__members__:
-                    return one[value]
-                if isinstance(one, type) and issubclass(one, Path):
-                    return one(value)
+            for option in options:
+                if isinstance(option, type) and issubclass(option, Enum) and value in option.__members__:
+                    return option[value]
+                if isinstance(option, type) and issubclass(option, Path):
+                    return option(value)
             if float in options:  # YAML 1.1 reads 1e-3 as a text
                 try:
                     return float(value)
@@ -200,7 +204,7 @@ class _Builder:
                     return value
         built = self.build(value, where)
         if isinstance(built, list):
-            kinds = {typing.get_origin(one) or one for one in options}
+            kinds = {typing.get_origin(option) or option for option in options}
             if list not in kinds and kinds & {tuple, set, frozenset}:
                 return next(kind for kind in (tuple, set, frozenset) if kind in kinds)(built)
         return built
@@ -215,10 +219,10 @@ class _Builder:
         return _import(path)
 
 
-def _hints(made: Any) -> dict[str, Any]:
+def _hints(factory: Any) -> dict[str, Any]:
     """Return the declared types of the arguments of a class or function; empty if they cannot be read."""
     try:
-        return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+        return typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     except Exception:  # annotations may name types that only a type checker imports
         return {}
 

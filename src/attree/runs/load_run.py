@@ -61,18 +61,18 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
         print(attree.evaluate(run.net, run.data.graph, num_targets=20))
     """
     expect(isinstance(path, str | Path), "path", "a run's folder or checkpoint", path)
-    listed = isinstance(allow, Sequence) and not isinstance(allow, str)
-    names = listed and all(isinstance(one, str) for one in allow)
-    expect(names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
+    is_list = isinstance(allow, Sequence) and not isinstance(allow, str)
+    are_names = is_list and all(isinstance(name, str) for name in allow)
+    expect(are_names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
     path = Path(path)
     checkpoint = path if os.path.isfile(path) else path / "checkpoints" / "last.ckpt"
     # `os.path.isfile` is False for what cannot be a path (too long, a loop of links), where `Path` raises.
     folder = (run_of(checkpoint) if os.path.isfile(checkpoint) else None) or path
     config_file = folder / "config.yaml"
-    for needed in (checkpoint, config_file):
-        if not os.path.isfile(needed):
+    for file in (checkpoint, config_file):
+        if not os.path.isfile(file):
             raise MissingDataError(
-                f"Expected {path} to be a run of `attree fit` or its checkpoint, but {needed} is no file."
+                f"Expected {path} to be a run of `attree fit` or its checkpoint, but {file} is no file."
             )
     config = read_yaml(config_file)
     if not isinstance(config, dict) or not {"model", "data"} <= set(config):

@@ -47,8 +47,8 @@ def run_folder(trainer: Trainer) -> Path | None:
     """
     if not trainer.loggers or is_logger(trainer.loggers[0], "DummyLogger"):
         return None
-    own = str(_folder_of(trainer.loggers[0], Path(trainer.default_root_dir))) if trainer.is_global_zero else ""
-    return Path(trainer.strategy.broadcast(own))
+    folder = str(_folder_of(trainer.loggers[0], Path(trainer.default_root_dir))) if trainer.is_global_zero else ""
+    return Path(trainer.strategy.broadcast(folder))
 
 
 def stage_folder(trainer: Trainer) -> Path | None:
@@ -66,8 +66,8 @@ def _folder_of(logger: Logger, root: Path) -> Path:
     if version is not None and version != "":
         return experiments / (version if isinstance(version, str) else f"version_{version}")
     if logger not in _NUMBERED:
-        taken = {path.name for path in experiments.glob("version_*")}
-        number = next(k for k in range(len(taken) + 1) if f"version_{k}" not in taken)
+        existing = {path.name for path in experiments.glob("version_*")}
+        number = next(k for k in range(len(existing) + 1) if f"version_{k}" not in existing)
         _NUMBERED[logger] = experiments / f"version_{number}"
         _NUMBERED[logger].mkdir(parents=True, exist_ok=True)
     return _NUMBERED[logger]
@@ -93,7 +93,7 @@ class RunLock:
     def __init__(self, loggers: Iterable[Logger], command: str, resumed: bool) -> None:
         self.path: Path | None = None
         self._locks: list[FolderLock] = []
-        self._made: list[Path] = []
+        self._new_folders: list[Path] = []
         prefix = "version" if command == "fit" else command
         try:
             for logger in loggers:
@@ -114,12 +114,12 @@ class RunLock:
         Args:
             discard: Remove new directories with their content, because the run was refused before it began.
         """
-        for folder in self._made:
+        for folder in self._new_folders:
             if folder.is_dir() and (discard or not any(folder.iterdir())):
                 shutil.rmtree(folder)
         for lock in self._locks:
             lock.release()
-        self._made, self._locks = [], []
+        self._new_folders, self._locks = [], []
 
     def _claim(self, logger: TensorBoardLogger | CSVLogger, prefix: str, resumed: bool) -> Path:
         """Return the run directory of a logger, locked; raise if the directory holds a run that is not resumed."""
@@ -131,7 +131,7 @@ class RunLock:
             return folder
         folder = Path(logger.log_dir) if isinstance(logger, CSVLogger) else root / _version_name(logger)
         self._lock(folder)
-        if not resumed and any(found for trace in TRACES for found in folder.glob(trace)):
+        if not resumed and any(path for trace in TRACES for path in folder.glob(trace)):
             raise ArgumentError(
                 f"Expected argument `trainer.logger.version` to be a new one, but {folder} holds a run already: leave "
                 "the version out, or resume that run with --ckpt_path."
@@ -141,8 +141,8 @@ class RunLock:
     def _make_new(self, root: Path, prefix: str) -> Path:
         """Create the directory with the next free number. If another process creates it first, try the next number."""
         root.mkdir(parents=True, exist_ok=True)
-        taken = [one.name.removeprefix(f"{prefix}_") for one in root.glob(f"{prefix}_*")]
-        number = max((int(one) for one in taken if one.isdigit()), default=-1) + 1
+        suffixes = [path.name.removeprefix(f"{prefix}_") for path in root.glob(f"{prefix}_*")]
+        number = max((int(suffix) for suffix in suffixes if suffix.isdigit()), default=-1) + 1
         while True:
             folder = root / f"{prefix}_{number}"
             try:
@@ -150,7 +150,7 @@ class RunLock:
             except FileExistsError:
                 number += 1
             else:
-                self._made.append(folder)
+                self._new_folders.append(folder)
                 return folder
 
     def _lock(self, folder: Path) -> None:
