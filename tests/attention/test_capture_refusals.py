@@ -140,7 +140,7 @@ def test_attention_across_relations_is_one_softmax() -> None:
         (TwoSides((6, 6)), r"`conv` \(GATConv\) to map nodes to the same nodes, but it has two node sets"),
         (FirstNodes(), r"`conv` \(GATConv\) to take features of all 6 nodes of the graph, but got 5 rows"),
         (Readout(), r"Readout to return features of all 6 nodes of the graph, but got 1 rows"),
-        (Rewires(), "ran on others"),
+        (Rewires(), "ran on them in another order"),
         (MakesSparse(), r"edge_index as a \[2, E\] tensor"),
         (CallsNone(), "it called none"),
         (Stack(GATConv(4, 4, flow="target_to_source")), "target_to_source"),
@@ -191,7 +191,7 @@ class SparseTensor:
 
 def test_refuses_what_is_no_graph_of_one_kind() -> None:
     model = Stack(GATConv(4, 4))
-    with pytest.raises(RuntimeError, match="to fit Stack, but its forward raised ValueError"):
+    with pytest.raises(RuntimeError, match="Stack.forward to run on these arguments, but it raised ValueError"):
         capture_attention(model, {"paper": X}, {("paper", "cites", "paper"): CLEAN})
     with pytest.raises(ValueError, match="`x` to be a dict by node type, as `edge_index` is one"):
         capture_attention(model, X, {("paper", "cites", "paper"): CLEAN})

@@ -71,9 +71,30 @@ def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tenso
     ids = edge_ids(graph, layer.given, edge_index)
     if ids is None:
         raise UnsupportedModelError(
-            f"Expected {where} to run on the edges it was called with, in their order, but it ran on others."
+            f"Expected {where} to run on the edges of the data, in their order, but it ran on "
+            f"{_other_edges(edge_index, graph)}"
         )
     return ids
+
+
+def _other_edges(edge_index: Any, graph: Graph) -> str:
+    """Say on which edges a layer ran, compared with the graph's, and how to make these the edges of the data."""
+    way_out = "Compute them before the model is called, and pass them as `data.edge_index`."
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        return f"others. {way_out}"
+    pairs = {(source, destination) for source, destination in edge_index.T.tolist() if source != destination}
+    known = set(map(tuple, graph.original_edge_index.T.tolist()))
+    if pairs <= known:
+        size = sum(source != destination for source, destination in known)
+        if len(pairs) < size:
+            return (
+                f"a part of them ({len(pairs):,} of {size:,}). A HeteroData with an edge type for each part has them "
+                "apart; or give the layers all edges, and a feature that says which matter."
+            )
+        return f"them in another order. {way_out}"
+    if {(destination, source) for source, destination in pairs} <= known:
+        return f"them reversed. {way_out}"
+    return f"{len(pairs - known):,} edges that the data does not have. {way_out}"
 
 
 def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:

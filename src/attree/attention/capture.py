@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from attree.attention.eval_mode import eval_mode, inplace_messages
 from attree.attention.find_calls import CALLED_NONE, check_calls, find_calls, reaching
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
-from attree.attention.softmax_hook import message_passing
+from attree.attention.softmax_hook import check_registered, message_passing, no_python_code
 from attree.attention.stand_in import stand_in
 from attree.attention.wiring import CallGraph, Wiring
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
@@ -242,22 +244,34 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
 
 
 def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Call the model. If its forward raises, for example because features have a wrong width, raise a clear error."""
+    """Call the model. If its forward raises, raise an error that says what it raised, and where."""
     try:
         return run()
     except Exception as error:
         if isinstance(error, AttreeError | torch.OutOfMemoryError):
             raise
         raise ModelRunError(
-            f"Expected argument `x` and the others to fit {type(model).__name__}, but its forward raised "
-            f"{type(error).__name__}: {' '.join(str(error).split())}"
+            f"Expected {type(model).__name__}.forward to run on these arguments, but it raised "
+            f"{type(error).__name__}{_where_raised(error)}: {' '.join(str(error).split())}"
         ) from error
+
+
+def _where_raised(error: Exception) -> str:
+    """Return the line of the user's code that raised an error: the last one outside of installed packages."""
+    installed = ("site-packages", "dist-packages", str(Path(__file__).parents[1]))
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if not any(part in frame.filename for part in installed)
+    ]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def check_model(model: Any) -> None:
     """Raise unless `model` is a module. A dict of weights from a checkpoint does not say what is computed with them."""
     hint = " (weights alone: build the model and call `model.load_state_dict`)" if isinstance(model, Mapping) else ""
     expect(isinstance(model, nn.Module), "model", f"a torch.nn.Module{hint}", type(model).__name__)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise no_python_code(model)
+    check_registered(model)
 
 
 def graph_of(x: Any, edge_index: Any) -> Graph:

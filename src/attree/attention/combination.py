@@ -53,6 +53,8 @@ NAMES = {
     "mul": "product",
     "mul_": "product",
     "div": "quotient",
+    # A matrix product of stacked branches reshapes them first.
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "_unsafe_view", "view", "expand"), "matrix product"),
 }
 """Common names of operations that are not linear in their branches."""
 

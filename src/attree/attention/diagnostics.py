@@ -172,10 +172,32 @@ def random_outputs(model: nn.Module, run: RunOnFeatures, x: Any, usual: Tensor) 
     if same(again, usual, floor=0.0):
         return None
     change = float((again - usual).abs().max()) / (float(usual.abs().max()) or 1.0)
+    with eval_mode(model), inplace_messages(model):
+        has_state = keeps_state(lambda: score_tensor(run(x)))
+    if has_state:
+        return (
+            f"The model keeps a state: two runs on the same inputs return outputs that differ by {change:.2g} of their "
+            f"size, also with equal random numbers ({STATE}). Measurements of it depend on the order of the runs."
+        )
     return (
         f"The model is random: two runs on the same inputs return outputs that differ by {change:.2g} of their size "
         "(dropout called without `training=self.training`, or noise). Measurements of it are partly random."
     )
+
+
+STATE = "a counter, memory or cache that `forward` changes; let it change only `if self.training`"
+"""What makes outputs depend on earlier runs, and the way out."""
+
+
+@torch.no_grad()
+def keeps_state(run: Callable[[], Tensor]) -> bool:
+    """Whether two runs with equal random numbers return different outputs."""
+    outputs = []
+    for _ in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            outputs.append(run())
+    return outputs[0].shape != outputs[1].shape or not torch.allclose(*outputs, equal_nan=True)
 
 
 class _ZeroWeights(Watcher):

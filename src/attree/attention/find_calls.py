@@ -76,7 +76,8 @@ def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) 
             first, second, name = nonlinear
             raise UnsupportedModelError(
                 "Expected branches that are added, averaged, weighted by one number each or concatenated, but the "
-                f"outputs of {describe(records, first)} and {describe(records, second)} are combined by `{name}`."
+                f"outputs of {describe(records, first)} and {describe(records, second)} are combined by `{name}`. "
+                "(`call=`, a function of the model and the data, can return the output of one branch.)"
             )
         reduced[call] = dict.fromkeys(direct, 1.0) if len(direct) == 1 else direct
     return reduced

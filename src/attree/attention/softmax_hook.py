@@ -51,16 +51,40 @@ def check_attention(patched: Mapping[MessagePassing, Mapping[str, Any]]) -> None
         )
 
 
+def no_python_code(model: nn.Module) -> UnsupportedModelError:
+    """Return the refusal of a model that is no Python code any more."""
+    return UnsupportedModelError(
+        f"Expected a model in Python, but {type(model).__name__} is traced, scripted or exported: such code has no "
+        "convolutions to hook. Explain the model that it was made from."
+    )
+
+
+def check_registered(model: nn.Module) -> None:
+    """Raise if a message-passing layer is in a plain list, tuple or dict: PyTorch does not know it either."""
+    registered = set(model.modules())
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute in ("_modules", "_parameters", "_buffers") or not isinstance(value, list | tuple | dict):
+                continue
+            items = value.values() if isinstance(value, dict) else value
+            hidden = [item for item in items if isinstance(item, nn.Module) and item not in registered]
+            layers = [layer for item in hidden for layer in item.modules() if isinstance(layer, MessagePassing)]
+            if layers:
+                place = f"{name}.{attribute}" if name else attribute
+                raise UnsupportedModelError(
+                    f"Expected argument `model` to register its layers, but `{place}` is a Python "
+                    f"{type(value).__name__} with {type(layers[0]).__name__}: use nn.ModuleList or nn.ModuleDict. "
+                    "PyTorch does not find such layers either: an optimizer does not train them."
+                )
+
+
 def message_passing(model: nn.Module) -> list[MessagePassing]:
     """Return all message-passing layers of a model, in registration order; raise if there are none."""
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
     if convs:
         return convs
     if any(isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule) for module in model.modules()):
-        raise UnsupportedModelError(
-            f"Expected a model in Python, but {type(model).__name__} is traced, scripted or exported: such code has no "
-            "convolutions to hook. Explain the model that it was made from."
-        )
+        raise no_python_code(model)
     raise UnsupportedModelError(
         f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attree.attention.diagnostics import STATE, keeps_state
 from attree.attention.locality import difference
 from attree.attribution.pairs import Pairs
 from attree.errors import UnsupportedModelError
@@ -17,6 +18,8 @@ from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPa
 from attree.subject import Subject
 from attree.tensors.limits import exact_dtype
 from attree.tensors.ragged import Rows, group
+
+RANDOM = "it draws random numbers in eval mode (dropout without `training`, noise)"
 
 
 class WholeReducer(ReductionEngine):
@@ -88,7 +91,9 @@ class WholePass(ReductionPass):
         again = self._run(run, self.subject.graph.source[:0])
         found = difference(again, self.output, self.subject.output.dtype)
         if found is not None:
+            has_state = keeps_state(lambda: self._run(run, self.subject.graph.source[:0]))
+            reason = f"it keeps a state ({STATE})" if has_state else RANDOM
             raise UnsupportedModelError(
                 f"Expected {self.subject.call.name} to return the same output in every call, but two calls differ "
-                f"by {found:.2g}: it draws random numbers in eval mode (dropout without `training`, noise)."
+                f"by {found:.2g}: {reason}."
             )

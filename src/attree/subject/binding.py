@@ -17,6 +17,7 @@ from attree.attention.graph import EdgeType, Types
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import COUNT_NAMES, model_name, parameters
 from attree.subject.model_call import ModelCall
+from attree.tensors.arrays import EDGES_OF_ADJACENCY, is_sparse
 
 Call = Callable[[Any, Any], Tensor]
 """A user's function `call(model, data)` that returns one row of outputs per node, pair or graph."""
@@ -94,7 +95,7 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     found = {one.name: value for one in own if (value := _look_up(data, one.name)) is not None}
     edges = _edge_parameter(required, found)
     if edges is None:
-        raise _without_edges(model, own, "features and edges")
+        raise _without_edges(model, own, "features and edges", _sparse_hint(data))
     found.setdefault(edges, data.edge_index)
     features = _feature_parameter(required, found, edges, data)
     if features is not None and features not in found:
@@ -151,11 +152,23 @@ def _call_by_position(
     return ModelCall(model, values, tuple(names), leading, names.index(edges), features_at, num_nodes)
 
 
-def _without_edges(model: nn.Module, own: list[Parameter], expected: str) -> UnsupportedModelError:
+def _sparse_hint(data: Data) -> str:
+    """Return how to replace a sparse adjacency matrix of the data by its edges; empty if there is none."""
+    name = next((name for name in data.keys() if is_sparse(data[name])), None)  # noqa: SIM118
+    if name is None:
+        return ""
+    edges = EDGES_OF_ADJACENCY.strip("`").replace("adj_t", f"data.{name}")
+    return (
+        f". `{name}` is a sparse matrix, in which no edge can be reduced: set `data.edge_index = {edges}` and pass "
+        "`call=lambda model, data: model(data.x, data.edge_index)`, as PyG's layers take either"
+    )
+
+
+def _without_edges(model: nn.Module, own: list[Parameter], expected: str, way_out: str = "") -> UnsupportedModelError:
     names = ", ".join(one.name for one in own)
     return UnsupportedModelError(
         f"Expected {model_name(model)}.forward to take {expected}, or one `data`, or argument `call` to say how it is "
-        f"called, but it takes ({names})."
+        f"called, but it takes ({names}){way_out}."
     )
 
 
@@ -224,8 +237,12 @@ def _look_up_typed(data: HeteroData, name: str) -> Any:
 def check_data(data: Any) -> None:
     """Raise unless `data` is a graph with one type of nodes and a list of edges."""
     expect(isinstance(data, Data), "data", "a torch_geometric.data.Data or a Batch of them", type(data).__name__)
-    given = data.get("edge_index", None)
-    expect(isinstance(given, torch.Tensor), "data", "a graph with a tensor `edge_index`", sorted(data.keys()))
+    edge_index = data.get("edge_index", None)
+    if not isinstance(edge_index, Tensor):
+        names = ", ".join(sorted(data.keys())) or "nothing"
+        raise ArgumentError(
+            f"Expected argument `data` to have a tensor `edge_index`, but it has {names}{_sparse_hint(data)}."
+        )
     x = data.get("x", None)
     expect(x is None or isinstance(x, Tensor), "data", "a graph with a tensor `x`", type(x).__name__)
     expect(data.num_nodes != 0, "data", "a graph with nodes", "one without")

@@ -248,9 +248,12 @@ def check_classes(labels: Any, output: Tensor, head: Head, num_features: int | N
     if classes == columns:
         return
     if classes == 0:  # no labels
+        same_width = "as many as there are features, and the data has no labels"
+        if columns == num_features and columns >= MANY_COLUMNS:
+            raise _ask_mode(columns, same_width)
         if columns == num_features and columns > 2:
-            raise _ask_mode(columns, "as many as there are features, and the data has no labels")
-        if columns >= MANY_COLUMNS:
+            _warn(f"taken for scores of {columns} classes, {same_width}: `mode=` says otherwise")
+        elif columns >= MANY_COLUMNS:
             _warn(f"taken for scores of {columns} classes, though the data has no labels: `mode=` says otherwise")
     elif columns >= 2 * max(classes, 2):
         if labelled >= columns:

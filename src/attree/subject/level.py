@@ -210,7 +210,23 @@ def _ask(call: ModelCall, rows: int) -> ArgumentError:
     return ArgumentError(
         f"Expected {call.name} to return one row per node, per pair of nodes that an argument holds as [2, P], or per "
         f"graph of an argument `batch`, or argument `level` to say which, but got {rows} rows for {call.num_nodes} "
-        f"nodes and arguments {names}."
+        f"nodes and arguments {names}.{_two_ends(call, rows)}"
+    )
+
+
+def _two_ends(call: ModelCall, rows: int) -> str:
+    """Say how to pass links whose ends are two arguments of node ids; empty if there are no such arguments."""
+    ends = [
+        name
+        for name, value in zip(call.names, call.values, strict=True)
+        if isinstance(value, Tensor) and value.shape == (rows,) and value.dtype in (torch.int64, torch.int32)
+    ]
+    if len(ends) != 2:
+        return ""
+    return (
+        f" If `{ends[0]}` and `{ends[1]}` are the ends of links, put them into one attribute, "
+        f"`data.edge_label_index = torch.stack([{ends[0]}, {ends[1]}])`, and pass `call=lambda model, data: "
+        "model(data.x, data.edge_index, *data.edge_label_index)`."
     )
 
 

@@ -7,11 +7,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attree.errors import expect, expect_int
+from attree.errors import ArgumentError, expect, expect_int
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+EDGES_OF_ADJACENCY = "`torch_geometric.utils.to_edge_index(adj_t)[0].flip(0)`"
+"""The edges of a transposed adjacency matrix, as PyG's layers read it."""
+
+
+def is_sparse(value: object) -> bool:
+    """Whether a value is a sparse matrix: of PyTorch, or of torch_sparse."""
+    return (isinstance(value, Tensor) and value.layout != torch.strided) or type(value).__name__ == "SparseTensor"
 
 
 def check_edge_index(edge_index: object, num_nodes: int, name: str = "edge_index") -> None:
@@ -22,9 +31,13 @@ def check_edge_index(edge_index: object, num_nodes: int, name: str = "edge_index
         num_nodes: Number of nodes.
         name: What to call the value in a message.
     """
-    dense = isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
-    expect(dense, name, "a dense tensor of node ids, not a sparse matrix", type(edge_index).__name__)
-    assert isinstance(edge_index, Tensor)
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        kind = f"{edge_index.layout} tensor" if isinstance(edge_index, Tensor) else type(edge_index).__name__
+        way_out = f": {EDGES_OF_ADJACENCY} are its edges" if is_sparse(edge_index) else ""
+        raise ArgumentError(
+            f"Expected argument `{name}` to be a dense tensor of node ids, not a sparse matrix, but got "
+            f"{kind!r}{way_out}."
+        )
     expect_int(num_nodes, "num_nodes")
     fits = edge_index.dim() == 2 and edge_index.shape[0] == 2
     expect(fits, name, "of shape [2, num_edges]", tuple(edge_index.shape))
