@@ -191,7 +191,7 @@ class SparseTensor:
 
 def test_refuses_what_is_no_graph_of_one_kind() -> None:
     model = Stack(GATConv(4, 4))
-    with pytest.raises(RuntimeError, match="Stack.forward to run on these arguments, but it raised ValueError"):
+    with pytest.raises(RuntimeError, match=r"Stack\.forward to run on these arguments, but it raised ValueError"):
         capture_attention(model, {"paper": X}, {("paper", "cites", "paper"): CLEAN})
     with pytest.raises(ValueError, match="`x` to be a dict by node type, as `edge_index` is one"):
         capture_attention(model, X, {("paper", "cites", "paper"): CLEAN})

@@ -197,7 +197,8 @@ def keeps_state(run: Callable[[], Tensor]) -> bool:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             outputs.append(run())
-    return outputs[0].shape != outputs[1].shape or not torch.allclose(*outputs, equal_nan=True)
+    first, second = outputs
+    return first.shape != second.shape or not torch.allclose(first, second, equal_nan=True)
 
 
 class _ZeroWeights(Watcher):
