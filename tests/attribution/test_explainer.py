@@ -255,7 +255,7 @@ def test_refuses_models_and_graphs_it_cannot_follow(graph: tuple[Tensor, Tensor]
 
     with pytest.raises(TypeError, match="GCNConv"):
         make(Mixed(), GAttExplainer())(x, edge_index, index=0)
-    with pytest.raises(RuntimeError, match="UserModel.forward to run on these arguments, but it raised"):
+    with pytest.raises(RuntimeError, match=r"UserModel\.forward to run on these arguments, but it raised"):
         make(UserModel(), GAttExplainer()).algorithm(
             UserModel(), {"a": x}, {("a", "to", "a"): edge_index}, target=torch.zeros(1)
         )
