@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,31 @@ def validate(devices: int, num_targets: int, folder: Path) -> dict[str, float]:
     with time_limit():
         (metrics,) = trainer.validate(model, datamodule=data, verbose=False)
     return {name: value for name, value in metrics.items() if name != "validate/explain/seconds"}
+
+
+class Quiet(NodeClassifier):
+    """Fails if equal numbers are averaged over processes, or if Lightning advises to do so."""
+
+    def setup(self, stage: str) -> None:
+        self.said: list[str] = []
+        warnings.showwarning = lambda message, *_: self.said.append(str(message))
+
+    def log(self, name: str, value: Any, **options: Any) -> None:
+        assert not name.startswith("explain/") or options["sync_dist"] == (name == "explain/seconds"), name
+        super().log(name, value, **options)
+
+    def on_fit_end(self) -> None:
+        assert not [sentence for sentence in self.said if "sync_dist" in sentence and "explain/" in sentence]
+
+
+def test_equal_numbers_are_not_averaged(tmp_path: Path) -> None:
+    data = Infection(num_nodes=300, edge_probability=0.007, num_layers=2, seed=3)
+    callback = ExplainCallback(num_targets=5, protocols=["weight"], figures=0)
+    options: dict[str, Any] = {"logger": False, "max_epochs": 1, "enable_checkpointing": False}
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=WarmDDP(), callbacks=[callback], **options)
+    with time_limit():
+        trainer.fit(Quiet(GAT(data.num_features, data.num_classes, num_layers=2)), datamodule=data)
+    assert "explain/gatt/weight/faithfulness" in trainer.callback_metrics
 
 
 @pytest.mark.parametrize("num_targets", [101, 1])

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
 
 from attree.callbacks._private import exchange_callbacks, log_after_training, log_step
 from attree.callbacks.module_subject import ExplainedModule
 from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
+from attree.callbacks.weights_hash import WeightsHash
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, PREFIX, TRUTH
-
-Weights = dict[str, Tensor]
-"""A copy of all tensors of a network, by name."""
+from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
 
 
 @dataclass
@@ -34,8 +31,8 @@ class CallState:
         names: Logged names of the metrics, each with the name that reports use.
         writer: The TensorBoard writer, in the process that has one.
         is_final: Whether the last evaluation included everything that the final report needs.
-        evaluated: The weights of the last evaluation.
-        validated: The weights of the last validation.
+        evaluated: Hash of the weights of the last evaluation.
+        validated: Hash of the weights of the last validation.
         is_logged: Whether an earlier evaluation of the same weights was logged.
         has_layout: Whether the layout of TensorBoard's charts is written.
         has_ended: Whether training has ended.
@@ -49,8 +46,8 @@ class CallState:
     names: dict[str, str] = field(default_factory=dict)
     writer: TensorBoardWriter | None = None
     is_final: bool = False
-    evaluated: Weights | None = None
-    validated: Weights | None = None
+    evaluated: WeightsHash | None = None
+    validated: WeightsHash | None = None
     is_logged: bool = False
     has_layout: bool = False
     has_ended: bool = False
@@ -77,9 +74,10 @@ class CallState:
             log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
             return
         shown = headline(values) if in_fit else None
-        together = trainer.world_size > 1  # the mean of equal values; without it Lightning warns of unequal ones
         for name, value in values.items():
-            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=together)
+            # All processes have the same metrics, but each has taken its own time.
+            is_own = name.endswith(SECONDS.removeprefix(PREFIX)) and trainer.world_size > 1
+            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=is_own)
 
     def is_shown(self, trainer: Trainer) -> bool:
         """Whether this process has a logger that accepts pictures."""
@@ -127,6 +125,12 @@ def headline(metrics: Mapping[str, float]) -> str | None:
     return ranked[0] if ranked else None
 
 
+def expect_equal_metrics(prefix: str) -> None:
+    """Ignore Lightning's advice to average metrics `<prefix>/...` over processes: all processes have the same."""
+    for start in (prefix, rf"\w+/{prefix}"):
+        warnings.filterwarnings("ignore", rf"It is recommended to use `self\.log\('{start}/.*sync_dist=True")
+
+
 def monitors_of(trainer: Any, prefix: str) -> list[str]:
     """Return the class names of the callbacks and schedulers that monitor a metric `<prefix>/...`."""
     watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
@@ -164,25 +168,6 @@ def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
     """
     others = [one for one in exchange_callbacks(trainer, []) if one is not first and one is not last]
     exchange_callbacks(trainer, [first, *others, last])
-
-
-def copy_weights(state: Mapping[str, Any]) -> Weights:
-    """Copy the tensors of a state dict, so that `is_same` can check later whether they have changed."""
-    return {name: value.detach().clone() for name, value in state.items() if isinstance(value, Tensor)}
-
-
-def is_same(weights: Weights | None, state: Mapping[str, Any]) -> bool:
-    """Whether a state dict holds exactly these weights. Bits are compared, so NaN equals NaN; None equals nothing."""
-    if weights is None:
-        return False
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    return weights.keys() == tensors.keys() and all(
-        torch.equal(_bits(value), _bits(tensors[name].to(value.device))) for name, value in weights.items()
-    )
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def has_diverged(pl_module: LightningModule, evaluation: Evaluation) -> bool:

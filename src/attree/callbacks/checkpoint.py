@@ -8,8 +8,9 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from attree.callbacks.call_state import Weights, any_process, copy_weights, is_same
+from attree.callbacks.call_state import any_process
 from attree.callbacks.random_state import RandomState, collect_random_states, restore_random_states
+from attree.callbacks.weights_hash import WeightsHash, hash_weights
 from attree.errors import expect_int
 from attree.io.files import give_usual_rights
 from attree.runs.run_folder import flush_logger, run_folder
@@ -39,8 +40,8 @@ class LastCheckpoint(Checkpoint):
         self.every_n_epochs = every_n_epochs
         self._pending: Path | None = None
         self._saved_step = -1
-        self._saved_weights: Weights | None = None
-        self._dumped_weights: Weights | None = None
+        self._saved_weights: WeightsHash | None = None
+        self._dumped_weights: WeightsHash | None = None
         self._random_states: list[RandomState] | None = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -48,7 +49,7 @@ class LastCheckpoint(Checkpoint):
         states = collect_random_states(trainer.world_size)
         checkpoint["callbacks"][self.state_key] = {"random_states": states}
         # Lightning calls checkpoint callbacks last, after callbacks that replace weights in the checkpoint.
-        self._dumped_weights = copy_weights(checkpoint["state_dict"])
+        self._dumped_weights = hash_weights(checkpoint["state_dict"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random_states = state_dict["random_states"]
@@ -71,7 +72,8 @@ class LastCheckpoint(Checkpoint):
             self._random_states = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        is_saved = self._saved_step == trainer.global_step and is_same(self._saved_weights, pl_module.state_dict())
+        weights = hash_weights(pl_module.state_dict())
+        is_saved = self._saved_step == trainer.global_step and self._saved_weights == weights
         if any_process(trainer, not is_saved):
             self._save(trainer)
         self._publish(trainer)

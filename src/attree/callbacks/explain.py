@@ -20,9 +20,8 @@ from attree.callbacks.call_state import (
     AfterTraining,
     CallState,
     any_process,
-    copy_weights,
+    expect_equal_metrics,
     has_diverged,
-    is_same,
     monitors_of,
     order_callbacks,
     warn_of_monitors,
@@ -33,6 +32,7 @@ from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, ex
 from attree.callbacks.random_state import unchanged_random_states
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
+from attree.callbacks.weights_hash import hash_weights
 from attree.data import GroundTruth
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
@@ -180,6 +180,7 @@ class ExplainCallback(Callback):
         if stage == "fit":  # the checkpoint of a resumed run is read after this
             self._drawn = None
         order_callbacks(trainer, self, self._after_training)
+        expect_equal_metrics(self.name)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Not earlier: only now has the fit opened its loaders, so that they need not be opened again.
@@ -197,7 +198,7 @@ class ExplainCallback(Callback):
         if trainer.sanity_checking:
             return
         if trainer.state.fn == TrainerFn.FITTING:
-            self._state.validated = copy_weights(pl_module.state_dict())
+            self._state.validated = hash_weights(pl_module.state_dict())
         if trainer.state.fn != TrainerFn.FITTING or self._state.has_ended or self._is_due(trainer):
             self._evaluate(trainer, pl_module)
 
@@ -219,10 +220,10 @@ class ExplainCallback(Callback):
 
     def _finish_fit(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate the final weights if they have not been evaluated yet, then report."""
-        state, weights = self._state, pl_module.state_dict()
+        state, weights = self._state, hash_weights(pl_module.state_dict())
         state.has_ended = True
-        if any_process(trainer, not (state.is_final and is_same(state.evaluated, weights))):
-            if trainer.enable_validation and any_process(trainer, not is_same(state.validated, weights)):
+        if any_process(trainer, not (state.is_final and state.evaluated == weights)):
+            if trainer.enable_validation and any_process(trainer, state.validated != weights):
                 with unchanged_random_states(trainer.val_dataloaders):
                     validate_again(trainer, self)
             else:
@@ -245,9 +246,9 @@ class ExplainCallback(Callback):
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
             state.latest = latest = explained.evaluator.evaluate(final=state.is_final)
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
-        weights = pl_module.state_dict()
-        state.is_logged = state.has_ended and is_same(state.evaluated, weights)
-        state.evaluated = copy_weights(weights)
+        weights = hash_weights(pl_module.state_dict())
+        state.is_logged = state.has_ended and state.evaluated == weights
+        state.evaluated = weights
         state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)
         if state.has_diverged:
             state.warn_diverged()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from attree.evaluation.names import (
@@ -212,12 +211,3 @@ def _characterized(positive: Influence, negative: Influence) -> Influence:
         return undefined(len(positive.by_target))
     by_target = (q * q * positive.by_target - p * p * negative.by_target) / (2 * middle * middle)
     return Influence(p * q / middle, by_target, min(positive.effective, negative.effective))
-
-
-def gathered(columns: PairColumns | None) -> PairColumns | None:
-    """Return the pairs of all processes. All processes must call this together."""
-    if columns is None:
-        return None
-    parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, columns.on_cpu())
-    return PairColumns.joined(parts)

@@ -13,10 +13,11 @@ from attree.attention.diagnostics import Bypass
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import expect, expect_bool, expect_instance
-from attree.evaluation.certainty import gathered, influences_of, mean_over_targets
+from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.names import BYPASS, SPARSITY, TRUTH, MetricName
+from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols
@@ -197,14 +198,15 @@ class Evaluator:
 
         All processes must call this together. In a single process, an evaluation computes its intervals on first use.
         """
-        if self._shard.world_size == 1:
+        if self._shard.world_size == 1 or not evaluation.has_intervals:
             return evaluation
-        columns = gathered(evaluation.columns())
-        truth = gathered(evaluation.truth_columns)
-        assert columns is not None
-        if not evaluation.has_intervals:
-            return evaluation
-        return replace(evaluation, known=influences_of(evaluation.metrics, columns, truth, evaluation.averaged))
+        columns, truth = gathered(evaluation.columns()), gathered(evaluation.truth_columns)
+
+        def certainty() -> Certainty:
+            assert columns is not None
+            return influences_of(evaluation.metrics, columns, truth, evaluation.averaged)
+
+        return replace(evaluation, known=computed_once(certainty))
 
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""
