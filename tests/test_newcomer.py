@@ -29,6 +29,9 @@ from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, folder_of_run
 from attree.sweep.summary import draw_figures
 from helpers.cli import TINY, command
 
+LABELS = ("agents", "rules", "theory")
+"""Labels of the nodes in the CSV files, in the order of the classes."""
+
 PAGE = (Path(__file__).parents[1] / "docs" / "how_to.md").read_text()
 HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
 TASKS = {text.partition("\n")[0]: text for text in SECTIONS}
@@ -64,8 +67,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     x, edge_index, y = torch.randn(60, 8), torch.randint(0, 60, (2, 200)), torch.randint(0, 3, (60,))
     torch.save(GAT(8, 16, 2, out_channels=3).state_dict(), folder / "model.pt")
     torch.save(Data(x=x, edge_index=edge_index, y=y), folder / "graph.pt")
-    pd.DataFrame(x.numpy()).assign(label=y.numpy()).to_csv(folder / "nodes.csv", index=False)
-    pd.DataFrame(edge_index.T.numpy(), columns=["source", "target"]).to_csv(folder / "edges.csv", index=False)
+    ids, labels = [f"p{node}" for node in range(60)], [LABELS[number] for number in y.tolist()]
+    pd.DataFrame(x.numpy()).assign(id=ids, label=labels).to_csv(folder / "nodes.csv", index=False)
+    named = pd.DataFrame(edge_index.T.numpy(), columns=["source", "target"]).map("p{}".format)
+    named.to_csv(folder / "edges.csv", index=False)
     friends = nx.DiGraph([("Ann", "Bo"), ("Bo", "Cem"), ("Cem", "Ann"), ("Bo", "Ann")])
     nx.set_node_attributes(friends, {name: {"age": 0.1 * len(name), "income": 1.0} for name in friends})
     nx.write_gml(friends, folder / "friends.gml")
@@ -108,8 +113,26 @@ def test_a_misclassified_node(done: Done) -> None:
 
 
 def test_own_data_from_csv(done: Done) -> None:
-    stored = attree.explain(done.names["model"], done.names["graph"], 42)
-    assert done.printed["Use my own data from CSV files"].strip() == stored.sentence
+    """Ids and labels are words; the same graph with names predicts and explains the same."""
+    stored = attree.explain(done.names["model"], done.names["graph"], 42).sentence
+    expected = re.sub(r"class (\d)", lambda match: LABELS[int(match[1])], stored)
+    expected = re.sub(r"(\d+) -> (\d+)", r"p\1 -> p\2", expected)
+    assert done.printed["Use my own data from CSV files"].strip() == expected
+
+
+def test_own_data_from_csv_with_numbers(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids that are numbers in any order, and labels that are numbers, work too."""
+    pd.DataFrame({"id": [30, 10, 20], "a": 1.0, "b": [0.0, 1.0, 2.0], "label": [5, 3, 5]}).to_csv(
+        tmp_path / "nodes.csv", index=False
+    )
+    pd.DataFrame({"source": [10, 20], "target": [30, 10]}).to_csv(tmp_path / "edges.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    block = "\n".join(blocks(TASKS["Use my own data from CSV files"], "python"))
+    names = dict(done.names) | {"model": GAT(2, 4, 2, out_channels=2)}
+    exec(block.replace('"p42"', "20"), names)
+    own = names["own"]
+    assert own.edge_index.tolist() == [[1, 2], [0, 1]]
+    assert (own.y.tolist(), own.class_names, own.node_names) == ([1, 0, 1], ["3", "5"], ["30", "10", "20"])
 
 
 def test_own_data_from_networkx(done: Done) -> None:
