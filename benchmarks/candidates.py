@@ -36,7 +36,7 @@ class _OtherWeights(AttributionMethod):
     def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
         subject = as_subject(subject)
         attention = Attention.from_weights(subject.graph, self.weights(subject))
-        return replace(GAtt().attribute_from(attention, subject.roots(targets)), method=self.name)
+        return replace(GAtt().attribute(attention, subject.roots(targets)), method=self.name)
 
 
 class GAttNorm(_OtherWeights):

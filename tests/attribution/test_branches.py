@@ -221,7 +221,7 @@ def test_links_between_types_are_told_by_what_the_rows_read() -> None:
     subject = Subject.of_data(TypedLinks(), data)
     assert subject.level == "edge"
     papers, authors = (
-        GAtt().attribute_from(subject.attention, Subject.of_data(TypedNodes(kind), data).roots())
+        GAtt().attribute(subject.attention, Subject.of_data(TypedNodes(kind), data).roots())
         for kind in ("paper", "author")
     )
     scores = GAtt().attribute(subject)

@@ -35,7 +35,7 @@ class TreeExplainer(ExplainerAlgorithm):
     """Explains a model by the attention weights of its convolutions.
 
     The model is any PyG model with attention convolutions (see `attree.attention.capture_attention`), on a homogeneous
-    or heterogeneous graph, with outputs of nodes, pairs of nodes (`task_level="edge"`) or graphs. `edge_mask` holds the
+    or heterogeneous graph, with outputs of nodes, links (`task_level="edge"`) or graphs. `edge_mask` holds the
     method's scores, one for each given edge; self-loops that the convolutions add are left out. For a heterogeneous
     graph, the result is a `HeteroExplanation` with one mask per edge type.
 

@@ -70,24 +70,26 @@ class FlowMethod(AttributionMethod):
         """Return the scores of the listed edges."""
 
     def attribute(
-        self, subject: Subject | Attention, targets: Targets = "all", memory: int = WALK_MEMORY
+        self, subject: Subject | Attention, targets: Targets | Roots = "all", memory: int = WALK_MEMORY
     ) -> Attribution:
         """Score, for every target, all edges that carry a flow to it.
 
         Args:
             subject: The subject to explain, or its attention alone.
-            targets: Nodes, pairs of nodes, or graphs.
+            targets: Nodes, links, or graphs; or the roots of their trees.
             memory: Bytes of working memory, in addition to the result.
         """
-        subject = as_subject(subject)
-        return self.attribute_from(subject.attention, subject.roots(targets), memory)
+        table, roots = self._start(subject, targets)
+        attribution = self._score(table, roots.targets, list(self._walk(table, roots, memory)))
+        return replace(attribution, node_type=roots.node_type)
 
     def stream(
-        self, subject: Subject | Attention, targets: Targets = "all", memory: int = WALK_MEMORY
+        self, subject: Subject | Attention, targets: Targets | Roots = "all", memory: int = WALK_MEMORY
     ) -> Iterator[Attribution]:
         """Do the same as `attribute`, but yield the result in parts of consecutive targets that fit into `memory`."""
-        subject = as_subject(subject)
-        yield from self.stream_from(subject.attention, subject.roots(targets), memory)
+        table, roots = self._start(subject, targets)
+        for frontier in self._walk(table, roots, memory):
+            yield replace(self._score(table, frontier.targets, [frontier]), node_type=roots.node_type)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score the pairs, [P]; pairs without a flow score 0. The pairs keep their walks for later calls."""
@@ -103,21 +105,15 @@ class FlowMethod(AttributionMethod):
         score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
         return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
-    def attribute_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Attribution:
-        """Do the same as `attribute`, from given roots."""
-        table = self.table(attention)
-        scored = self._score(table, roots.targets, list(self._walk(table, roots, memory)))
-        return replace(scored, node_type=roots.node_type)
-
-    def stream_from(self, attention: Attention, roots: Roots, memory: int = WALK_MEMORY) -> Iterator[Attribution]:
-        """Do the same as `stream`, from given roots."""
-        table = self.table(attention)
-        for frontier in self._walk(table, roots, memory):
-            yield replace(self._score(table, frontier.targets, [frontier]), node_type=roots.node_type)
-
     def hops(self, num_layers: int) -> int:
         """Return the number of hops around a target that the network must see for the same scores as the full graph."""
         return num_layers
+
+    def _start(self, subject: Subject | Attention, targets: Targets | Roots) -> tuple[LayerTable, Roots]:
+        """Return the attention that the method reads, and the roots of the targets."""
+        subject = as_subject(subject)
+        roots = targets if isinstance(targets, Roots) else subject.roots(targets)
+        return self.table(subject.attention), roots
 
     def _walk(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
         expect_memory(memory)

@@ -60,7 +60,7 @@ class AttributionMethod(ABC):
 
         Args:
             subject: The subject to explain; some methods need only its attention.
-            targets: Nodes, pairs of nodes, or graphs: one id, several, a mask of nodes, or 'all'.
+            targets: Nodes, links, or graphs: one id, several, a mask of nodes, or 'all'.
         """
 
     def stream(self, subject: Subject | Attention, targets: Targets = "all") -> Iterator[Attribution]:

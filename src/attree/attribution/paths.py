@@ -88,7 +88,7 @@ def strongest_paths(
 
     Args:
         subject: The subject to explain, or its attention alone.
-        target: A node, a pair of nodes, or a graph; paths of the latter two start at any node that they read.
+        target: A node, a link, or a graph; paths of the latter two start at any node that they read.
         k: Maximum number of paths; paths of weight 0 are not returned.
         heads: The head to read in each layer; None averages all heads.
 

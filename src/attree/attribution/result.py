@@ -36,7 +36,7 @@ class Attribution:
     Attributes:
         method: Name of the attribution method.
         graph: The graph; `edges` are positions in its `edge_index`, which has one self-loop per node.
-        targets: Ids of the explained nodes, pairs of nodes, or graphs, [T].
+        targets: Ids of the explained nodes, links, or graphs, [T].
         ptr: The edges and scores of target k are at `ptr[k]:ptr[k + 1]`, [T + 1].
         edges: Edge ids, [M].
         scores: Scores, [M].

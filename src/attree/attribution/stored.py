@@ -131,8 +131,8 @@ def _check_values(graph: Graph, targets: Tensor, ptr: Tensor, edges: Tensor, sco
     """Raise unless the arrays fit each other and the graph."""
     # Graphs are numbered by their positions in a dataset, which may exceed the number of nodes in this file.
     distinct = targets.unique()
-    named = distinct.numel() == targets.numel() and bool((distinct >= 0).all())
-    _require(named, "its `targets` are not all different ids >= 0")
+    are_ids = distinct.numel() == targets.numel() and bool((distinct >= 0).all())
+    _require(are_ids, "its `targets` are not all different ids >= 0")
     within = bool(((edges >= 0) & (edges < graph.num_edges)).all())
     _require(within, f"its `edges` are not all in [0, {graph.num_edges})")
     _require(scores.shape == edges.shape, f"it has {scores.numel()} `scores` of {edges.numel()} `edges`")

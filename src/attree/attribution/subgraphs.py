@@ -184,7 +184,7 @@ class SubgraphScorer:
         proper_edges = ball.edge[proper.to(device)]
         place = torch.cat([self.graph.position[proper_edges], self.graph.num_proper_edges + ball.node])
         roots = Roots.at_nodes(torch.searchsorted(ball.node, targets).to(self._device))
-        for scored in self._method.stream_from(attention, roots, memory):
+        for scored in self._method.stream(attention, roots, memory):
             yield Attribution(
                 self._method.name,
                 self.graph,
@@ -202,15 +202,17 @@ class SubgraphScorer:
         """
         if self._beyond(targets).numel() == 0:  # the part is the full graph
             return False
-        few = targets[: min((targets.numel() + 1) // 2, TRIED)]
-        more = self._beyond(few)
+        tried_targets = targets[: min((targets.numel() + 1) // 2, TRIED)]
+        other_nodes = self._beyond(tried_targets)
         # Spread evenly over the graph.
-        more = more[:: max(more.numel() // few.numel(), 1)][: few.numel()]
-        ball = self._ball(torch.cat([few, more]).unique())
-        rows = torch.searchsorted(ball.node, few).to(self._device)
-        owner, node = (torch.cat(ids) for ids in zip(*self._inner_nodes(few), strict=True))
-        part = Part.entering(self.graph, few.numel(), owner, node)
-        part = replace(part, target=part.find(torch.arange(few.numel(), device=few.device), few))
+        other_nodes = other_nodes[:: max(other_nodes.numel() // tried_targets.numel(), 1)][: tried_targets.numel()]
+        ball = self._ball(torch.cat([tried_targets, other_nodes]).unique())
+        rows = torch.searchsorted(ball.node, tried_targets).to(self._device)
+        owner, node = (torch.cat(ids) for ids in zip(*self._inner_nodes(tried_targets), strict=True))
+        part = Part.entering(self.graph, tried_targets.numel(), owner, node)
+        part = replace(
+            part, target=part.find(torch.arange(tried_targets.numel(), device=tried_targets.device), tried_targets)
+        )
         try:
             with eval_mode(self._call.model), torch.no_grad():
                 expected = score_tensor(self._on(ball).run())[rows]
@@ -220,7 +222,7 @@ class SubgraphScorer:
                 f"Expected {self._call.name} to attend to a target's neighbourhood as it does in the full graph, but "
                 f"{error.reason}. It needs one pass over the full graph."
             ) from error
-        return bool((self.graph.entering.sizes[few] > 1).any())
+        return bool((self.graph.entering.sizes[tried_targets] > 1).any())
 
     def _inner_nodes(self, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield, for each target, its position and the nodes whose entering edges it depends on."""

@@ -23,10 +23,10 @@ PARTS = ("train", "val", "test")
 class LinkDataModule(DatasetModule):
     """One graph whose links are predicted, split by PyG's `RandomLinkSplit` and trained full-batch.
 
-    Each split is a graph (`x`, `edge_index`) with `edge_label_index` [2, P], the pairs to predict, and `edge_label`
+    Each split is a graph (`x`, `edge_index`) with `edge_label_index` [2, P], the links to predict, and `edge_label`
     [P], which is 1 for edges. Networks see the training edges in training and validation, and also the validation edges
-    in testing. Training pairs are edges only: the model draws negative pairs in every step. In a distributed run, each
-    validation and test pair goes to exactly one process.
+    in testing. Training links are edges only: the model draws negative links in every step. In a distributed run, each
+    validation and test link goes to exactly one process.
 
     A subclass sets `name` and `counts` and implements `load`, which is called once when the graph is first needed.
 
@@ -34,7 +34,7 @@ class LinkDataModule(DatasetModule):
         val_fraction: Fraction of the edges for validation.
         test_fraction: Fraction of the edges for testing.
         undirected: Whether the graph has each edge in both directions. Both are then held out together.
-        seed: Seed of the split and of the negative pairs.
+        seed: Seed of the split and of the negative links.
     """
 
     counts: Counts
@@ -57,7 +57,7 @@ class LinkDataModule(DatasetModule):
 
     @cached_property
     def parts(self) -> dict[str, Data]:
-        """The graphs of `train`, `val` and `test`, each with its pairs to predict."""
+        """The graphs of `train`, `val` and `test`, each with its links to predict."""
         graph = self.load()
         check_graph(graph)
         self.counts.check(self.name, [graph])
@@ -81,7 +81,7 @@ class LinkDataModule(DatasetModule):
 
     @property
     def graph(self) -> Data:
-        """The graph to explain: the test split, with its pairs."""
+        """The graph to explain: the test split, with its links."""
         return self.parts["test"]
 
     def prepare_data(self) -> None:
@@ -97,19 +97,19 @@ class LinkDataModule(DatasetModule):
         return WholeGraph(self.parts["train"])
 
     def val_dataloader(self) -> WholeGraph[Data]:
-        """Return a loader of this process's validation pairs."""
+        """Return a loader of this process's validation links."""
         return WholeGraph(self._share("val"))
 
     def test_dataloader(self) -> WholeGraph[Data]:
-        """Return a loader of this process's test pairs."""
+        """Return a loader of this process's test links."""
         return WholeGraph(self._share("test"))
 
     def predict_dataloader(self) -> WholeGraph[Data]:
-        """Return a loader of all test pairs, in every process."""
+        """Return a loader of all test links, in every process."""
         return WholeGraph(self.parts["test"])
 
     def _share(self, part: str) -> Data:
-        """Return the graph of one split, with only those pairs to predict that belong to this process."""
+        """Return the graph of one split, with only those links to predict that belong to this process."""
         rank, world_size = process_of(self.trainer)
         graph = self.parts[part]
         if world_size == 1:

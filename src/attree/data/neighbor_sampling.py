@@ -165,8 +165,8 @@ def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 def check_num_neighbors(num_neighbors: Sequence[int]) -> None:
     """Raise unless the numbers of edges to draw in each hop are valid."""
-    fine = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
-    expect(fine, "num_neighbors", "integers >= 1, or -1 for all, one per hop", list(num_neighbors))
+    are_valid = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
+    expect(are_valid, "num_neighbors", "integers >= 1, or -1 for all, one per hop", list(num_neighbors))
 
 
 def neighbor_loader(
@@ -197,11 +197,11 @@ def neighbor_loader(
         num_workers: Number of processes that sample ahead of training.
         epoch: The first epoch.
     """
-    slim = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
+    columns = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
     common = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}
     if typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE:
         shard = TrainingShard(seeds, rank, world_size, seed, epoch=epoch)
-        return NeighborLoader(slim, list(num_neighbors), sampler=shard, generator=shard.generator, **common)
+        return NeighborLoader(columns, list(num_neighbors), sampler=shard, generator=shard.generator, **common)
     neighbors = TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
     shard = TrainingShard(seeds, rank, world_size, seed, neighbors, epoch)
-    return NodeLoader(slim, neighbors, sampler=shard, generator=shard.generator, **common)
+    return NodeLoader(columns, neighbors, sampler=shard, generator=shard.generator, **common)

@@ -188,10 +188,10 @@ def stated_depth(module: nn.Module) -> int | None:
 
     The result is None if no submodule has the attribute, if several have it, or if a convolution is outside of it.
     """
-    stating = _outermost(module)
-    if len(stating) != 1 or stating[0][1] != num_convolutions(module):
+    stated_sizes = _outermost(module)
+    if len(stated_sizes) != 1 or stated_sizes[0][1] != num_convolutions(module):
         return None
-    return stating[0][0]
+    return stated_sizes[0][0]
 
 
 def num_convolutions(module: nn.Module) -> int:
@@ -201,7 +201,7 @@ def num_convolutions(module: nn.Module) -> int:
 
 def _outermost(module: nn.Module) -> list[tuple[int, int]]:
     """Return (`num_layers`, number of convolutions) of each outermost submodule with an attribute `num_layers`."""
-    stated, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
-    if isinstance(stated, int) and convolutions > 0:
-        return [(stated, convolutions)]
+    num_layers, convolutions = getattr(module, "num_layers", None), num_convolutions(module)
+    if isinstance(num_layers, int) and convolutions > 0:
+        return [(num_layers, convolutions)]
     return [sizes for child in module.children() for sizes in _outermost(child)]

@@ -20,15 +20,15 @@ from attree.tensors.limits import exact_dtype
 
 
 class LinkAUROC(BinaryAUROC):
-    """AUROC of edges against pairs that are no edges; NaN, not 0, if either is missing."""
+    """AUROC of edges against links that are no edges; NaN, not 0, if either is missing."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count pairs. There may be none, if a process has no share."""
+        """Count links. There may be none, if a process has no share."""
         if target.numel():
             super().update(preds, target)
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """Return the AUROC over the pairs of all processes."""
+        """Return the AUROC over the links of all processes."""
         if not len(self.target) or dim_zero_cat(self.target).unique().numel() < 2:
             return torch.tensor(torch.nan, device=self.device)
         return super().compute()
@@ -37,11 +37,12 @@ class LinkAUROC(BinaryAUROC):
 class LinkPredictor(TrainedModule):
     """Trains an encoder to predict links; logs `train/loss`, `val/loss`, `val/auc`, `test/loss` and `test/auc`.
 
-    The score of a pair (u, v) is the dot product of the encoder's outputs at u and v; its sigmoid is the probability of
-    an edge (Kipf and Welling, 2016). The loss is binary cross-entropy over the training edges and an equal number of
-    random pairs that are no edges, drawn in every step, plus optional penalties on attention. The optimiser is Adam.
+    A link is a pair of nodes, an edge or not. The score of a link (u, v) is the dot product of the encoder's outputs at
+    u and v; its sigmoid is the probability of an edge (Kipf and Welling, 2016). The loss is binary cross-entropy over
+    the training edges and an equal number of random links that are no edges, drawn in every step, plus optional
+    penalties on attention. The optimiser is Adam.
 
-    In a distributed run, every process draws its own pairs. The logged metrics are of all pairs together.
+    In a distributed run, every process draws its own links. The logged metrics are of all links together.
 
     Args:
         encoder: A network that maps `(x, edge_index)` to one vector per node: `GAT`, `GATv2`, `SuperGAT`, or any other.
@@ -82,12 +83,12 @@ class LinkPredictor(TrainedModule):
             self.check_width(data)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
-        """Logits of pairs, [P].
+        """Logits of links, [P].
 
         Args:
             x: Node features [num_nodes, width].
             edge_index: The edges that the encoder sees [2, E].
-            edge_label_index: The pairs [2, P].
+            edge_label_index: The links [2, P].
         """
         z = self.encoder(x, edge_index)
         return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
@@ -112,12 +113,12 @@ class LinkPredictor(TrainedModule):
         self.log("test/auc", self.test_auc, batch_size=count)
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """Probabilities of no edge and of an edge, for every pair [P, 2]."""
+        """Probabilities of no edge and of an edge, for every link [P, 2]."""
         edge = self(batch.x, batch.edge_index, batch.edge_label_index).sigmoid()
         return torch.stack([1 - edge, edge], dim=-1)
 
     def _update(self, loss: MeanMetric, area: LinkAUROC, batch: Data) -> int:
-        """Update the metrics with the pairs of a batch, and return their number."""
+        """Update the metrics with the links of a batch, and return their number."""
         logits = self(batch.x, batch.edge_index, batch.edge_label_index)
         loss.update(F.binary_cross_entropy_with_logits(logits, batch.edge_label, reduction="none"))
         # The metric takes scores in [0, 1]. Sigmoids would round different large logits to 1; softsign does not.
@@ -127,23 +128,23 @@ class LinkPredictor(TrainedModule):
 
 
 def random_non_edges(edge_index: Tensor, num_nodes: int, count: int) -> Tensor:
-    """Draw pairs of different nodes that are no edges, uniformly, with torch's random generator.
+    """Draw links between different nodes that are no edges, uniformly, with torch's random generator.
 
     PyG's `negative_sampling` uses Python's generator, whose state Lightning does not restore.
 
     Args:
         edge_index: The edges [2, E].
         num_nodes: Number of nodes.
-        count: Number of pairs; fewer are returned if almost all pairs are edges.
+        count: Number of links; fewer are returned if almost all links are edges.
     """
     edges = edge_index[0] * num_nodes + edge_index[1]
-    drawn: list[Tensor] = []
+    non_edges: list[Tensor] = []
     missing = count
     for _ in range(10):
-        pairs = torch.randint(num_nodes, (2, missing), device=edge_index.device)
-        is_new = (pairs[0] != pairs[1]) & ~torch.isin(pairs[0] * num_nodes + pairs[1], edges)
-        drawn.append(pairs[:, is_new])
+        links = torch.randint(num_nodes, (2, missing), device=edge_index.device)
+        is_new = (links[0] != links[1]) & ~torch.isin(links[0] * num_nodes + links[1], edges)
+        non_edges.append(links[:, is_new])
         missing -= int(is_new.sum())
         if missing == 0:
             break
-    return torch.cat(drawn, dim=1)
+    return torch.cat(non_edges, dim=1)

@@ -61,8 +61,10 @@ class GSAT(AttentionPenalty):
             alpha = rows.alpha[:proper].mean(dim=1)
             size = rows.size[rows.row[:proper]]
             logit = self._prior + (alpha * size).clamp(min=TINY).log()
-            yes, no = F.logsigmoid(logit), F.logsigmoid(-logit)
-            divergence = yes.exp() * (yes - math.log(self.keep)) + no.exp() * (no - math.log1p(-self.keep))
+            log_keep, log_drop = F.logsigmoid(logit), F.logsigmoid(-logit)
+            divergence = log_keep.exp() * (log_keep - math.log(self.keep)) + log_drop.exp() * (
+                log_drop - math.log1p(-self.keep)
+            )
             if rows.used is None:
                 layer_values.append(divergence.sum() / max(proper, 1))
             else:

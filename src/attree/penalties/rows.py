@@ -166,8 +166,8 @@ class HeadAgreement(AttentionPenalty):
         for rows in layer_rows(attention):
             heads = rows.alpha.shape[1]
             if heads > 1:
-                apart = (rows.alpha - rows.alpha.mean(dim=1, keepdim=True)).square().sum(dim=1, keepdim=True)
-                layer_values.append(rows.mean(rows.sum(apart) / (heads - 1)))
+                disagreement = (rows.alpha - rows.alpha.mean(dim=1, keepdim=True)).square().sum(dim=1, keepdim=True)
+                layer_values.append(rows.mean(rows.sum(disagreement) / (heads - 1)))
         if not layer_values:
             raise ArgumentError(
                 "Expected argument `penalties` to have `head_agreement` only for networks with several attention "

@@ -68,10 +68,10 @@ class TrueEdges(AttentionPenalty):
                 "Expected argument `penalties` to have `true_edges` only for data with true edges (Infection, "
                 "BA-Shapes, HeteroInfection, or your own `truth`), but this data has none."
             )
-        if is_batch_of_graphs(step.batch) or has_queried_pairs(step.batch):
+        if is_batch_of_graphs(step.batch) or has_queried_links(step.batch):
             raise UnsupportedModelError(
                 "Expected node classification on one graph for the penalty `true_edges`, but got a batch of "
-                "several graphs, or of pairs of nodes."
+                "several graphs, or of links."
             )
         attention = step.attention
         if attention.graph.types is not None and any("n_id" in store for store in step.batch.node_stores):
@@ -82,13 +82,13 @@ class TrueEdges(AttentionPenalty):
         nodes = self.supervised(step.trained_nodes, ids, truth)
         if nodes.numel() == 0:
             return attention.weights[0].sum() * 0.0
-        attribution = GAtt().attribute_from(attention, step.roots(nodes))
+        attribution = GAtt().attribute(attention, step.roots(nodes))
         owner = torch.repeat_interleave(attribution.ptr.diff())
         ends = attention.graph.edge_index[:, attribution.edges]
         source, destination = ends if ids is None else ids[ends]
-        named = nodes if ids is None else ids[nodes]
+        dataset_ids = nodes if ids is None else ids[nodes]
         order = torch.argsort(truth.targets)
-        position = order[torch.searchsorted(truth.targets[order], named)]
+        position = order[torch.searchsorted(truth.targets[order], dataset_ids)]
         is_true = truth.labels(position[owner], source, destination)
         mass = attribution.scores.new_zeros(2, nodes.numel())
         mass = mass.index_add(1, owner, torch.stack([attribution.scores * is_true, attribution.scores]))
@@ -96,9 +96,9 @@ class TrueEdges(AttentionPenalty):
 
     def supervised(self, nodes: Tensor, ids: Tensor | None, truth: GroundTruth) -> Tensor:
         """Return those of some nodes that are supervised: nodes with true edges, drawn by their id."""
-        named = nodes if ids is None else ids[nodes]
-        is_drawn = hashed_uniform(self.seed, named, named, exact_dtype(named.device)) < self.share
-        return nodes[is_drawn & torch.isin(named, truth.targets)]
+        dataset_ids = nodes if ids is None else ids[nodes]
+        is_drawn = hashed_uniform(self.seed, dataset_ids, dataset_ids, exact_dtype(dataset_ids.device)) < self.share
+        return nodes[is_drawn & torch.isin(dataset_ids, truth.targets)]
 
 
 class EffectConsistency(AttentionPenalty):
@@ -184,8 +184,8 @@ def correlation(scores: Tensor, effect: Tensor) -> Tensor:
     return (x * y).sum() / (x.square().sum() * y.square().sum()).clamp(min=TINY**2).sqrt()
 
 
-def has_queried_pairs(batch: Any) -> bool:
-    """Whether a batch has pairs of nodes to predict."""
+def has_queried_links(batch: Any) -> bool:
+    """Whether a batch has links to predict."""
     return isinstance(getattr(batch, "edge_label_index", None), Tensor)
 
 

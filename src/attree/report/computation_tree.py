@@ -87,8 +87,8 @@ def _repeated(tree: ComputationTree) -> list[int]:
         if node.parent >= 0:
             product[position] = product[node.parent] * np.nan_to_num(node.attention)
             carried.setdefault(node.edge, []).append(float(product[position]))
-    many = {edge: math.fsum(products) for edge, products in carried.items() if len(products) > 1}
-    return sorted(many, key=lambda edge: (-many[edge], edge))
+    totals = {edge: math.fsum(products) for edge, products in carried.items() if len(products) > 1}
+    return sorted(totals, key=lambda edge: (-totals[edge], edge))
 
 
 def _occurrences(tree: ComputationTree, edge: int) -> str:
@@ -193,7 +193,7 @@ def _draw_nodes(
         across,
         -depth,
         s=diameter**2,
-        c=[ORANGE if is_one else "white" for is_one in is_target],
+        c=[ORANGE if is_root else "white" for is_root in is_target],
         edgecolors=MUTED,
         linewidths=0.8,
         zorder=3,

@@ -109,9 +109,9 @@ def heat_map_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequenc
     rows = -(-len(metrics) // 3)
     figure = new_figure(width * min(len(metrics), 3), (0.42 * len(up) + 0.9) * rows + 0.8, title, HEATS)
     grid = figure.subplots(-(-len(metrics) // 3), min(len(metrics), 3), squeeze=False)
-    named = table.assign(**{key: table[key].map(value_name) for key in keys})
+    named_table = table.assign(**{key: table[key].map(value_name) for key in keys})
     for axes, metric in zip(grid.flat, metrics, strict=False):
-        cells = named.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
+        cells = named_table.groupby(list(keys), sort=False)[metric].mean().unstack().reindex(index=up, columns=across)
         values = cells.to_numpy(dtype=np.float64)
         axes.imshow(values, cmap=HEAT_COLORS, aspect="auto")
         axes.set_title(metric_title(metric), fontsize=SMALL_SIZE, color=INK, parse_math=False)

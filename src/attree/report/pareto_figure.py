@@ -210,8 +210,8 @@ def _color_bar(figure: Figure, panels: list[Axes], table: pd.DataFrame, swept: s
     bar.minorticks_off()
     step = -(-number // MOST_TICKS)
     long = max(len(line) for name in names for line in name.split("\n")) > 10
-    turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if long else {}
-    bar.set_ticks(list(range(0, number, step)), labels=names[::step], parse_math=False, **turned)
+    rotation: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if long else {}
+    bar.set_ticks(list(range(0, number, step)), labels=names[::step], parse_math=False, **rotation)
     bar.ax.tick_params(labelsize=SMALL_SIZE, length=0, colors=INK)
     bar.set_label(swept, fontsize=SMALL_SIZE, color=INK)
 

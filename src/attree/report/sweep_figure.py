@@ -87,8 +87,8 @@ def metric_rows(metrics: Sequence[str]) -> dict[str, list[str]]:
     for metric in metrics:
         words = metric.split("/")
         kind = ROW_LABELS.get(words[-1], words[-1].replace("_", " "))
-        reduced = f", {words[2]}" if method_of(metric) is not None and len(words) > 3 else ""
-        rows.setdefault(kind + reduced, []).append(metric)
+        protocol = f", {words[2]}" if method_of(metric) is not None and len(words) > 3 else ""
+        rows.setdefault(kind + protocol, []).append(metric)
     return rows
 
 
@@ -149,12 +149,14 @@ def series_labels(metrics: Sequence[str]) -> dict[str, str]:
     words = [metric.split("/") for metric in metrics]
     deepest = max(len(metric_words) for metric_words in words)
     padded = [metric_words[:-1] + [""] * (deepest - len(metric_words)) + metric_words[-1:] for metric_words in words]
-    telling = [position for position in range(deepest) if len({metric_words[position] for metric_words in padded}) > 1]
-    if not telling:
-        telling = [0] if words[0][0] != "explain" else [1]
+    telling_positions = [
+        position for position in range(deepest) if len({metric_words[position] for metric_words in padded}) > 1
+    ]
+    if not telling_positions:
+        telling_positions = [0] if words[0][0] != "explain" else [1]
     labels = {}
     for metric, metric_words in zip(metrics, padded, strict=True):
-        parts = [method_label(metric_words[position]) for position in telling]
+        parts = [method_label(metric_words[position]) for position in telling_positions]
         labels[metric] = ", ".join(part for part in parts if part)
     return labels
 
@@ -202,6 +204,6 @@ def axis_label(swept: str, table: pd.DataFrame) -> str:
 def _name_settings(axes: Axes, table: pd.DataFrame) -> None:
     names, _ = setting_names(table)
     long = max(len(line) for name in names for line in name.split("\n")) > 10
-    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if long else {"rotation": 0, "ha": "center"}
-    axes.set_xticks(np.arange(len(names)), names, fontsize=SMALL_SIZE, parse_math=False, **turned)
+    rotation: dict[str, Any] = {"rotation": 30, "ha": "right"} if long else {"rotation": 0, "ha": "center"}
+    axes.set_xticks(np.arange(len(names)), names, fontsize=SMALL_SIZE, parse_math=False, **rotation)
     axes.set_xlim(-0.4, len(names) - 0.6)

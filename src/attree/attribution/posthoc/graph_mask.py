@@ -138,10 +138,10 @@ class GraphMask(TrainedMethod[Tensor]):
             logits = gate(layer)
             penalty = penalty + open_probability(logits).mean()
             drawn_gates.append((gate, draw_gates(logits)))
-        every = predictions.every
-        loss = predictions.loss(predictions.read(model.run(call, drawn_gates), every), every)
-        lost = F.relu(loss - self.allowance).mean()
-        return self.penalty_scaling * penalty + F.softplus(factor) * lost
+        all_rows = predictions.every
+        loss = predictions.loss(predictions.read(model.run(call, drawn_gates), all_rows), all_rows)
+        excess = F.relu(loss - self.allowance).mean()
+        return self.penalty_scaling * penalty + F.softplus(factor) * excess
 
     def score(self, subject: Subject, fitted: Tensor, pairs: Pairs) -> Tensor:
         return fitted[pairs.edges]

@@ -60,7 +60,7 @@ class MaskMethod(AttributionMethod):
 
         Args:
             subject: The subject to explain, with its model.
-            targets: Nodes, pairs of nodes, or graphs.
+            targets: Nodes, links, or graphs.
         """
         subject = as_subject(subject)
         model = subject.model

@@ -81,8 +81,8 @@ class MaskedRun(Watcher):
             expected = self.predictions.of(targets)
             if difference(logits, expected, logits.dtype) is not None:
                 raise NotLocalError(subject.call.name, "its outputs differ on copies")
-            few = torch.arange(min(TRIED, part.count), device=targets.device)
-            part, targets = part.take(few), targets[few]
+            tried = torch.arange(min(TRIED, part.count), device=targets.device)
+            part, targets = part.take(tried), targets[tried]
         mask, self._mask = self._mask, None
         try:
             check_local(subject.call, part, self.predictions.output[subject.rows(targets)])

@@ -123,8 +123,8 @@ class PGExplainer(TrainedMethod[Fitted]):
         noise = (1 - 2 * BIAS) * torch.rand_like(logits) + BIAS
         mask = ((noise.log() - (1 - noise).log() + logits) / temperature).sigmoid()
         loss = run.loss(part, run.logits(part, mask)).sum()
-        near = 0.99 * mask + 0.005
-        entropy = -near * near.log() - (1 - near) * (1 - near).log()
+        inner_mask = 0.99 * mask + 0.005
+        entropy = -inner_mask * inner_mask.log() - (1 - inner_mask) * (1 - inner_mask).log()
         return loss + self.edge_size * mask.sum() + self.edge_ent * entropy.mean()
 
     def score(self, subject: Subject, fitted: Fitted, pairs: Pairs) -> Tensor:
@@ -138,8 +138,8 @@ class PGExplainer(TrainedMethod[Fitted]):
         graph_level = subject.level == "graph"
         with torch.no_grad():
             for pair_ids in scored.nonzero().view(-1).split(CHUNK):
-                of = None if graph_level else targets[pair_ids]
-                scores[pair_ids] = edge_logits(fitted.mlp, fitted.embedding, ends[:, pair_ids], of).sigmoid()
+                pair_targets = None if graph_level else targets[pair_ids]
+                scores[pair_ids] = edge_logits(fitted.mlp, fitted.embedding, ends[:, pair_ids], pair_targets).sigmoid()
         return scores
 
 

@@ -132,5 +132,5 @@ def _check(arrays: dict[str, Tensor]) -> None:
     num_nodes, train = arrays["x"].size(0), arrays["idx_train"]
     check_edge_index(arrays["edge_index"], num_nodes)
     expect(arrays["y"].numel() == num_nodes, "y", f"{num_nodes} labels, one per node", arrays["y"].numel())
-    strange = train[(train < 0) | (train >= num_nodes)].tolist()
-    expect(not strange, "idx_train", f"node ids in [0, {num_nodes})", strange[:3])
+    outside = train[(train < 0) | (train >= num_nodes)].tolist()
+    expect(not outside, "idx_train", f"node ids in [0, {num_nodes})", outside[:3])

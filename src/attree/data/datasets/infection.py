@@ -136,8 +136,8 @@ def directed_erdos_renyi(num_nodes: int, edge_probability: float, rng: np.random
     """
     num_pairs = num_nodes * (num_nodes - 1)
     num_edges = rng.binomial(num_pairs, edge_probability)
-    pairs = np.sort(rng.choice(num_pairs, size=num_edges, replace=False, shuffle=False))
-    source, destination = np.divmod(pairs, num_nodes - 1)
+    links = np.sort(rng.choice(num_pairs, size=num_edges, replace=False, shuffle=False))
+    source, destination = np.divmod(links, num_nodes - 1)
     destination += destination >= source
     return torch.from_numpy(np.stack([source, destination]).astype(np.int64))
 

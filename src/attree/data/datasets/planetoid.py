@@ -85,7 +85,7 @@ class Planetoid(NodeDataModule):
 class PlanetoidLinks(LinkDataModule):
     """Link prediction on `Planetoid`'s graphs, as in "Variational Graph Auto-Encoders" (Kipf and Welling, 2016).
 
-    By default, 5 % of the edges are for validation and 10 % for testing, each with as many negative pairs.
+    By default, 5 % of the edges are for validation and 10 % for testing, each with as many negative links.
 
     Args:
         name: `Cora`, `CiteSeer` or `PubMed`.

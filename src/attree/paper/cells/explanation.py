@@ -155,8 +155,8 @@ class Calculation(NetCell):
         model, _ = context.model(self.net)
         data = context.node_data(self.net.dataset, self.net.layers, self.net.seed)
         assert data.truth is not None
-        every = data.truth.targets
-        targets = every[: every.numel() if self.targets is None else self.targets]
+        all_targets = data.truth.targets
+        targets = all_targets[: all_targets.numel() if self.targets is None else self.targets]
         attention = capture_attention(model, data.graph.x, data.graph.edge_index)
         began = perf_counter()
         result = GAtt().attribute(attention, targets)
@@ -174,6 +174,6 @@ class Calculation(NetCell):
             "preparing": preparing,
             "runtime": seconds,
             "targets": targets.numel(),
-            "of": every.numel(),
+            "of": all_targets.numel(),
             "largest_gap": gap,
         }

@@ -113,9 +113,9 @@ def _training(inputs: ItemInputs) -> list[Section]:
 
 
 def _proximity_cells(options: Options) -> list[Cell]:
-    few = 1000 if options.quick else None
+    num_targets = 1000 if options.quick else None
     return [
-        Proximity(dataset, layers, few or (LARGE if dataset == "Arxiv" else None))
+        Proximity(dataset, layers, num_targets or (LARGE if dataset == "Arxiv" else None))
         for dataset in options.of_datasets(ORDER)
         for layers in (2, 3)
     ]

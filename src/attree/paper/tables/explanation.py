@@ -141,15 +141,15 @@ def _why(row: pd.Series, rows: pd.DataFrame) -> str:
     if method in KNOWN:
         return f"{row['ours']:.4f} for the paper's {meant:.4f}: {KNOWN[method]}"
     text = f"{row['ours']:.4f} for the paper's {meant:.4f}"
-    for which, are in (
+    for described, is_among in (
         ("trained alike", same["weights"] != "untrained"),
         ("before training", same["weights"] == "untrained"),
     ):
-        low, high = same[are]["ours"].min(), same[are]["ours"].max()
+        low, high = same[is_among]["ours"].min(), same[is_among]["ours"].max()
         if low - NEAR <= meant <= high + NEAR:
-            return f"{text}: networks {which} give {low:.4f} to {high:.4f}"
+            return f"{text}: networks {described} give {low:.4f} to {high:.4f}"
         if math.isfinite(low):
-            text += f" ({low:.4f} to {high:.4f} with networks {which})"
+            text += f" ({low:.4f} to {high:.4f} with networks {described})"
     return f"{text}: unexplained"
 
 

@@ -129,14 +129,14 @@ def _supergat(inputs: ItemInputs) -> list[Section]:
     rows = under_authors_protocol(rows)
     rows = rows[rows["statistic"].isin(STATISTICS) & rows["method"].isin((*SHOWN, REPORTED))]
     means = over_seeds(rows, KEYS)
-    keyed = means.assign(
+    as_the_paper_names = means.assign(
         model=means["model"].replace("SuperGAT-MX-authors", "SuperGAT-MX"),
         method=means["method"].where(
             means["model"] != "SuperGAT-MX-authors", means["method"].replace(REPORTED, "gatt")
         ),
     )
     without_number = means["method"].eq("gatt") & means["model"].eq("SuperGAT-MX-authors")
-    paper = beside_paper(keyed, "faithfulness").assign(model=means["model"], method=means["method"])
+    paper = beside_paper(as_the_paper_names, "faithfulness").assign(model=means["model"], method=means["method"])
     paper.loc[without_number.to_numpy(), ["paper", "meant", "difference"]] = float("nan")
     paper.loc[without_number.to_numpy(), "reason"] = ""
     title = "Cora, protocol `coefficient`"
