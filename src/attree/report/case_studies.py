@@ -39,16 +39,16 @@ def draw_case_studies(
         The figures, by name.
     """
     subject, truth, labels = evaluator.subject, evaluator.truth, evaluator.labels
-    known = set() if truth is None else set(truth.targets.tolist())
+    with_truth = set() if truth is None else set(truth.targets.tolist())
     figures = {}
     for target in (_readable_first(evaluator) if targets is None else targets)[:count].tolist():
         scores = {name: _dense_scores(method, subject, target) for name, method in evaluator.methods.items()}
         number = labels.id_of(target)
         caption = labels.prediction(subject, target)
         if subject.batch is None:
-            true = truth.edges_of(target) if truth is not None and target in known else None
+            true = truth.edges_of(target) if truth is not None and target in with_truth else None
             roots = subject.roots([target]).node.tolist()
-            drawn = case_study(
+            figure = case_study(
                 subject.graph,
                 roots[0] if subject.level == "node" else None,
                 subject.num_layers,
@@ -62,8 +62,8 @@ def draw_case_studies(
             )
         else:
             nodes = subject.batch == target
-            drawn = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, labels.node_names)
-        figures[f"case_study_{number}"] = drawn
+            figure = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, labels.node_names)
+        figures[f"case_study_{number}"] = figure
     return figures
 
 
@@ -130,5 +130,5 @@ def _draw_graph(
     alone = Graph(number[graph.edge_index[:, proper]], int(nodes.sum()))
     loops = inside & (graph.source == graph.destination)
     cut = {name: torch.cat([values[proper], values[loops]]) for name, values in scores.items()}
-    own = None if node_names is None else [node_names[node] for node in nodes.nonzero().view(-1).tolist()]
-    return case_study(alone, None, 0, cut, name=name, caption=caption, node_names=own)
+    graph_names = None if node_names is None else [node_names[node] for node in nodes.nonzero().view(-1).tolist()]
+    return case_study(alone, None, 0, cut, name=name, caption=caption, node_names=graph_names)

@@ -97,8 +97,8 @@ def case_study(
         edges: Ids of the edges to draw; by default those of the neighbourhood, or of the whole graph.
         roots: Further nodes that are explained, such as both nodes of a pair; they are orange too.
     """
-    known = target is None or 0 <= target < graph.num_nodes
-    expect(known, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
+    is_node = target is None or 0 <= target < graph.num_nodes
+    expect(is_node, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
     expect(len(scores) > 0, "scores", "scores of at least one method", dict(scores))
     expect_int(max_edges, "max_edges", 1)
     if node_names is not None:
@@ -109,22 +109,22 @@ def case_study(
     part = _neighbourhood(graph, target, num_layers, truth, edges)
     values = {method: dense.detach().cpu().double().numpy()[part.edges] for method, dense in scores.items()}
     drawn_edges = part.choose(np.stack([strength_of(edge_scores) for edge_scores in values.values()]), max_edges)
-    shown = part.only(drawn_edges)
+    drawn_part = part.only(drawn_edges)
 
-    drawn = sketch(shown.source, shown.destination, len(shown.nodes))
-    half_width, half_height = drawn.half_size
+    layout = sketch(drawn_part.source, drawn_part.destination, len(drawn_part.nodes))
+    half_width, half_height = layout.half_size
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
     panel = PANEL_INCHES if columns > 1 else SINGLE_PANEL_INCHES
     height = panel * half_height / half_width + 0.75
-    title = _title(part, shown, num_layers, name) + (f"\n{caption}" if caption else "")
+    title = _title(part, drawn_part, num_layers, name) + (f"\n{caption}" if caption else "")
     figure = new_figure(max(panel * columns, 4.6), height * rows + 0.5 + 0.2 * title.count("\n"), title)
-    truth_nodes = np.zeros(len(shown.nodes), dtype=bool)
-    truth_nodes[shown.source[shown.is_true]] = truth_nodes[shown.destination[shown.is_true]] = True
-    named = len(shown.nodes) <= MOST_NAMED_NODES
-    texts = _node_texts(graph, shown.nodes.tolist(), node_names)
-    is_target = np.isin(shown.nodes, [*roots] if target is None else [target, *roots])
+    truth_nodes = np.zeros(len(drawn_part.nodes), dtype=bool)
+    truth_nodes[drawn_part.source[drawn_part.is_true]] = truth_nodes[drawn_part.destination[drawn_part.is_true]] = True
+    named = len(drawn_part.nodes) <= MOST_NAMED_NODES
+    texts = _node_texts(graph, drawn_part.nodes.tolist(), node_names)
+    is_target = np.isin(drawn_part.nodes, [*roots] if target is None else [target, *roots])
     names = [text if named or is_root else "" for text, is_root in zip(texts, is_target, strict=True)]
-    kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(shown.nodes)).tolist()
+    kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(drawn_part.nodes)).tolist()
     fills = [TYPE_FILLS[min(kind, len(TYPE_FILLS) - 1)] for kind in kinds] or None
     looks = method_looks(scores)
     for axes, (method, edge_scores) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
@@ -133,15 +133,15 @@ def case_study(
         strength = strength_of(edge_scores)[drawn_edges]
         power = contrast(strength)
         ink = strength**power
-        draw_edges(axes, drawn, ink, _edge_colors(ink, edge_scores[drawn_edges]), shown.is_true)
-        draw_nodes(axes, drawn, is_target, truth_nodes, names, fills)
+        draw_edges(axes, layout, ink, _edge_colors(ink, edge_scores[drawn_edges]), drawn_part.is_true)
+        draw_nodes(axes, layout, is_target, truth_nodes, names, fills)
         _color_bar(figure, axes, edge_scores, power, alone=len(scores) == 1)
     types = (
         {graph.types.node_types[kind]: fill for kind, fill in zip(kinds, fills or [], strict=True)}
         if graph.types
         else {}
     )
-    _legend(figure, int(is_target.sum()), bool(shown.is_true.any()), types)
+    _legend(figure, int(is_target.sum()), bool(drawn_part.is_true.any()), types)
     return figure
 
 
@@ -219,9 +219,9 @@ def _color_bar(figure: Figure, axes: Axes, scores: NDArray[np.float64], power: f
     bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
     undefined = len(scores) - len(finite)
-    about = ("score" if alone else "score, own scale") + ("" if power == 1.0 else ": large ones stand out")
-    about += f" ({undefined} undefined)" if undefined else ""
-    bar.set_label(f"against  ←  {about}  →  for" if has_sign else about)
+    label = ("score" if alone else "score, own scale") + ("" if power == 1.0 else ": large ones stand out")
+    label += f" ({undefined} undefined)" if undefined else ""
+    bar.set_label(f"against  ←  {label}  →  for" if has_sign else label)
     bar.ax.xaxis.label.set(fontsize=SMALL_SIZE, color=INK)
 
 
@@ -240,12 +240,12 @@ def _signed_norm(power: float, largest: float) -> Normalize:
     return FuncNorm(steps, -largest, largest)
 
 
-def _title(part: DrawnPart, shown: DrawnPart, num_layers: int, name: str) -> str:
+def _title(part: DrawnPart, drawn_part: DrawnPart, num_layers: int, name: str) -> str:
     if not name:
-        whole = part.target is None
-        name = "Whole graph" if whole else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
+        is_whole_graph = part.target is None
+        name = "Whole graph" if is_whole_graph else f"{num_layers}-hop neighbourhood of node {part.nodes[part.target]}"
     title = f"{name}: {count(len(part.nodes), 'node')}, {count(len(part.edges), 'edge')}"
-    note = left_out(part, shown)
+    note = left_out(part, drawn_part)
     return f"{title}\n({note})" if note else title
 
 

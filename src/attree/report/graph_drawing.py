@@ -113,7 +113,7 @@ def _gap_directions(positions: Floats, pairs: set[tuple[int, int]]) -> list[floa
             step = positions[destination] - positions[source]
             angles[source].append(float(np.arctan2(step[1], step[0])))
             angles[destination].append(float(np.arctan2(-step[1], -step[0])))
-    return [_widest_gap(np.sort(found)) if found else np.pi / 2 for found in angles]
+    return [_widest_gap(np.sort(directions)) if directions else np.pi / 2 for directions in angles]
 
 
 def _widest_gap(angles: Floats) -> float:
@@ -146,25 +146,25 @@ def _distance(points: Floats, point: Floats) -> Floats:
     return np.hypot(*(points - point).T)
 
 
-def draw_edges(axes: Axes, drawn: Sketch, strength: Floats, colors: Floats, marked: NDArray[np.bool_]) -> None:
+def draw_edges(axes: Axes, layout: Sketch, strength: Floats, colors: Floats, marked: NDArray[np.bool_]) -> None:
     """Draw every edge as an arrow. Stronger edges are wider and lie above weaker ones.
 
     Args:
         axes: Where to draw.
-        drawn: Layout of the graph.
+        layout: Layout of the graph.
         strength: Strength of each edge between 0 and 1, [m].
         colors: Colour of each edge, [m, 4].
         marked: Which edges get a blue halo, [m].
     """
     order = np.argsort(strength, kind="stable")
-    widths = (0.7 + 2.8 * strength) * min(1.0, 18 * drawn.radius)
-    sizes = drawn.radius * (0.55 + 0.35 * strength) + 0.01
+    widths = (0.7 + 2.8 * strength) * min(1.0, 18 * layout.radius)
+    sizes = layout.radius * (0.55 + 0.35 * strength) + 0.01
     shafts, heads = [], []
     for edge in order:
-        shaft, head = _arrow(drawn.curves[edge], sizes[edge])
+        shaft, head = _arrow(layout.curves[edge], sizes[edge])
         shafts.append(shaft)
         heads.append(head)
-    halos = [drawn.curves[edge] for edge in order if marked[edge]]
+    halos = [layout.curves[edge] for edge in order if marked[edge]]
     halo_widths = [widths[edge] + 4.5 for edge in order if marked[edge]]
     axes.add_collection(
         LineCollection(halos, linewidths=halo_widths, colors=BLUE, alpha=0.45, capstyle="round", zorder=1)
@@ -188,7 +188,7 @@ def _arrow(curve: Floats, size: float) -> tuple[Floats, Floats]:
 
 def draw_nodes(
     axes: Axes,
-    drawn: Sketch,
+    layout: Sketch,
     is_target: NDArray[np.bool_],
     marked: NDArray[np.bool_],
     names: list[str],
@@ -198,30 +198,30 @@ def draw_nodes(
 
     Args:
         axes: Where to draw.
-        drawn: Layout of the graph.
+        layout: Layout of the graph.
         is_target: Which nodes are explained, [n]; none if the whole graph is explained.
         marked: Which nodes get a blue rim, [n].
         names: Text on each node; may be empty.
         fills: Colours of the other nodes; white by default.
     """
-    own = ["white"] * len(names) if fills is None else fills
-    diameters = 2 * drawn.radius * np.where(is_target, 1.25, 1.0)
+    fill_colors = ["white"] * len(names) if fills is None else fills
+    diameters = 2 * layout.radius * np.where(is_target, 1.25, 1.0)
     discs = EllipseCollection(
         diameters,
         diameters,
         np.zeros(len(diameters)),
         units="xy",
-        offsets=drawn.positions,
+        offsets=layout.positions,
         offset_transform=axes.transData,
-        facecolors=[ORANGE if is_one else fill for is_one, fill in zip(is_target, own, strict=True)],
-        edgecolors=[BLUE if is_one else MUTED for is_one in marked],
+        facecolors=[ORANGE if is_root else fill for is_root, fill in zip(is_target, fill_colors, strict=True)],
+        edgecolors=[BLUE if is_marked else MUTED for is_marked in marked],
         linewidths=np.where(marked, 1.6, 0.8),
         zorder=4,
     )
     axes.add_collection(discs)
-    for name, (x, y) in zip(names, drawn.positions.tolist(), strict=True):
+    for name, (x, y) in zip(names, layout.positions.tolist(), strict=True):
         if name:
             lines = name.split("\n")
-            size = min(SMALL_SIZE, 255 * drawn.radius / max(2, *map(len, lines)))
+            size = min(SMALL_SIZE, 255 * layout.radius / max(2, *map(len, lines)))
             centred: dict[str, Any] = {"ha": "center", "va": "center_baseline" if len(lines) == 1 else "center"}
             axes.text(x, y, name, fontsize=size, color=INK, zorder=5, parse_math=False, **centred)

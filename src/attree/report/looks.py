@@ -111,15 +111,15 @@ def method_looks(methods: Iterable[str]) -> dict[str, Look]:
     """
     names = list(dict.fromkeys(methods))
     number = len(OWN_MARKERS) * len(OWN_COLORS)
-    own: dict[str, Look] = {}
+    own_looks: dict[str, Look] = {}
     for name in sorted(name for name in names if name not in LOOKS):
         first = zlib.crc32(name.encode("utf-8", "surrogatepass"))
         slots = [(first + step) % number for step in range(number)]
         looks = [Look(OWN_COLORS[k % len(OWN_COLORS)], OWN_MARKERS[k % len(OWN_MARKERS)], False) for k in slots]
-        taken, markers = set(own.values()), {look.marker for look in own.values()}
-        free = [look for look in looks if look not in taken] or looks
-        own[name] = next((look for look in free if look.marker not in markers), free[0])
-    return {name: LOOKS[name] if name in LOOKS else own[name] for name in names}
+        used_looks, markers = set(own_looks.values()), {look.marker for look in own_looks.values()}
+        free = [look for look in looks if look not in used_looks] or looks
+        own_looks[name] = next((look for look in free if look.marker not in markers), free[0])
+    return {name: LOOKS[name] if name in LOOKS else own_looks[name] for name in names}
 
 
 def method_title(axes: Axes, look: Look, title: str) -> None:

@@ -108,7 +108,7 @@ def plain_table(heads: Sequence[str], rows: Sequence[str], label: str) -> str:
         rows: Rows as HTML, each a `tr`.
         label: Label of the table for screen readers, as text.
     """
-    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in heads)
     body = "\n".join(rows)
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'

@@ -46,17 +46,17 @@ class DrawnPart:
         source, destination = local[: ends.size].reshape(2, -1)
         return cls(edges, nodes, source, destination, is_true, None if target is None else int(local[-1]))
 
-    def only(self, kept: Ints) -> DrawnPart:
+    def only(self, positions: Ints) -> DrawnPart:
         """Return the part with only some of the edges, given by their positions, and the nodes at their ends."""
-        source, destination = self.source[kept], self.destination[kept]
-        own = [] if self.target is None else [self.target]
-        places = np.unique(np.concatenate([source, destination, np.array(own, dtype=np.int64)]))
+        source, destination = self.source[positions], self.destination[positions]
+        target_node = [] if self.target is None else [self.target]
+        places = np.unique(np.concatenate([source, destination, np.array(target_node, dtype=np.int64)]))
         return DrawnPart(
-            self.edges[kept],
+            self.edges[positions],
             self.nodes[places],
             np.searchsorted(places, source),
             np.searchsorted(places, destination),
-            self.is_true[kept],
+            self.is_true[positions],
             None if self.target is None else int(np.searchsorted(places, self.target)),
         )
 
@@ -75,19 +75,19 @@ class DrawnPart:
         if self.target is None:
             return np.sort(ranked[:most])
         onward = self._edges_onward(self.target)
-        kept: set[int] = set()
+        chosen_edges: set[int] = set()
         for edge in ranked.tolist():
-            if len(kept) == most:
+            if len(chosen_edges) == most:
                 break
             path = {edge}
             node = int(self.destination[edge])
             while node != self.target and node in onward:
                 path.add(onward[node])
                 node = int(self.destination[onward[node]])
-            path -= kept
-            if len(kept) + len(path) <= most:
-                kept |= path
-        return np.array(sorted(kept), dtype=np.int64)
+            path -= chosen_edges
+            if len(chosen_edges) + len(path) <= most:
+                chosen_edges |= path
+        return np.array(sorted(chosen_edges), dtype=np.int64)
 
     def _edges_onward(self, target: int) -> dict[int, int]:
         """Return, for each node except the target, the first edge of a shortest path to the target."""
@@ -125,7 +125,7 @@ def strongest_first(scores: Tensor, effects: Tensor | None = None) -> Tensor:
     return order[sizes[order].argsort(descending=True, stable=True)]
 
 
-def left_out(whole: DrawnPart, shown: DrawnPart) -> str:
+def left_out(part: DrawnPart, drawn_part: DrawnPart) -> str:
     """Return a note on the edges that a picture does not show; empty if it shows all.
 
     >>> edges = np.arange(3)
@@ -134,7 +134,7 @@ def left_out(whole: DrawnPart, shown: DrawnPart) -> str:
     >>> left_out(whole, whole.only(edges[1:])), left_out(whole, whole)
     ('1 lower-scored edge not shown', '')
     """
-    hidden = len(whole.edges) - len(shown.edges)
+    hidden = len(part.edges) - len(drawn_part.edges)
     return f"{count(hidden, 'lower-scored edge')} not shown" if hidden else ""
 
 

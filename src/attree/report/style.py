@@ -71,8 +71,8 @@ def broken(text: str, width: float, size: float) -> str:
     'one two\\nthree'
     """
     most = max(int(width / (LETTER * size)), 8)
-    whole = text.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")  # keep an edge on one line
-    lines = [wrap(line, most, break_long_words=False, break_on_hyphens=False) or [""] for line in whole.split("\n")]
+    unbroken = text.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")  # keep an edge on one line
+    lines = [wrap(line, most, break_long_words=False, break_on_hyphens=False) or [""] for line in unbroken.split("\n")]
     return "\n".join(part for parts in lines for part in parts)
 
 

@@ -89,8 +89,8 @@ def _by_prediction(
 def _by_kind(node_names: Sequence[str]) -> NodeGroups | None:
     matches = [re.fullmatch(r"([A-Za-z]{1,3})\d+", name) for name in node_names]
     kinds = [match[1] if match else None for match in matches]
-    found = sorted({kind for kind in kinds if kind is not None}, key=lambda kind: (-kinds.count(kind), kind))
-    if not 2 <= len(found) < UNKNOWN or None in kinds:
+    distinct_kinds = sorted({kind for kind in kinds if kind is not None}, key=lambda kind: (-kinds.count(kind), kind))
+    if not 2 <= len(distinct_kinds) < UNKNOWN or None in kinds:
         return None
-    place = {kind: number for number, kind in enumerate(found)}
-    return NodeGroups("kind of node", found, torch.tensor([place[kind] for kind in kinds if kind is not None]))
+    place = {kind: number for number, kind in enumerate(distinct_kinds)}
+    return NodeGroups("kind of node", distinct_kinds, torch.tensor([place[kind] for kind in kinds if kind is not None]))
