@@ -22,7 +22,7 @@ from attree.evaluation.target_labels import TargetLabels
 from attree.models import Classifier, LinkPredictor
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
-from attree.subject.head import check_labels, labels_of
+from attree.subject.head import check_classes, check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
@@ -202,7 +202,9 @@ def find_subject(
 
 
 def _checked(subject: Subject, data: Data, head: Head) -> Subject:
-    check_labels(labels_of(data, subject), subject.output, head)
+    labels = labels_of(data, subject)
+    check_labels(labels, subject.output, head)
+    check_classes(labels, subject.output, head)
     return subject
 
 
