@@ -16,7 +16,9 @@ from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, evaluate
 from attree.evaluation.certainty import PairColumns, influences_of
+from attree.evaluation.names import MetricName
 from attree.io.files import read_metrics
+from attree.metrics.functional import pearson_by_target
 from attree.models import GAT
 from helpers.influence import corrected, interval
 
@@ -62,7 +64,7 @@ def test_intervals_are_those_of_the_definitions(result: Evaluation, group: str, 
 
 
 def test_every_statistic_has_an_interval_unless_too_few_targets_decide_it(result: Evaluation) -> None:
-    assert set(result.intervals) == {name for name in result.metrics if name.count("/") > 1}
+    assert set(result.intervals) == {name for name in result.metrics if MetricName.parse(name) is not None}
     for name, (low, high) in result.intervals.items():
         assert math.isnan(low) == math.isnan(high)
         if math.isnan(low):
@@ -90,6 +92,22 @@ def test_the_difference_of_two_methods_has_the_difference_of_their_influences(
     assert difference.is_certain == (difference.low > 0 or difference.high < 0)
     wider = result.difference("gatt", "uniform", group, statistic, level=0.99)
     assert wider.low < difference.low < difference.high < wider.high
+
+
+def test_within_targets_the_interval_is_students(result: Evaluation) -> None:
+    """Each target is one observation, for the value of a method and for the difference of two."""
+    effects, owner = result.reductions["removal"].delta_pc, result.pairs.owner
+    values = {name: pearson_by_target(result.pair_scores[name], effects, owner, 25) for name in ("gatt", "uniform")}
+    gatt, uniform = (column[~column.isnan()].numpy() for column in values.values())
+    assert result.metrics["explain/gatt/removal/within_pearson"] == pytest.approx(gatt.mean())
+    expected = stats.ttest_1samp(gatt, 0.0).confidence_interval(0.95)
+    assert result.interval("gatt", "removal", "within_pearson") == pytest.approx((expected.low, expected.high))
+    difference = result.difference("gatt", "uniform", "removal", "within_pearson")
+    paired = stats.ttest_rel(gatt, uniform).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx((paired.low, paired.high))
+    without = sum(not effects[owner == target].any() for target in range(25))
+    assert without <= int(values["gatt"].isnan().sum())  # a single edge with an effect has no other to compare with
+    assert result.metrics["explain/effects/removal/targets_without"] == without
 
 
 def test_a_method_differs_from_itself_by_nothing(result: Evaluation) -> None:

@@ -126,7 +126,7 @@ def test_plot_draws_every_method_and_protocol(model: nn.Module, graph: Data) -> 
     figure = attree.evaluate(model, graph, targets=[1, 2, 3], protocols=["removal", "weight"]).plot()
     assert [axes.get_title().partition(":")[0] for axes in figure.axes] == ["removal", "weight"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == DEFAULTS
-    assert len(figure.axes[0].patches) == len(DEFAULTS) * 8
+    assert len(figure.axes[0].patches) == len(DEFAULTS) * 9
 
 
 class InDegree(AttributionMethod):

@@ -62,7 +62,7 @@ def test_every_epoch_is_as_if_it_were_the_first(
             torch.testing.assert_close(result.pair_scores[name], scores, rtol=0, atol=1e-9)
         epochs.append(result.metrics)
     first, second = epochs
-    assert len(first) == len(METHODS) * (1 + 3 * 8)
+    assert len(first) == len(METHODS) * (1 + 3 * 9) + 3 * 3  # statistics of methods, and sizes of effects
     moved = {name for name in first if abs(first[name] - second[name]) > 1e-6}
     # All that depends on attention moves; random scores are the same, so their ground truth is too.
     assert {f"explain/{name}/truth_auroc" for name in METHODS} - moved == {"explain/random/truth_auroc"}

@@ -19,6 +19,7 @@ from attree.evaluation.names import (
     FIDELITY_PLUS,
     TRUTH,
     UNFAITHFULNESS,
+    WITHIN,
     MetricName,
 )
 from attree.metrics.functional.influence import (
@@ -31,6 +32,7 @@ from attree.metrics.functional.influence import (
 from attree.metrics.functional.intervals import LEVEL, Interval, interval_of
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import characterization_score
+from attree.metrics.functional.within import pearson_by_target
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,10 @@ class Difference:
         """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
+    def is_within(self, margin: float) -> bool:
+        """Whether the interval lies between minus and plus the margin."""
+        return abs(self.low) <= margin and abs(self.high) <= margin
+
     def __str__(self) -> str:
         return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
@@ -168,6 +174,9 @@ def influences_of(
             influences |= {
                 str(MetricName(method, statistic, protocol)): pooled[method, statistic] for method, statistic in pooled
             }
+            for method, scores in pairs.scores.items():
+                values = pearson_by_target(scores, delta_pc, pairs.owner, influence.targets)
+                influences[str(MetricName(method, WITHIN, protocol))] = influence_on_mean(values.double().numpy())
     if truth is not None and truth.labels is not None and truth.owner.numel():
         owner = truth.owner.numpy()
         influence = TargetInfluence(owner, int(owner.max()) + 1)

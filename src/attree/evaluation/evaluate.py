@@ -97,7 +97,7 @@ def evaluate(
     >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
     >>> result = evaluate(GAT(8, 16, 2, out_channels=3), graph, num_targets=5, methods=["gatt"])
     >>> sorted(result.metrics)[-1]
-    'explain/gatt/weight/pc_spearman'
+    'explain/gatt/weight/within_pearson'
     """
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     expect_instance(truth, "truth", GroundTruth, optional=True)

@@ -16,13 +16,13 @@ from attree.errors import expect, expect_bool, expect_instance
 from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
-from attree.evaluation.names import BYPASS, SPARSITY, TRUTH, MetricName
+from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, WITHIN, MetricName, size_name
 from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols
 from attree.faithfulness.reduction import Progress
-from attree.metrics import FaithfulnessComparison
+from attree.metrics import EffectSizes, FaithfulnessComparison, WithinPearson
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.roots import Targets
@@ -72,6 +72,7 @@ class Evaluator:
         self._reducer = Reducer(subject) if self.protocols else None
         chosen = default_methods(self._reducer) if config.methods is None else config.methods
         self.methods = make_methods(chosen, seed=config.seed)
+        expect(EFFECTS not in self.methods, "methods", f"methods with names other than {EFFECTS}", EFFECTS)
         self.targets = subject.targets(targets)
         self._shard = shard
         self._positions = shard.of(torch.arange(self.targets.numel()))
@@ -84,6 +85,8 @@ class Evaluator:
         # A single evaluating process must not wait for others: they may be busy elsewhere, or have ended.
         together = shard.world_size > 1
         self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
+        self._within = WithinPearson(sync_on_compute=together).to(subject.device)
+        self._sizes = EffectSizes(sync_on_compute=together).to(subject.device)
         self._random_scores: dict[str, Tensor] = {}
         if self._reducer is None and any(method.reads_effects for method in self.methods.values()):
             self._reducer = Reducer(subject)
@@ -139,9 +142,12 @@ class Evaluator:
             values = self._comparison.compute()
             self._comparison.reset()  # frees the memory of its columns
             for name, columns in self._columns.items():
+                within = [self._within_targets(scores[column], reduction) for column in columns]
+                metrics[str(MetricName(name, WITHIN, protocol.name))] = _mean(within)
                 for statistic in values[next(iter(columns))]:
                     value = _mean([values[column][statistic] for column in columns])
                     metrics[str(MetricName(name, statistic, protocol.name))] = value
+            metrics |= self._effect_sizes(reduction, protocol.name)
         by_target = self._measure_sets(scores) if self.config.sets and final else {}
         metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -172,6 +178,21 @@ class Evaluator:
             subject=self.subject,
             named=self.labels,
         )
+
+    def _within_targets(self, scores: Tensor, reduction: Reduction) -> Tensor:
+        """Return the mean over the targets of all processes of the correlation of scores with effects."""
+        self._within.update(scores, reduction.delta_pc, self.pairs.owner)
+        value = self._within.compute()
+        self._within.reset()
+        return value
+
+    def _effect_sizes(self, reduction: Reduction, protocol: str) -> dict[str, Tensor]:
+        """Return how large the effects under a protocol are, over the targets of all processes, by metric name."""
+        self._sizes.update(reduction.delta_pc, self.pairs.owner)
+        sizes = self._sizes.compute()
+        self._sizes.reset()
+        sizes["targets_without"] = self.targets.numel() - sizes.pop("targets_with")
+        return {size_name(protocol, size): value for size, value in sizes.items()}
 
     def _compared_with_truth(self, final: bool) -> dict[str, AttributionMethod]:
         """Return the methods to compare with ground truth by name; for a random method, its first draw."""

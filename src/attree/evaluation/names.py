@@ -1,6 +1,7 @@
 """Names of logged explanation metrics. Only this module builds and parses them.
 
 explain/<method>/<protocol>/<statistic>    how well scores predict the effect of reducing an edge's attention
+explain/effects/<protocol>/<size>          how large these effects are
 explain/<method>/<protocol>/fidelity_plus  and others: how predictions change without, or with only, a set of edges
 explain/<method>/truth_auroc               how well scores find the true edges
 explain/bypass, explain/seconds            of the whole evaluation
@@ -14,6 +15,12 @@ from dataclasses import dataclass
 PREFIX = "explain"
 TRUTH = "truth_auroc"
 FAITHFULNESS = "faithfulness"
+WITHIN = "within_pearson"
+"""The leading statistic: it stands behind the headline, the short table, bold print, the progress bar and the page."""
+
+EFFECTS = "effects"
+"""Stands in the place of a method in the names of the sizes of effects."""
+
 SECONDS = f"{PREFIX}/seconds"
 BYPASS = f"{PREFIX}/bypass"
 FIDELITY_PLUS, FIDELITY_MINUS, CHARACTERIZATION = "fidelity_plus", "fidelity_minus", "characterization"
@@ -23,6 +30,7 @@ OF_TRUTH = (TRUTH, PRECISION, JACCARD)
 
 METRIC_LABELS = {
     "truth_auroc": "ground truth, AUROC",
+    "within_pearson": "within targets, Pearson",
     "pc_pearson": "confidence, Pearson",
     "pc_kendall": "confidence, Kendall",
     "pc_spearman": "confidence, Spearman",
@@ -92,7 +100,7 @@ class MetricName:
         True
         """
         group, *parts = name.split("/")
-        if group != PREFIX or len(parts) not in (2, 3):
+        if group != PREFIX or len(parts) not in (2, 3) or parts[0] == EFFECTS:
             return None
         return cls(parts[0], parts[-1], parts[1] if len(parts) == 3 else None)
 
@@ -104,6 +112,15 @@ def truth_note(number: int) -> str:
     'ground truth: measured on 974 targets that have true edges'
     """
     return f"ground truth: measured on {number:,} target{'' if number == 1 else 's'} that have true edges"
+
+
+def size_name(protocol: str, size: str) -> str:
+    """Return the logged name of a size of effects: `strongest`, `edges_90` or `targets_without`.
+
+    >>> size_name("removal", "strongest")
+    'explain/effects/removal/strongest'
+    """
+    return f"{PREFIX}/{EFFECTS}/{protocol}/{size}"
 
 
 def number_and_interval(value: float, interval: tuple[float, float] = (math.nan, math.nan), digits: int = 4) -> str:

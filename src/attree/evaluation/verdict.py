@@ -11,19 +11,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from attree.attribution import METHODS
-from attree.evaluation.names import MetricName
+from attree.evaluation.certainty import Difference
+from attree.evaluation.names import TRUTH, WITHIN, MetricName
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
 
-STATISTIC = "pc_pearson"
-"""The statistic that ranks methods: Pearson's correlation of scores with the drop of the predicted probability."""
-
-RANKS = "pc_kendall"
-"""The same as a rank correlation, which a few strong edges cannot dominate."""
+STATISTIC = WITHIN
+"""The statistic that ranks methods: the mean over targets of the correlation of scores with effects."""
 
 WEAK = 0.3
 """Correlations below this are called weak: they say little about a single edge."""
+
+SAME = 0.05
+"""Largest difference of correlations that counts as none."""
+
+SIGNIFICANCE = 0.05
+"""How often a verdict may say that a method is better or worse than another where both are equal, in all its sentences
+together."""
+
+PROTOCOL = "removal"
+"""The protocol under which a method is recommended, if it was measured."""
+
+ATTENTION_METHODS = ("gatt", "gatt_sim", "gatt_avg", "avgatt")
+"""Methods whose scores are the network's attention."""
 
 OWN_PROTOCOL = {"occlusion": "removal"}
 """Methods whose score of an edge is its measured effect, each with the protocol of that effect."""
@@ -36,10 +47,12 @@ class Finding:
     Attributes:
         rule: Name of the rule that made it.
         sentence: The statement in words.
+        is_caution: Whether it limits what the headline says.
     """
 
     rule: str
     sentence: str
+    is_caution: bool = False
 
 
 class Verdict(tuple[Finding, ...]):
@@ -48,20 +61,28 @@ class Verdict(tuple[Finding, ...]):
     Attributes:
         method: Name of the recommended method: the one that predicts effects best under `removal`, or under the last
             protocol if `removal` was not measured. Under `removal` it is `occlusion`, which measures this effect. None
-            if no correlation is above `verdict_rules.SAME`.
+            if no correlation is above `SAME`.
+        headline: Which method to use, how good it is, and whether attention matters, in at most two lines.
     """
 
     method: str | None
+    headline: str
 
-    def __new__(cls, findings: Iterable[Finding] = (), method: str | None = None) -> Self:
+    def __new__(cls, findings: Iterable[Finding] = (), method: str | None = None, headline: str = "") -> Self:
         verdict = super().__new__(cls, findings)
         verdict.method = method
+        verdict.headline = headline
         return verdict
 
     @property
     def sentences(self) -> list[str]:
         """The findings in words."""
         return [finding.sentence for finding in self]
+
+    @property
+    def cautions(self) -> list[str]:
+        """The findings that limit what the headline says, in words."""
+        return [finding.sentence for finding in self if finding.is_caution]
 
     @property
     def rules(self) -> set[str]:
@@ -123,3 +144,42 @@ def predicts_effects(evaluation: Evaluation, method: str, protocol: str) -> bool
     """Whether a method predicts effects: its correlation is not weak, and its interval is above 0."""
     low, _ = evaluation.interval(method, protocol, STATISTIC)
     return value_of(evaluation, method, protocol) >= WEAK and not low <= 0
+
+
+def leading_protocol(evaluation: Evaluation) -> str | None:
+    """Return the protocol that the headline is about; None if no edges were reduced."""
+    return PROTOCOL if PROTOCOL in evaluation.reductions else next(iter(evaluation.reductions), None)
+
+
+def verdict_level(evaluation: Evaluation) -> float:
+    """Return the level of each comparison at which all comparisons of a verdict hold together (Bonferroni).
+
+    Every two methods may be compared, under every protocol. "The best, and those that may be as good" denies a tie to
+    all methods that it does not name, so that the best against all others (Hsu) would be too few comparisons. One more
+    compares GAtt and uniform attention by the true edges.
+    """
+    comparisons = sum(math.comb(len(best_first(evaluation, protocol)), 2) for protocol in evaluation.reductions)
+    comparisons += not math.isnan(value_of(evaluation, "gatt", None, TRUTH))
+    return 1 - SIGNIFICANCE / max(comparisons, 1)
+
+
+def compared(
+    evaluation: Evaluation, first: str, second: str, protocol: str, statistic: str = STATISTIC
+) -> Difference | None:
+    """Return the difference between two methods at the level of the verdict; None if it is undefined.
+
+    Args:
+        evaluation: The evaluation.
+        first: Name of a method.
+        second: Name of the method to subtract.
+        protocol: A protocol, or `truth`.
+        statistic: The statistic, under a protocol.
+    """
+    of_truth = protocol == "truth"
+    values = [
+        value_of(evaluation, name, None, TRUTH) if of_truth else value_of(evaluation, name, protocol, statistic)
+        for name in (first, second)
+    ]
+    if any(map(math.isnan, values)):
+        return None
+    return evaluation.difference(first, second, protocol, statistic, level=verdict_level(evaluation))

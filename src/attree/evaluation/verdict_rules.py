@@ -12,21 +12,25 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from attree.evaluation.certainty import Difference
-from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName
+from attree.evaluation.headline import headline
+from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName, size_name
 from attree.evaluation.verdict import (
-    RANKS,
+    SAME,
     STATISTIC,
     WEAK,
     Finding,
     Verdict,
     best_first,
+    compared,
     cost_of,
     exact_methods,
     join_labels,
     label_of,
     labelled_value,
+    leading_protocol,
     predicts_effects,
     value_of,
+    verdict_level,
 )
 from attree.metrics.functional.correlation import pearson
 from attree.metrics.functional.influence import FEWEST_TARGETS
@@ -34,17 +38,14 @@ from attree.metrics.functional.influence import FEWEST_TARGETS
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
 
-PROTOCOL = "removal"
-"""The protocol under which a method is recommended, if it was measured."""
-
-SAME = 0.05
-"""Largest difference of correlations that counts as none."""
-
 LARGE = 0.1
 """Smallest difference of correlations that counts as large."""
 
 ALIKE = 0.9
 """Smallest correlation between the effects under two protocols at which the protocols count as similar."""
+
+TIMES = 3.0
+"""Effects under two protocols count as different if those under one are this many times as large."""
 
 CONFIDENT = 0.999
 """Predictions with a higher probability count as saturated: single edges hardly change them."""
@@ -64,18 +65,44 @@ class Rule:
         name: Name of the rule in its findings.
         question: The question.
         answer: Function that yields the answer in sentences; none if there is nothing to say.
+        is_caution: Whether its sentences limit what the headline says.
     """
 
     name: str
     question: str
     answer: Callable[[Evaluation], Iterator[str]]
+    is_caution: bool = False
 
 
 def _no_effect(evaluation: Evaluation) -> Iterator[str]:
-    still = [name for name, one in evaluation.reductions.items() if len(evaluation.pairs) and not one.delta_pc.any()]
+    still = [name for name in evaluation.reductions if len(evaluation.pairs) and not _has_effect(evaluation, name)]
     if still:
         names = " and ".join(f"`{name}`" for name in still)
         yield f"Under {names}, reducing any one edge changes no prediction at all: attention explains nothing here."
+
+
+def _has_effect(evaluation: Evaluation, protocol: str) -> bool:
+    return bool(evaluation.reductions[protocol].delta_pc.any())
+
+
+def _sizes(evaluation: Evaluation) -> Iterator[str]:
+    """Say how large the effects are, and how many edges make most of a prediction."""
+    for protocol in evaluation.reductions:
+        strongest, edges, without = (
+            _size(evaluation, protocol, size) for size in ("strongest", "edges_90", "targets_without")
+        )
+        if math.isnan(strongest) or not _has_effect(evaluation, protocol):
+            continue
+        what = "number" if evaluation.predicts_numbers else "probability"
+        nothing = f"; for {without:.0f} of {evaluation.num_targets} targets no edge has an effect" if without else ""
+        yield (
+            f"Under `{protocol}`, a target's strongest edge changes the predicted {what} by {strongest:.2g}, and "
+            f"{edges:.3g} {'edge makes' if edges == 1 else 'edges make'} 90 % of its effect (medians){nothing}."
+        )
+
+
+def _size(evaluation: Evaluation, protocol: str, size: str) -> float:
+    return evaluation.metrics.get(size_name(protocol, size), math.nan)
 
 
 def _best(evaluation: Evaluation) -> Iterator[str]:
@@ -83,7 +110,7 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
     for protocol in evaluation.reductions:
         ranked = best_first(evaluation, protocol)
         if not ranked:
-            if evaluation.pair_scores and evaluation.reductions[protocol].delta_pc.any():
+            if evaluation.pair_scores and _has_effect(evaluation, protocol):
                 yield f"Under `{protocol}`, no correlation is defined: too few pairs, or all scores are equal."
             continue
         best = next(iter(ranked))
@@ -100,11 +127,8 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
                 f"is {label} ({number}).{left_out}"
             )
             continue
-        rivals = [
-            other
-            for other in list(ranked)[1:]
-            if not evaluation.difference(best, other, protocol, STATISTIC).is_certain
-        ]
+        differences = {other: compared(evaluation, best, other, protocol) for other in list(ranked)[1:]}
+        rivals = [other for other, difference in differences.items() if not (difference and difference.is_certain)]
         tied = f"; {join_labels(evaluation, rivals)} may be as good" if rivals else ""
         yield (
             f"Under `{protocol}`, {label} predicts best how reducing an edge changes the prediction "
@@ -112,72 +136,60 @@ def _best(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
-def _ranks(evaluation: Evaluation) -> Iterator[str]:
-    """Say where the best method finds the strongest edges, but ranks all edges badly."""
-    for protocol in evaluation.reductions:
-        ranked = best_first(evaluation, protocol)
-        best = next(iter(ranked), None)
-        if best is None or ranked[best] <= SAME or math.isnan(value_of(evaluation, best, protocol, RANKS)):
-            continue
-        is_opposite = evaluation.interval(best, protocol, RANKS)[1] < 0
-        label, number = label_of(evaluation, best), f"({labelled_value(evaluation, best, protocol, RANKS)})"
-        if not predicts_effects(evaluation, best, protocol):
-            if is_opposite:
-                yield f"Under `{protocol}`, {label} even ranks the edges the wrong way round {number}."
-        elif is_opposite or value_of(evaluation, best, protocol, RANKS) < WEAK:
-            ranks = "its ranks run the wrong way" if is_opposite else "its ranks agree less with the effects"
-            yield f"Under `{protocol}`, {label} finds the strongest edges, but over all edges {ranks} {number}."
-
-
-def _learned(evaluation: Evaluation) -> Iterator[str]:
-    """Say under each protocol whether learned attention (GAtt) explains more than uniform attention."""
+def _attention(evaluation: Evaluation) -> Iterator[str]:
+    """Say under each protocol whether the network's attention (GAtt) explains more than uniform attention."""
     if not {"gatt", "uniform"} <= set(evaluation.pair_scores):
         return
     for protocol in evaluation.reductions:
-        values = [value_of(evaluation, method, protocol) for method in ("gatt", "uniform")]
-        if any(map(math.isnan, values)):
+        difference = compared(evaluation, "gatt", "uniform", protocol)
+        if difference is None:
             continue
-        found = evaluation.difference("gatt", "uniform", protocol, STATISTIC)
-        little = ", but neither predicts the effects well" if max(values) < WEAK and found.is_certain else ""
+        best = max(value_of(evaluation, method, protocol) for method in ("gatt", "uniform"))
         yield (
-            f"Under `{protocol}`, learned attention {_compared(found)}{little} "
-            f"({evaluation.statistic_labels[STATISTIC]}: {_minus(evaluation, found)})."
+            f"Under `{protocol}`, the network's attention {_than_uniform(difference, best)} "
+            f"({evaluation.statistic_labels[STATISTIC]}: {_minus(evaluation, difference)})."
         )
 
 
-def _compared(found: Difference) -> str:
-    """Return how much learned attention explains, compared with uniform attention."""
-    if abs(found.low) <= SAME and abs(found.high) <= SAME:
-        more = "hardly more" if found.low > SAME / 10 else "no more"
-        return f"explains {more} than uniform attention, so the computation tree alone explains as much"
-    if found.low > 0:
-        return "explains more than uniform attention"
-    if found.high < 0:
-        return "explains less than uniform attention"
-    return "may or may not explain more than uniform attention"
+def _than_uniform(difference: Difference, best: float) -> str:
+    """Return how much the network's attention explains, compared with uniform attention."""
+    if difference.is_within(SAME):
+        equal = f"explains no more than uniform attention by more than {SAME}"
+        tree = (
+            ", so the computation tree alone explains as much" if best >= WEAK else ", and neither explains the effects"
+        )
+        return equal + tree
+    if not difference.is_certain:
+        return "may or may not explain more than uniform attention"
+    little = ", but neither predicts the effects well" if best < WEAK else ""
+    return f"explains {'more' if difference.low > 0 else 'less'} than uniform attention{little}"
 
 
-def _minus(evaluation: Evaluation, found: Difference) -> str:
-    """Return the difference between learned and uniform attention, with the names of the methods."""
-    return f"{label_of(evaluation, 'gatt')} minus {label_of(evaluation, 'uniform')} is {found}"
+def _minus(evaluation: Evaluation, difference: Difference) -> str:
+    """Return the difference between GAtt and uniform attention, with the names of the methods."""
+    return f"{label_of(evaluation, 'gatt')} minus {label_of(evaluation, 'uniform')} is {difference}"
 
 
 def _protocols(evaluation: Evaluation) -> Iterator[str]:
     """Say for each pair of successive protocols whether the choice between them changes effects and correlations."""
-    names = list(evaluation.reductions)
     method = "gatt" if "gatt" in evaluation.pair_scores else next(iter(evaluation.pair_scores), "")
-    for first, second in pairwise(names):
-        one, other = MetricName(method, STATISTIC, first), MetricName(method, STATISTIC, second)
-        found = evaluation.certainty.difference(evaluation.metrics, one, other)
+    for first, second in pairwise(evaluation.reductions):
+        names = MetricName(method, STATISTIC, first), MetricName(method, STATISTIC, second)
+        difference = evaluation.certainty.difference(evaluation.metrics, *names, verdict_level(evaluation))
         agreement = _agreement(evaluation, first, second)
-        if math.isnan(found.value) or math.isnan(agreement):
+        if math.isnan(difference.value) or math.isnan(agreement):
             continue
-        numbers = " and ".join(f"{value_of(evaluation, method, name):.2f} under `{name}`" for name in (first, second))
+        values = " and ".join(f"{value_of(evaluation, method, name):.2f} under `{name}`" for name in (first, second))
         effects = f"an edge's effects under `{first}` and `{second}` have a correlation of {agreement:.2f}"
-        scores = f"{label_of(evaluation, method)} has {numbers} ({evaluation.statistic_labels[STATISTIC]})"
-        differs = agreement < ALIKE or (found.is_certain and abs(found.value) >= LARGE)
-        matters, ask = ("matters", " Decide which of the two you mean.") if differs else ("matters little", "")
-        yield f"The protocol {matters}: {effects}, and {scores}.{ask}"
+        scores = f"{label_of(evaluation, method)} has {values} ({evaluation.statistic_labels[STATISTIC]})"
+        sizes = [_size(evaluation, name, "strongest") for name in (first, second)]
+        differ_in_size = max(sizes) > TIMES * min(sizes)
+        strongest = (
+            f", a target's strongest effect is {sizes[0]:.2g} and {sizes[1]:.2g} (median)" if differ_in_size else ""
+        )
+        differ = agreement < ALIKE or differ_in_size or (difference.is_certain and abs(difference.value) >= LARGE)
+        matters, ask = ("matters", " Decide which of the two you mean.") if differ else ("matters little", "")
+        yield f"The protocol {matters}: {effects}{strongest}, and {scores}.{ask}"
 
 
 def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
@@ -187,27 +199,38 @@ def _agreement(evaluation: Evaluation, first: str, second: str) -> float:
 
 def _truth(evaluation: Evaluation) -> Iterator[str]:
     """Say which method finds the true edges best, if the evaluation has ground truth."""
-    found = {method: value_of(evaluation, method, None, TRUTH) for method in evaluation.pair_scores}
-    known = {method: value for method, value in found.items() if not math.isnan(value)}
-    if not known:
+    values = {method: value_of(evaluation, method, None, TRUTH) for method in evaluation.pair_scores}
+    defined = {method: value for method, value in values.items() if not math.isnan(value)}
+    if not defined:
         return
-    best = max(known, key=lambda method: known[method])
+    best = max(defined, key=lambda method: defined[method])
     low, high = evaluation.interval(best, "truth")
     interval = "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
-    number = f"{METRIC_LABELS[TRUTH]}: {known[best]:.3f}{interval}"
-    sentence = f"{label_of(evaluation, best)} finds the true edges best ({number})"
-    if {"gatt", "uniform"} <= set(known):
-        sentence += f"; {_minus(evaluation, evaluation.difference('gatt', 'uniform', 'truth'))}"
-    yield sentence + "."
+    sentence = f"{label_of(evaluation, best)} finds the true edges best ({METRIC_LABELS[TRUTH]}: {defined[best]:.3f}{interval})"
+    difference = compared(evaluation, "gatt", "uniform", "truth") if {"gatt", "uniform"} <= set(defined) else None
+    yield sentence + (f"; {_minus(evaluation, difference)}." if difference else ".")
 
 
 def _unseen(evaluation: Evaluation) -> Iterator[str]:
+    """Say how many predictions stay without attention, unless as many have the most frequent class anyway."""
     share = evaluation.metrics.get(BYPASS, 0.0)
-    if share > 0:
-        yield (
-            f"Attention does not explain everything: {share:.0%} of the predictions stay the same without the "
-            "attention of a layer, because information bypasses it (a skip connection, jumping knowledge, a readout)."
-        )
+    if not share > 0:
+        return
+    predictions = evaluation.predictions
+    if predictions is not None and predictions.numel():
+        most = float(predictions.argmax(dim=-1).bincount().max()) / len(predictions)
+        if most == 1 and len(predictions) > 1:
+            yield (
+                "The network predicts the same class for all targets. That they keep it without attention does not say "
+                "whether information bypasses attention."
+            )
+            return
+        if share <= most < 1:
+            return
+    yield (
+        f"Attention does not explain everything: {share:.0%} of the predictions stay the same without the attention of "
+        "a layer, because information bypasses it (a skip connection, jumping knowledge, a readout)."
+    )
 
 
 def _saturated(evaluation: Evaluation) -> Iterator[str]:
@@ -218,7 +241,7 @@ def _saturated(evaluation: Evaluation) -> Iterator[str]:
     if share >= 0.5:
         yield (
             f"The model is saturated: it gives {share:.0%} of the targets a probability above {CONFIDENT:.1%}, which "
-            "single edges hardly move. Rank correlations, and sets of edges, say more here than Pearson's."
+            "single edges hardly move. Sets of edges say more here than single ones."
         )
 
 
@@ -228,6 +251,8 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
     if targets < FEW_TARGETS:
         few = "1 target is" if targets == 1 else f"{targets} targets are"
         yield f"{few} too few to say much: explain {FEW_TARGETS} or more."
+    if evaluation.subject is not None and targets == evaluation.subject.targets().numel():
+        yield f"All {targets} targets are measured: intervals speak of other targets of the same kind, not of these."
     for protocol in evaluation.reductions:
         changed = evaluation.num_changed_targets(protocol)
         is_whole = targets == evaluation.targets.numel()
@@ -246,14 +271,14 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("no_effect", "Does attention have an effect at all?", _no_effect),
+    Rule("no_effect", "Does attention have an effect at all?", _no_effect, is_caution=True),
     Rule("best", "Which method predicts the effects of edges best, and how long does it take?", _best),
-    Rule("ranks", "Does that hold for all edges, or for the strongest only?", _ranks),
-    Rule("learned", "Does learned attention explain more than uniform attention?", _learned),
+    Rule("attention", "Does the network's attention explain more than uniform attention?", _attention),
+    Rule("sizes", "How large are the effects?", _sizes),
     Rule("protocol", "Does it matter what reducing an edge means?", _protocols),
     Rule("truth", "What finds the true edges?", _truth),
-    Rule("unseen", "What does attention not see?", _unseen),
-    Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated),
+    Rule("unseen", "What does attention not see?", _unseen, is_caution=True),
+    Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated, is_caution=True),
     Rule("uncertain", "What is too uncertain to say?", _uncertain),
 )
 """All rules, in the order of their findings in the verdict."""
@@ -261,14 +286,15 @@ RULES: tuple[Rule, ...] = (
 
 def judge(evaluation: Evaluation) -> Verdict:
     """Apply all rules to an evaluation, and recommend a method."""
-    findings = (Finding(rule.name, sentence) for rule in RULES for sentence in rule.answer(evaluation))
-    return Verdict(findings, _recommended(evaluation))
+    findings = (Finding(rule.name, sentence, rule.is_caution) for rule in RULES for sentence in rule.answer(evaluation))
+    method = _recommended(evaluation)
+    return Verdict(findings, method, headline(evaluation, method))
 
 
 def _recommended(evaluation: Evaluation) -> str | None:
     """Return the method to explain the model with; None if no method predicts effects."""
-    if not evaluation.reductions:
+    protocol = leading_protocol(evaluation)
+    if protocol is None or not _has_effect(evaluation, protocol):
         return None
-    protocol = PROTOCOL if PROTOCOL in evaluation.reductions else list(evaluation.reductions)[-1]
     predicting = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
     return next(iter([*exact_methods(evaluation, protocol), *predicting]), None)

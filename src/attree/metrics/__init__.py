@@ -5,10 +5,12 @@ from attree.metrics.faithfulness import Faithfulness, FaithfulnessComparison
 from attree.metrics.functional import Ranking, faithfulness_statistics
 from attree.metrics.sets import CharacterizationScore, Fidelity, Unfaithfulness
 from attree.metrics.statistics import AUROC, Kendall, Pearson, Spearman, TruthAUROC
+from attree.metrics.within import EffectSizes, WithinPearson
 
 __all__ = [
     "AUROC",
     "CharacterizationScore",
+    "EffectSizes",
     "Faithfulness",
     "FaithfulnessComparison",
     "Fidelity",
@@ -18,6 +20,7 @@ __all__ = [
     "Spearman",
     "TruthAUROC",
     "Unfaithfulness",
+    "WithinPearson",
     "faithfulness_statistics",
     "functional",
 ]

@@ -15,6 +15,7 @@ from attree.metrics.functional.sets import (
     sparsity,
     unfaithfulness,
 )
+from attree.metrics.functional.within import edges_of_effect, pearson_by_target, strongest_effects
 
 __all__ = [
     "Ranking",
@@ -22,6 +23,7 @@ __all__ = [
     "auroc_by_target",
     "characterization_score",
     "curve_area",
+    "edges_of_effect",
     "faithfulness_influences",
     "faithfulness_statistics",
     "fidelity",
@@ -29,8 +31,10 @@ __all__ = [
     "jaccard",
     "kendall",
     "pearson",
+    "pearson_by_target",
     "precision_at_k",
     "sparsity",
     "spearman",
+    "strongest_effects",
     "unfaithfulness",
 ]

@@ -38,7 +38,7 @@ def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
     >>> from attree.metrics.functional.influence import influence_on_mean
     >>> low, high = interval_of(influence_on_mean(np.array([1.0, 2.0, 3.0, 6.0])))
     >>> round(low, 3), round(high, 3)
-    (-0.438, 6.438)
+    (-0.437, 6.437)
     """
     value, error = influence.value, influence.error
     if not error > 0 or not math.isfinite(error) or influence.effective <= 1:

@@ -100,17 +100,32 @@ def sparsity(scores: Tensor, owner: Tensor, num_targets: int, mass: float = 0.9)
     >>> sparsity(torch.tensor([10.0, 0.0, 0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 0, 0, 1, 1]), 2).tolist()
     [0.75, 0.0]
     """
-    size = in_float64(scores).abs().nan_to_num(0.0)
-    owner = owner.to(size.device)
-    order, _ = ranked(size, owner)
-    sorted_size, sorted_owner = size[order], owner[order]
-    total = torch.zeros(num_targets, dtype=torch.float64, device=size.device).index_add_(0, sorted_owner, sorted_size)
+    needed = edges_needed(scores, owner, num_targets, mass)
+    return 1 - needed / owner.bincount(minlength=num_targets).clamp(min=1)
+
+
+def edges_needed(scores: Tensor, owner: Tensor, num_targets: int, mass: float) -> Tensor:
+    """Number of each target's edges, largest first, that hold a share `mass` of the target's total score.
+
+    Args:
+        scores: Score of every pair, [P]; only the absolute value counts.
+        owner: Position of every pair's target, ascending.
+        num_targets: Number of targets.
+        mass: Share of a target's total score to hold.
+
+    >>> edges_needed(torch.tensor([10.0, 0.0, -1.0, 1.0]), torch.tensor([0, 0, 1, 1]), 2, mass=0.9).tolist()
+    [1.0, 2.0]
+    """
+    sizes = in_float64(scores).abs().nan_to_num(0.0)
+    owner = owner.to(sizes.device)
+    order, _ = ranked(sizes, owner)
+    sorted_sizes, sorted_owner = sizes[order], owner[order]
+    total = sizes.new_zeros(num_targets).index_add_(0, sorted_owner, sorted_sizes)
     begin = pointers(sorted_owner.bincount(minlength=num_targets))[:-1]
-    earlier = sorted_size.cumsum(0) - sorted_size
+    earlier = sorted_sizes.cumsum(0) - sorted_sizes
     before = earlier - earlier[begin[sorted_owner]]
     is_needed = before < mass * total[sorted_owner] - 1e-12
-    needed = torch.zeros_like(total).index_add_(0, sorted_owner, is_needed.double())
-    return on_device_of(scores, 1 - needed / sorted_owner.bincount(minlength=num_targets).clamp(min=1))
+    return on_device_of(scores, torch.zeros_like(total).index_add_(0, sorted_owner, is_needed.double()))
 
 
 def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:
@@ -158,11 +173,11 @@ def ranked(scores: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
     """Return the pairs' order by target, then by descending score, and each ordered pair's place within its target."""
     order = scores.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]
-    own = owner[order]
-    begin = pointers(own.bincount())[:-1]
-    return order, torch.arange(own.numel(), device=own.device) - begin[own]
+    sorted_owner = owner[order]
+    begin = pointers(sorted_owner.bincount())[:-1]
+    return order, torch.arange(sorted_owner.numel(), device=sorted_owner.device) - begin[sorted_owner]
 
 
 def _same_shape(**columns: Tensor) -> None:
-    (first, one), (second, two) = columns.items()
-    expect(one.shape == two.shape, second, f"of the shape of `{first}`, {tuple(one.shape)}", tuple(two.shape))
+    (first, a), (second, b) = columns.items()
+    expect(a.shape == b.shape, second, f"of the shape of `{first}`, {tuple(a.shape)}", tuple(b.shape))
