@@ -75,7 +75,8 @@ def population(name: str, root: str) -> Population:
 
 def values(pairs: PairColumns, truth: PairColumns | None) -> dict[str, float]:
     """Every statistic of the whole population, by metric name."""
-    targets, numbers = int(pairs.owner.max()) + 1, {}
+    targets = int(pairs.owner.max()) + 1
+    numbers: dict[str, float] = {}
     for protocol, deltas in pairs.deltas.items():
         for method, scores in pairs.scores.items():
             pooled = faithfulness_statistics(scores, *deltas)

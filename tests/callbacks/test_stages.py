@@ -62,6 +62,6 @@ def test_the_command_tests_on_data_of_another_size(tmp_path: Path) -> None:
     assert other.graph.num_nodes == 120
     found = attree.evaluate(loaded.net, other.graph, num_targets=5, truth=other.truth).metrics
     names = [name for name in found if name.startswith(("explain/gatt/", "explain/avgatt/"))]
-    assert len(names) == 2 * (2 * 8 + 1)
+    assert len(names) == 2 * (2 * 9 + 1)
     for name in names:
         assert tested[f"test/{name}"] == pytest.approx(found[name], abs=1e-6, nan_ok=True), name

@@ -67,6 +67,16 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert quantile(7.5, 0.99) == pytest.approx(stats.t.ppf(0.995, 7.5))
 
 
+def test_a_mean_of_correlations_near_one_needs_many_targets() -> None:
+    values = np.linspace(0.6, 1.0, 60)
+    for number, has_interval in ((49, False), (50, True)):
+        near_one = influence_on_mean(values[-number:], "correlations")
+        assert math.isnan(interval_of(near_one)[0]) != has_interval
+        assert not math.isnan(interval_of(influence_on_mean(values[:number] - 0.2, "correlations"))[0])
+        # A difference of two methods is not near its bound.
+        assert not math.isnan(interval_of(near_one.minus(influence_on_mean(values[:number] ** 2)))[0])
+
+
 def test_an_interval_stays_where_its_statistic_can_be() -> None:
     by_target = np.full(20, 0.1)
     assert interval_of(Influence(0.99, by_target, 20.0, "correlation"))[1] <= 1

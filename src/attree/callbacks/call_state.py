@@ -17,7 +17,7 @@ from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.callbacks.weights_hash import WeightsHash
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, PREFIX, SECONDS, TRUTH
+from attree.evaluation.names import PREFIX, SECONDS, TRUTH, WITHIN
 
 
 @dataclass
@@ -73,7 +73,7 @@ class CallState:
         if in_fit and self.has_ended and not trainer.validating:
             log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
             return
-        shown = headline(values) if in_fit else None
+        shown = shown_in_bar(values) if in_fit else None
         for name, value in values.items():
             # All processes have the same metrics, but each has taken its own time.
             is_own = name.endswith(SECONDS.removeprefix(PREFIX)) and trainer.world_size > 1
@@ -118,10 +118,10 @@ class CallState:
         self.warned_diverged = True
 
 
-def headline(metrics: Mapping[str, float]) -> str | None:
-    """Return the metric that the progress bar shows: GAtt's ground-truth AUROC, or else its faithfulness."""
-    wanted = [name for name in metrics if "/gatt/" in name]
-    ranked = sorted(wanted, key=lambda name: (not name.endswith(TRUTH), not name.endswith(FAITHFULNESS)))
+def shown_in_bar(metrics: Mapping[str, float]) -> str | None:
+    """Return the metric that the progress bar shows: GAtt's leading statistic, or else its AUROC."""
+    of_gatt = [name for name in metrics if "/gatt/" in name]
+    ranked = sorted(of_gatt, key=lambda name: (not name.endswith(WITHIN), not name.endswith(TRUTH)))
     return ranked[0] if ranked else None
 
 

@@ -39,6 +39,7 @@ from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig
 from attree.evaluation.config import Shard
 from attree.evaluation.names import PREFIX, SECONDS
+from attree.evaluation.result_formats import TableKind
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
 from attree.subject import Head
@@ -107,6 +108,8 @@ class ExplainCallback(Callback):
             and files are written to a subfolder of that name.
         tests: When training ends, also test whether attention is an explanation of this network, see
             `attree.attention_tests`; written to `attention_tests.json`.
+        table: What is printed at the end: `short` for the headline and a few numbers of each method, `full` for every
+            statistic and every finding.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class ExplainCallback(Callback):
         readout: Readout | None = None,
         name: str = PREFIX,
         tests: bool = False,
+        table: TableKind = "short",
     ) -> None:
         config = EvaluationConfig(methods, protocols, num_targets, ground_truth, random_draws, seed)
         expect_int(every_n_epochs, "every_n_epochs", 0)
@@ -141,6 +145,8 @@ class ExplainCallback(Callback):
         self.settings = ExplainSettings(config, subset, data, truth, network, call, head, readout)
         self.every_n_epochs = every_n_epochs
         self.tests = expect_bool(tests, "tests")
+        expect(table in ("short", "full"), "table", "'short' or 'full'", table)
+        self.table = table
         self.figures = figures
         self.save = save
         self.name = name
@@ -310,4 +316,4 @@ class ExplainCallback(Callback):
                 report.write_figures(figures)
                 report.write_page(trainer.loggers)
         # Lightning prints a table of its own after `validate` and `test`.
-        report.show(trainer, pl_module, state.writer, table=in_fit)
+        report.show(trainer, pl_module, state.writer, self.table if in_fit else None)

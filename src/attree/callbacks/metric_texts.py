@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 from attree.attribution import method_label
-from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, PREFIX, SECONDS, TRUTH, MetricName
+from attree.evaluation.names import (
+    BYPASS,
+    EFFECTS,
+    FAITHFULNESS,
+    METRIC_LABELS,
+    PREFIX,
+    SECONDS,
+    TRUTH,
+    WITHIN,
+    MetricName,
+)
+from attree.evaluation.short_table import short_table
 from attree.faithfulness import PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 
 DESCRIPTIONS = {
+    WITHIN: "How well the method's scores find the edges that matter to a single prediction: Pearson's correlation of "
+    "scores with the effects of reducing each edge, within each target; the mean over targets. 1 is perfect, 0 is "
+    "chance.",
     FAITHFULNESS: "How well the method's scores predict the effect of reducing an edge's attention on the output: "
     "the mean of seven statistics. 1 is perfect; the correlations among them are 0 by chance, the AUROC 0.5.",
     TRUTH: "How well the method's scores find the edges that are known to cause the label: the probability that a true "
@@ -18,13 +31,22 @@ DESCRIPTIONS = {
 }
 """The meaning of the main numbers of a method."""
 
-EFFECTS = {"pc": "how far the predicted class's probability falls", "ne": "how far the prediction's entropy rises"}
+CHANGES = {"pc": "how far the predicted class's probability falls", "ne": "how far the prediction's entropy rises"}
 OTHER_DESCRIPTIONS = {
     "p_auroc": "How well the method's scores separate edges whose reduction changes the predicted class from all other "
     "edges (AUROC). 1 is perfect, 0.5 is chance.",
     BYPASS: "How much of the prediction bypasses attention, through skip connections and the like. 0 is nothing.",
     SECONDS: "How long this evaluation of the explanations took.",
 }
+
+
+SIZES = {
+    "strongest": "The effect of a target's strongest edge on the predicted probability (or number); the median over "
+    "targets.",
+    "edges_90": "How many edges hold 90 % of a target's effect; the median over targets with an effect.",
+    "targets_without": "The number of targets for which no single edge has an effect.",
+}
+"""The meaning of the sizes of effects."""
 
 
 def describe_metric(name: str) -> str:
@@ -37,11 +59,11 @@ def describe_metric(name: str) -> str:
     """
     metric = MetricName.parse(name)
     if metric is None:
-        return OTHER_DESCRIPTIONS.get(name, "")
+        return SIZES.get(name.rpartition("/")[2], "") if f"/{EFFECTS}/" in name else OTHER_DESCRIPTIONS.get(name, "")
     measure, _, statistic = metric.statistic.partition("_")
-    if metric.statistic in STATISTICS and measure in EFFECTS:
+    if metric.statistic in STATISTICS and measure in CHANGES:
         kind = "Pearson's" if statistic == "pearson" else f"{statistic.capitalize()}'s rank"
-        text = f"{kind} correlation of {method_label(metric.method)}'s scores with {EFFECTS[measure]} when an edge is "
+        text = f"{kind} correlation of {method_label(metric.method)}'s scores with {CHANGES[measure]} when an edge is "
         text += "reduced. 1 is perfect, 0 is chance."
     else:
         known = DESCRIPTIONS | OTHER_DESCRIPTIONS
@@ -51,30 +73,27 @@ def describe_metric(name: str) -> str:
     return text
 
 
-def results_text(metrics: Mapping[str, float]) -> str:
-    """Return the final numbers as a Markdown table with one column per method, and their meaning.
+def results_text(metrics: Mapping[str, float], headline: str = "") -> str:
+    """Return the headline, the short table in Markdown, and the meaning of its numbers.
+
+    Args:
+        metrics: The final metrics by name.
+        headline: The headline of the verdict.
 
     >>> print(results_text({"explain/gatt/truth_auroc": 0.9931}).splitlines()[2])
-    | ground truth, AUROC | 0.9931 |
+    | GAtt | **0.99** |
     """
-    named = {name: metric for name in metrics if (metric := MetricName.parse(name)) is not None}
-    methods = list(dict.fromkeys(metric.method for metric in named.values()))
-    rows: dict[str, dict[str, str]] = {}
-    for name, metric in named.items():
-        if metric.statistic in DESCRIPTIONS:
-            reduced = f", reduced by {metric.protocol}" if metric.protocol else ""
-            label = METRIC_LABELS.get(metric.statistic, metric.statistic)
-            value = metrics[name]
-            rows.setdefault(label + reduced, {})[metric.method] = "undefined" if math.isnan(value) else f"{value:.4f}"
-    lines = ["| | " + " | ".join(map(method_label, methods)) + " |", "|---" * (len(methods) + 1) + "|"]
-    lines += [
-        f"| {label} | " + " | ".join(row.get(method, "") for method in methods) + " |" for label, row in rows.items()
-    ]
-    meanings = [f"**{name}**: {text}" for name, text in ((METRIC_LABELS[TRUTH], DESCRIPTIONS[TRUTH]),)]
-    meanings.append(f"**faithfulness**: {DESCRIPTIONS[FAITHFULNESS]}")
+    methods = {metric.method for name in metrics if (metric := MetricName.parse(name)) is not None}
+    short = short_table(metrics, {method: method_label(method) for method in methods})
+    lines = ["| | " + " | ".join(short.headers) + " |", "|---" * (len(short.headers) + 1) + "|"]
+    for label, cells in short.rows.items():
+        texts = (f"**{cell.text}**" if cell.is_best else cell.text for cell in cells)
+        lines.append(f"| {label} | " + " | ".join(texts) + " |")
+    meanings = [f"**true edges**: {DESCRIPTIONS[TRUTH]}", f"**the other columns**: {DESCRIPTIONS[WITHIN]}"]
     others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
     more = "All runs side by side, with their explanations: the tab *Explanations*."
-    return "\n".join([*lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
+    head = [f"**{line}**\n" for line in headline.splitlines()]
+    return "\n".join([*head, *lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
 
 
 def accuracy_names(metrics: Iterable[str]) -> list[str]:

@@ -9,7 +9,8 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from attree.attribution import method_label
-from attree.evaluation.names import TRUTH, MetricName
+from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.evaluation.short_table import HEADERS
 from attree.io.console import plain_console
 
 
@@ -92,8 +93,10 @@ class EpochProgress(ProgressBar):
 
 
 def _label(name: str) -> str:
-    """Return a short name for the bar: `explain/gatt/truth_auroc` is shown as GAtt AUROC."""
+    """Return a short name for the bar: `explain/gatt/removal/within_pearson` is shown as GAtt (edge deleted)."""
     metric = MetricName.parse(name)
     if metric is None:
         return name
-    return f"{method_label(metric.method)} {metric.statistic.replace(TRUTH, 'AUROC')}"
+    if metric.statistic in (WITHIN, TRUTH):
+        return f"{method_label(metric.method)} ({HEADERS.get(metric.group, metric.group)})"
+    return f"{method_label(metric.method)} {metric.statistic}"

@@ -21,10 +21,11 @@ from attree.callbacks._private import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
 from attree.evaluation.names import truth_note
+from attree.evaluation.result_formats import TableKind
 from attree.io.console import linked, plain_console
 from attree.io.files import replacing, write_metrics
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.logged_metrics import metrics_table, read_curves
+from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page import write_page
 from attree.report.style import as_png
 from attree.runs.run_folder import flush_logger, is_logger
@@ -160,7 +161,8 @@ class FinalReport:
         """Write `metrics.json` and, with `explanations`, the GAtt scores of all targets."""
         if self.folder is None:
             return
-        write_metrics(self.folder / "metrics.json", self.metrics, self.intervals, self.evaluation.verdict.sentences)
+        verdict = self.evaluation.verdict
+        write_metrics(self.folder / "metrics.json", self.metrics, self.intervals, verdict.sentences, verdict.headline)
         if explanations:
             scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
             ids = self.evaluator.labels.ids
@@ -214,22 +216,18 @@ class FinalReport:
         shown, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
         return facts if shown == every else facts | {"shown": f"{shown} of {every} targets, those of the first process"}
 
-    def show(self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: bool) -> None:
-        """Write TensorBoard's HParams page, print the table if `table`, and list the files that were written."""
+    def show(
+        self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: TableKind | None
+    ) -> None:
+        """Write TensorBoard's HParams page, print the table, and list the files that were written."""
         if writer is not None:
             with warn_only("TensorBoard's HParams page"):
                 writer.write_hyperparameters(pl_module, trainer, self.metrics)
             with warn_only("TensorBoard's page of texts"):
-                writer.write_results(self.metrics, log_step(trainer))
+                writer.write_results(self.metrics, log_step(trainer), self.evaluation.verdict.headline)
         console = plain_console(soft_wrap=True)
         if table:
-            count = self.evaluator.targets.numel()
-            true_count = self.evaluation.num_true_targets
-            summary = metrics_table(
-                self.metrics, num_targets=count, num_true_targets=true_count, intervals=self.intervals
-            )
-            console.print(summary, soft_wrap=False)
-            console.print(str(self.evaluation.verdict), markup=False)
+            print_results(console, self.evaluation, self.metrics, self.intervals, table)
             if self.tests is not None:
                 console.print(str(self.tests), markup=False)
         for line in self._written:

@@ -26,7 +26,7 @@ from attree.attribution import method_label
 from attree.callbacks._private import add_summary, describe_scalars
 from attree.callbacks.metric_texts import accuracy_names, describe_metric, results_text
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, PREFIX, TRUTH, MetricName
+from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, PREFIX, TRUTH, WITHIN, MetricName
 from attree.io.files import json_ready, write_text
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
@@ -76,7 +76,7 @@ class TensorBoardWriter:
         return describe_metric(PREFIX + tag.removeprefix(self.name)) if is_ours else ""
 
     def write_layout(self, evaluator: Evaluator, metrics: Iterable[str]) -> None:
-        """Write the charts of the Custom Scalars page: accuracy beside faithfulness, then each method and statistic.
+        """Write the charts of the Custom Scalars page: accuracy, the leading statistic, then all others.
 
         TensorBoard colours lines by run. So a single run is read in the charts that compare methods, and several runs
         in the charts of one method each. Methods are tags, not runs of their own: above 40 runs this page shows none.
@@ -90,7 +90,7 @@ class TensorBoardWriter:
         # TensorBoard reads tags as patterns, so an accuracy that is logged later is in the chart too.
         charts = {"attree": {"accuracy": accuracy_names(metrics) or [ANY_ACCURACY]}}
         numbers: list[tuple[str, str | None]] = [(TRUTH, None)] if evaluator.truth is not None else []
-        numbers += [(FAITHFULNESS, protocol.name) for protocol in evaluator.protocols]
+        numbers += [(WITHIN, protocol.name) for protocol in evaluator.protocols]
         for statistic, protocol in numbers:
             title = _chart_title(statistic, protocol)
             tags = {method: self._tag(method, statistic, protocol) for method in evaluator.methods}
@@ -99,7 +99,7 @@ class TensorBoardWriter:
         for protocol in (one.name for one in evaluator.protocols):
             charts[f"statistics ({protocol})"] = {
                 _chart_title(statistic, protocol): [self._tag(name, statistic, protocol) for name in evaluator.methods]
-                for statistic in STATISTICS
+                for statistic in (*STATISTICS, FAITHFULNESS)
             }
         layout = {
             group: {title: ["Multiline", tags] for title, tags in titles.items()} for group, titles in charts.items()
@@ -130,9 +130,9 @@ class TensorBoardWriter:
         path = Path(folder, *(() if self.name == PREFIX else (self.name,)), "explanations", "steps", f"{step}.json")
         write_text(path, json.dumps(json_ready(content), allow_nan=False))
 
-    def write_results(self, metrics: Mapping[str, float], step: int) -> None:
+    def write_results(self, metrics: Mapping[str, float], step: int, headline: str = "") -> None:
         """Write the final table and its legend to the page of texts."""
-        self.writer.add_text(f"{self.name}/results", results_text(metrics), step)
+        self.writer.add_text(f"{self.name}/results", results_text(metrics, headline), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Write figures as images, by name."""
@@ -145,7 +145,7 @@ class TensorBoardWriter:
         TensorBoard takes the metrics' values from the curves of the same name.
         """
         shown = accuracy_names(metrics)
-        shown += [name for name in metrics if name.endswith((f"/{FAITHFULNESS}", f"/{TRUTH}"))]
+        shown += [name for name in metrics if name.endswith((f"/{WITHIN}", f"/{FAITHFULNESS}", f"/{TRUTH}"))]
         experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0))
         _put_first(experiment, TICKED)
         for summary in (experiment, begun, ended):

@@ -176,7 +176,9 @@ def influences_of(
             }
             for method, scores in pairs.scores.items():
                 values = pearson_by_target(scores, delta_pc, pairs.owner, influence.targets)
-                influences[str(MetricName(method, WITHIN, protocol))] = influence_on_mean(values.double().numpy())
+                influences[str(MetricName(method, WITHIN, protocol))] = influence_on_mean(
+                    values.double().numpy(), "correlations"
+                )
     if truth is not None and truth.labels is not None and truth.owner.numel():
         owner = truth.owner.numpy()
         influence = TargetInfluence(owner, int(owner.max()) + 1)

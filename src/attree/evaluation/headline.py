@@ -46,11 +46,15 @@ def _which(evaluation: Evaluation, protocol: str, method: str | None) -> str:
     """Return which method to use, and how good attention is."""
     if not len(evaluation.pairs) or not evaluation.reductions[protocol].delta_pc.any():
         return f"No single edge changes a prediction (under `{protocol}`), so there is nothing to explain."
-    exact = exact_methods(evaluation, protocol)
     if method is None:
         use = "No method predicts which edges matter."
-    elif method in exact:
+    elif method in exact_methods(evaluation, protocol):
         use = f"Use {label_of(evaluation, method).lower()} (exact)."
+    elif value_of(evaluation, method, protocol) < WEAK:
+        number = f"{label_of(evaluation, method)} {value_of(evaluation, method, protocol):.2f}"
+        use = f"No method predicts well which edges matter (best: {number} of 1)."
+    elif method in ATTENTION_METHODS:  # its number follows
+        use = f"Use {label_of(evaluation, method)}."
     else:
         use = f"Use {label_of(evaluation, method)}: {value_of(evaluation, method, protocol):.2f} of 1."
     ranked = {name: value for name, value in best_first(evaluation, protocol).items() if name in ATTENTION_METHODS}

@@ -19,7 +19,15 @@ from attree.data import GroundTruth
 from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, PairColumns, influences_of
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
-from attree.evaluation.result_formats import Arrays, as_html, as_text, metrics_frame, read_arrays, write_arrays
+from attree.evaluation.result_formats import (
+    Arrays,
+    TableKind,
+    as_html,
+    as_text,
+    metrics_frame,
+    read_arrays,
+    write_arrays,
+)
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict
 from attree.evaluation.verdict_rules import judge
@@ -257,8 +265,17 @@ class Evaluation:
         """
         return metrics_frame(self.metrics, self.labels, self.intervals if intervals else None)
 
+    def table(self, kind: TableKind = "short") -> str:
+        """Return headline, table and findings as text.
+
+        Args:
+            kind: `short` for a few numbers of each method, `full` for every statistic and every finding.
+        """
+        expect(kind in ("short", "full"), "kind", "'short' or 'full'", kind)
+        return as_text(self, kind)
+
     def __str__(self) -> str:
-        return as_text(self)
+        return self.table()
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -311,7 +328,9 @@ class Evaluation:
         folder = expect_path(folder, "folder")
         write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
-        write_metrics(folder / METRICS_FILE, self.metrics, self.intervals, self.verdict.sentences)
+        write_metrics(
+            folder / METRICS_FILE, self.metrics, self.intervals, self.verdict.sentences, self.verdict.headline
+        )
         return folder
 
     @classmethod

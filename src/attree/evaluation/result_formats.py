@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from attree.attention import Graph
 from attree.attribution import Pairs
 from attree.attribution.stored import FREE_NODES, read_types, typed_arrays
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.evaluation.names import BYPASS, OF_CLASSES, MetricName, number_and_interval, truth_note
+from attree.evaluation.names import OF_CLASSES, MetricName, number_and_interval, truth_note
+from attree.evaluation.short_table import short_table
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
@@ -31,6 +33,16 @@ if TYPE_CHECKING:
 
 NOUNS: dict[Level, str] = {"node": "node", "edge": "link", "graph": "graph"}
 """What targets of each level are called in texts."""
+
+
+TableKind = Literal["short", "full"]
+"""Which table is printed: a few numbers of each method, or every statistic."""
+
+SHORT_NOTE = "Mean over targets of the correlation of scores with effects; true edges: AUROC"
+"""What the numbers of the short table are."""
+
+FULL_HINT = 'All statistics and findings: print(result.table("full"))'
+"""How to see everything else."""
 
 
 def metrics_frame(
@@ -52,25 +64,51 @@ def metrics_frame(
     return _frame(rows)
 
 
-def as_text(evaluation: Evaluation) -> str:
-    """Return the printed form: the number of targets and pairs, the table, the protocols, the verdict."""
-    pairs, targets = len(evaluation.pairs), evaluation.targets.numel()
-    kind = target_noun(evaluation)
-    counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}
-    changed = ", ".join(f"{count:,} ({name})" for name, count in counts.items())
-    about = f"{_several(targets, kind)}, {_several(pairs, 'pair')}"
-    if any(counts.values()) or (counts and evaluation.predictions is not None):  # in a regression no class can change
-        about += f"; changed predictions: {changed}"
-    if BYPASS in evaluation.metrics:
-        about += f"; {evaluation.metrics[BYPASS]:.0%} of predictions are the same without the attention of a layer"
-    table = _cells(evaluation).to_string(na_rep="undefined")
-    notes = [f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings]
+def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
+    """Return the printed form: headline, table, what its columns mean, findings.
+
+    Args:
+        evaluation: The evaluation.
+        table: `short` prints one row per method and the findings that limit the headline; `full` prints every statistic
+            and every finding.
+    """
+    verdict, pairs, targets = evaluation.verdict, len(evaluation.pairs), evaluation.targets.numel()
+    about = f"{_several(targets, target_noun(evaluation))}, {_several(pairs, 'pair')}"
+    head = [*wrapped(verdict.headline), ""] if verdict.headline else []
+    if table == "short":
+        short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
+        body = short.lines if short.rows else []
+        notes = [SHORT_NOTE] if short.rows else []
+        findings, more = verdict.cautions, [FULL_HINT]
+    else:
+        counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}
+        # In a regression no class can change.
+        if any(counts.values()) or (counts and evaluation.predictions is not None):
+            about += "; changed predictions: " + ", ".join(f"{count:,} ({name})" for name, count in counts.items())
+        body = [_cells(evaluation).to_string(na_rep="undefined")]
+        notes = [
+            f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings
+        ]
+        findings, more = verdict.sentences, []
     if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
         notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
     if evaluation.num_true_targets is not None:
         notes.append(truth_note(evaluation.num_true_targets))
-    verdict = evaluation.verdict
-    return "\n".join([about, table, *notes, *(("", str(verdict)) if verdict else ())])
+    bullets = [line for sentence in findings for line in wrapped(f"- {sentence}", indent="  ")]
+    tail = ["", *bullets, *more] if bullets else more
+    return "\n".join([*head, about, *body, *notes, *tail])
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Return the lines of a text, broken between words so that they fit 80 columns.
+
+    Args:
+        text: The text.
+        indent: Put before every line that continues another.
+    """
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    paragraphs = text.splitlines()
+    return [line for paragraph in paragraphs for line in wrap(paragraph, 80, subsequent_indent=indent, **options)]
 
 
 def target_noun(evaluation: Evaluation) -> str:
@@ -79,10 +117,24 @@ def target_noun(evaluation: Evaluation) -> str:
 
 
 def as_html(evaluation: Evaluation) -> str:
-    """Return the table and the verdict as HTML, for notebooks."""
-    table: str = _cells(evaluation).to_html(na_rep="undefined")
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in evaluation.verdict.sentences)
-    return table + (f"<ul>{items}</ul>" if items else "")
+    """Return headline, short table and findings as HTML, for notebooks; all statistics are folded away."""
+    verdict = evaluation.verdict
+    short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
+    head = "".join(f"<th>{escape(header)}</th>" for header in ("method", *short.headers))
+    rows = "".join(
+        f"<tr><th>{escape(label)}</th>"
+        + "".join(f"<td>{'<b>' if c.is_best else ''}{escape(c.text)}{'</b>' if c.is_best else ''}</td>" for c in cells)
+        + "</tr>"
+        for label, cells in short.rows.items()
+    )
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict.sentences)
+    every: str = _cells(evaluation).to_html(na_rep="undefined")
+    return (
+        f"<p><b>{escape(verdict.headline).replace(chr(10), '<br>')}</b></p>"
+        + (f"<table><tr>{head}</tr>{rows}</table>" if rows else "")
+        + (f"<ul>{items}</ul>" if items else "")
+        + f"<details><summary>all statistics</summary>{every}</details>"
+    )
 
 
 def _cells(evaluation: Evaluation) -> pd.DataFrame:

@@ -206,7 +206,8 @@ def _truth(evaluation: Evaluation) -> Iterator[str]:
     best = max(defined, key=lambda method: defined[method])
     low, high = evaluation.interval(best, "truth")
     interval = "" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]"
-    sentence = f"{label_of(evaluation, best)} finds the true edges best ({METRIC_LABELS[TRUTH]}: {defined[best]:.3f}{interval})"
+    number = f"{METRIC_LABELS[TRUTH]}: {defined[best]:.3f}{interval}"
+    sentence = f"{label_of(evaluation, best)} finds the true edges best ({number})"
     difference = compared(evaluation, "gatt", "uniform", "truth") if {"gatt", "uniform"} <= set(defined) else None
     yield sentence + (f"; {_minus(evaluation, difference)}." if difference else ".")
 
@@ -245,12 +246,16 @@ def _saturated(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
-def _uncertain(evaluation: Evaluation) -> Iterator[str]:
-    """Say which results are uncertain: too few targets, too few changed predictions, or wide confidence intervals."""
+def _few(evaluation: Evaluation) -> Iterator[str]:
     targets = evaluation.num_targets
     if targets < FEW_TARGETS:
         few = "1 target is" if targets == 1 else f"{targets} targets are"
         yield f"{few} too few to say much: explain {FEW_TARGETS} or more."
+
+
+def _uncertain(evaluation: Evaluation) -> Iterator[str]:
+    """Say what is uncertain: of which targets intervals speak, too few changed predictions, or wide intervals."""
+    targets = evaluation.num_targets
     if evaluation.subject is not None and targets == evaluation.subject.targets().numel():
         yield f"All {targets} targets are measured: intervals speak of other targets of the same kind, not of these."
     for protocol in evaluation.reductions:
@@ -279,6 +284,7 @@ RULES: tuple[Rule, ...] = (
     Rule("truth", "What finds the true edges?", _truth),
     Rule("unseen", "What does attention not see?", _unseen, is_caution=True),
     Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated, is_caution=True),
+    Rule("few", "Are there enough targets?", _few, is_caution=True),
     Rule("uncertain", "What is too uncertain to say?", _uncertain),
 )
 """All rules, in the order of their findings in the verdict."""
@@ -294,7 +300,7 @@ def judge(evaluation: Evaluation) -> Verdict:
 def _recommended(evaluation: Evaluation) -> str | None:
     """Return the method to explain the model with; None if no method predicts effects."""
     protocol = leading_protocol(evaluation)
-    if protocol is None or not _has_effect(evaluation, protocol):
+    if protocol is None:
         return None
     predicting = [method for method, value in best_first(evaluation, protocol).items() if value > SAME]
     return next(iter([*exact_methods(evaluation, protocol), *predicting]), None)

@@ -20,7 +20,7 @@ from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.console import print_whole
 from attree.io.files import read_metrics, replacing, write_text
-from attree.report.logged_metrics import metrics_table, read_curves
+from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
 from attree.report.selection import instructive_order, strongest_first
@@ -83,23 +83,13 @@ class CallSummary:
     def show(self, console: Console, count: int) -> None:
         """Print the metrics, and the strongest edges of the most instructive targets."""
         if self.evaluation.metrics:
-            console.print(self._table(), soft_wrap=False)
-            console.print(str(self.evaluation.verdict), markup=False)
+            print_results(console, self.evaluation, self.evaluation.metrics, self.evaluation.intervals)
         shown = self.shown
         explained, positions = shown.explained, shown.instructive[:count]
         tables = top_edges_table(shown.evaluation, positions)
         for position, table in zip(positions, tables, strict=True):
             print_whole(console, table)
             console.print(strongest_paths_text(shown.evaluation, position, explained.first_nodes), soft_wrap=True)
-
-    def _table(self) -> Table:
-        result = self.evaluation
-        return metrics_table(
-            result.metrics,
-            num_targets=result.targets.numel(),
-            num_true_targets=result.num_true_targets,
-            intervals=result.intervals,
-        )
 
     def page(self, is_live: bool = False) -> dict[str, Any]:
         """Return the content of the page.

@@ -17,8 +17,8 @@ from numpy.lib import format as npy
 
 from attree.errors import ArgumentError
 
-INTERVALS, VERDICT = "intervals", "verdict"
-"""Keys of a metrics file that are no metrics: the intervals, and the sentences of the verdict."""
+INTERVALS, VERDICT, HEADLINE = "intervals", "verdict", "headline"
+"""Keys of a metrics file that are no metrics: the intervals, and the sentences and the headline of the verdict."""
 
 
 @contextmanager
@@ -140,6 +140,7 @@ def write_metrics(
     metrics: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float]] | None = None,
     verdict: Sequence[str] | None = None,
+    headline: str = "",
 ) -> Path:
     """Write metrics by name. NaN and infinity become `null`, because JSON has neither.
 
@@ -148,8 +149,10 @@ def write_metrics(
         metrics: Numbers by name.
         intervals: Low and high end of some metrics, written under the key `intervals`.
         verdict: Sentences on the metrics, written under the key `verdict`.
+        headline: What the verdict comes to, written first, under the key `headline`.
     """
-    content: dict[str, Any] = {name: _finite(value) for name, value in metrics.items()}
+    content: dict[str, Any] = {HEADLINE: headline} if headline else {}
+    content |= {name: _finite(value) for name, value in metrics.items()}
     if intervals:
         content[INTERVALS] = {name: [_finite(end) for end in ends] for name, ends in intervals.items()}
     if verdict:
@@ -165,7 +168,7 @@ def read_metrics(path: Path) -> dict[str, float]:
     """Read metrics that `write_metrics` wrote; `null` becomes NaN. Any other file raises an `ArgumentError`."""
     try:
         content = json.loads(path.read_bytes())
-        return {name: _number(value) for name, value in content.items() if name not in (INTERVALS, VERDICT)}
+        return {name: _number(value) for name, value in content.items() if name not in (INTERVALS, VERDICT, HEADLINE)}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(path, error) from error
 

@@ -54,7 +54,6 @@ class EffectSizes(ColumnMetric):
     """
 
     columns = ("strongest", "edges")
-    higher_is_better = None
 
     def update(self, effects: Tensor, target: Tensor) -> None:
         """Append the targets of some pairs.

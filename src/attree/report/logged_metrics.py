@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from attree.attribution import method_label
-from attree.evaluation.names import METRIC_LABELS, MetricName, number_and_interval, truth_note
+from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
+from attree.evaluation.result import Evaluation
+from attree.evaluation.result_formats import SHORT_NOTE, TableKind
+from attree.evaluation.short_table import short_table
 from attree.faithfulness import PROTOCOLS
 
 Points = list[tuple[int, float]]
@@ -115,7 +120,7 @@ def metrics_table(
         meanings.append(truth_note(num_true_targets))
     known = {} if intervals is None else intervals
     if known:
-        meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval when targets are drawn again")
+        meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     # Without lines between columns, five methods with their intervals fit 80 columns.
     look: dict[str, Any] = {"box": None, "padding": (0, 1), "pad_edge": False}
@@ -133,6 +138,70 @@ def metrics_table(
             table.add_row(label, *(_cell(by_method[name.method].get(name), known.get(str(name))) for name in names))
         table.add_section()
     return table
+
+
+def short_metrics_table(
+    metrics: Mapping[str, Any],
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+    num_true_targets: int | None = None,
+) -> Table:
+    """Return the short table of logged metrics: a row per method, the true edges and each protocol as columns.
+
+    Args:
+        metrics: Scalars, by the names that they are logged under.
+        intervals: 95 % intervals, by the names of their scalars.
+        num_true_targets: Number of targets that the true edges are measured on; None leaves it out.
+    """
+    by_method, others = split_metrics(metrics)
+    short = short_table(
+        {name: float(value) for name, value in metrics.items()},
+        {name: method_label(name) for name in by_method},
+        intervals,
+    )
+    accuracies = "   ".join(
+        f"{name} {value:.4g}" for name, value in sorted(others.items()) if not name.startswith(PREFIX)
+    )
+    truth = [] if num_true_targets is None else [truth_note(num_true_targets)]
+    half = ["\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew"] if intervals else []
+    caption = "\n".join(filter(None, [SHORT_NOTE, *truth, *half, accuracies]))
+    table = Table(caption=caption, caption_justify="left", box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for header in short.headers:
+        table.add_column(header, no_wrap=True)
+    for label, cells in short.rows.items():
+        table.add_row(label, *(Text(f"{cell.bar} {cell.text}", style="bold" if cell.is_best else "") for cell in cells))
+    return table
+
+
+def print_results(
+    console: Console,
+    evaluation: Evaluation,
+    metrics: Mapping[str, Any],
+    intervals: Mapping[str, tuple[float, float]],
+    table: TableKind = "short",
+) -> None:
+    """Print the headline, the table and the findings of an evaluation.
+
+    Args:
+        console: Where to print.
+        evaluation: The evaluation.
+        metrics: All scalars of the run, by the names that they are logged under.
+        intervals: 95 % intervals of these.
+        table: `short` for a few numbers of each method, `full` for every statistic and every finding.
+    """
+    verdict = evaluation.verdict
+    for line in verdict.headline.splitlines():
+        console.print(Text(line, style="bold"), soft_wrap=False)
+    if table == "full":
+        count = evaluation.num_targets
+        full = metrics_table(
+            metrics, num_targets=count, num_true_targets=evaluation.num_true_targets, intervals=intervals
+        )
+        console.print(full, soft_wrap=False)
+    else:
+        console.print(short_metrics_table(metrics, intervals, evaluation.num_true_targets), soft_wrap=False)
+    for sentence in verdict.sentences if table == "full" else verdict.cautions:
+        console.print(Text(f"- {sentence}"), soft_wrap=False)
 
 
 def _cell(value: float | None, interval: tuple[float, float] | None) -> str:

@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 FAITHFULNESS = "faithfulness"
 
-Scale = Literal["correlation", "probability", "mean"]
-"""What a statistic is, which decides the scale of its interval: a correlation, a probability (AUROC), or a mean."""
+Scale = Literal["correlation", "correlations", "probability", "mean"]
+"""What a statistic is, which decides the scale of its interval: a correlation, a mean of the correlations of targets, a
+probability (AUROC), or another mean."""
 
 FEWEST_TARGETS = 10
 """Fewest targets that decide an AUROC with an interval: targets with a positive, and targets with a lost comparison."""
@@ -73,7 +74,7 @@ def undefined(targets: int) -> Influence:
     return Influence(math.nan, np.full(targets, math.nan), 0.0)
 
 
-def influence_on_mean(values: Floats) -> Influence:
+def influence_on_mean(values: Floats, scale: Scale = "mean") -> Influence:
     """Return the influence of each target on the mean of one value per target; NaN values do not count.
 
     The error is that of the usual t interval: the standard deviation over the square root of the number of values.
@@ -89,7 +90,7 @@ def influence_on_mean(values: Floats) -> Influence:
     deviations = np.where(counts, values - mean, 0.0)
     # 1 / (number * (number - 1)) instead of 1 / number^2, as each value is its own share of the mean.
     by_target = deviations / math.sqrt(number * (number - 1)) if number > 1 else np.full(len(values), math.nan)
-    return Influence(mean, by_target, float(number))
+    return Influence(mean, by_target, float(number), scale)
 
 
 class TargetInfluence:

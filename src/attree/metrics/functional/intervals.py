@@ -24,6 +24,11 @@ LEVEL = 0.95
 """How often an interval holds the true value, when targets are drawn anew."""
 
 
+NEAR_ONE, MANY_TARGETS = 0.75, 50
+"""A mean of correlations above the first has an interval only with as many targets as the second: most targets are near
+1, so that few of them hardly show the rare ones that are not."""
+
+
 def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
     """Return the interval of a statistic; NaN if it is undefined, or if too few targets decide it.
 
@@ -44,7 +49,9 @@ def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
     if not error > 0 or not math.isfinite(error) or influence.effective <= 1:
         return UNKNOWN
     half = quantile(influence.effective - 1, level) * error
-    if influence.scale == "correlation" and abs(value) < 1:
+    if influence.scale == "correlations" and abs(value) > NEAR_ONE and influence.effective < MANY_TARGETS:
+        return UNKNOWN
+    if influence.scale in ("correlation", "correlations") and abs(value) < 1:
         middle, half = math.atanh(value), half / (1 - value * value)
         return math.tanh(middle - half), math.tanh(middle + half)
     if influence.scale == "probability" and 0 < value < 1:

@@ -15,7 +15,7 @@ from attree.attention import Attention
 from attree.data import GroundTruth
 from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
-from attree.evaluation.names import OF_CLASSES, MetricName
+from attree.evaluation.names import OF_CLASSES, WITHIN, MetricName
 from attree.evaluation.target_labels import LABEL_VALUES, LINK_NAMES
 from attree.faithfulness import PROTOCOLS
 from attree.report.looks import method_looks
@@ -133,7 +133,9 @@ def page_content(
         "statistics": dict(measured.statistic_labels),
         "predictsNumbers": evaluation.predicts_numbers,
         "metrics": _metrics(measured),
-        "verdict": measured.verdict.sentences,
+        "headline": measured.verdict.headline,
+        "leading": WITHIN,
+        "verdict": [*measured.verdict.headline.splitlines(), *measured.verdict.sentences],
         "summary": [list(entry) for entry in (summary or {}).items()],
         "curves": [
             {"name": name, "points": [[int(step), float(value)] for step, value in points]}
