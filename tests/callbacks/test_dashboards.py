@@ -74,7 +74,7 @@ def test_a_run_without_tensorboard_is_not_told_to_start_it(tmp_path: Path, capsy
         options: dict[str, Any] = {} if logger is None else {"logger": logger}
         trainer(tmp_path, [ExplainCallback(num_targets=5)], epochs=1, **options).fit(classifier(data), datamodule=data)
         said = capsys.readouterr().out
-        assert "How well attention explains" in said
+        assert said.startswith("Use occlusion (exact). ")
         assert ("tensorboard --logdir" in said) == is_told
 
 

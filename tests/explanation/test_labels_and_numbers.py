@@ -66,7 +66,7 @@ def test_numbers_have_no_confidence(data: Data, tmp_path: Path) -> None:
     result = attree.evaluate(net(1), numbers, num_targets=8, mode="regression")
     loaded = type(result).load(result.save(tmp_path))
     for evaluation in (result, loaded):
-        text = str(evaluation)
+        text = evaluation.table("full")
         assert "predicted number, Pearson" in text
         assert not {word for word in ("confidence", "entropy", "faithfulness") if word in text}
         assert "confidence" not in evaluation._repr_html_()

@@ -25,7 +25,7 @@ BLOCKS = 5
 """Number of characters of a full bar."""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """One number of the table.
 
     Attributes:
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     def bar(self) -> str:
         """The number as a bar, full at 1, and empty at 0 and below.
 
-        >>> Cell(0.61, "", False).bar
+        >>> TableCell(0.61, "", False).bar
         '\N{FULL BLOCK}\N{FULL BLOCK}\N{FULL BLOCK}  '
         """
         size = 0 if self.value is None or math.isnan(self.value) else round(BLOCKS * min(1.0, max(0.0, self.value)))
@@ -58,7 +58,7 @@ class ShortTable(NamedTuple):
     """
 
     headers: list[str]
-    rows: dict[str, list[Cell]]
+    rows: dict[str, list[TableCell]]
 
     @property
     def lines(self) -> list[str]:
@@ -107,15 +107,15 @@ def short_table(
         )
         for group in groups
     }
-    rows: dict[str, list[Cell]] = {}
+    rows: dict[str, list[TableCell]] = {}
     for method in dict.fromkeys(metric.method for metric in leading):
         cells = []
         for group in groups:
             value = by_place.get((method, group))
             if value is None:
-                cells.append(Cell(None, "", False))
+                cells.append(TableCell(None, "", False))
             else:
                 text = number_and_interval(value, known.get(names[method, group], UNKNOWN), digits=2)
-                cells.append(Cell(value, text, value == best[group]))
+                cells.append(TableCell(value, text, value == best[group]))
         rows[labels.get(method, method)] = cells
     return ShortTable([HEADERS.get(group, group) for group in groups], rows)
