@@ -21,13 +21,13 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-# A demo needs attree alone; the developers' tools come with the other commands.
+# The demo, and `attree explain`, `serve` and `sweep` after it; the developers' tools come with the other commands.
 demo: $(VENV)/demo
 	$(BIN)/attree fit --config infection
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[all]"
 	touch $@
 
 test: install

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from attree.explain_run.parts import PartFolder
 from attree.paper.cache import Cache
 from attree.runs.checkpoint import read_checkpoint
 from helpers.cli import fit, refusal
+from helpers.no_warnings import no_warnings
 from helpers.small_fits import classifier, infection
 
 FLIPS = 250
@@ -79,8 +79,7 @@ def parts(folder: Path) -> tuple[Path, Read]:
     made.close()
 
     def read(path: Path) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with no_warnings():
             try:
                 assert PartFolder(folder / "scores", {"targets": "1"}, 1).missing() == []
             except UserWarning as warning:

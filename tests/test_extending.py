@@ -6,7 +6,6 @@ import math
 import re
 import sys
 import types
-import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +24,7 @@ from attree.faithfulness.exact.algebra.known import ALGEBRAS
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.no_warnings import no_warnings
 from helpers.reducers import any_pass
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
@@ -101,8 +101,7 @@ def test_a_convolution_for_the_exact_engine(page: dict[str, Any], graph: Data) -
             return out
 
     model = randomize(Net(), 0, 0.5).double().eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         assert isinstance(any_pass(model, graph.x, graph.edge_index).engine, ExactReducer)
     subject = Subject.of_data(model, graph)
     pairs = attree.evaluate(model, graph, targets="all", methods=[GAtt()]).pairs

@@ -24,6 +24,10 @@ class ArgumentError(AttreeError, ValueError):
     """An argument has an invalid value."""
 
 
+class MissingPackageError(AttreeError, ImportError):
+    """A package that only this command or function needs is not installed."""
+
+
 class MissingDataError(AttreeError, FileNotFoundError):
     """Files of a dataset are missing, damaged or not the expected ones; the message says what to do."""
 

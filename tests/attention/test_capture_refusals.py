@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +10,7 @@ from torch_geometric.utils import softmax, to_torch_coo_tensor
 
 from attree.attention import capture_attention
 from helpers.attention_models import CLEAN, OwnConv, Stack, X, snapshot
+from helpers.no_warnings import no_warnings
 
 
 class Bipartite(nn.Module):
@@ -118,8 +117,7 @@ class Typed(nn.Module):
 
 
 def test_attention_with_types_of_nodes_and_edges_is_one_softmax() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         attention = capture_attention(Typed(), X, CLEAN)
     sums = torch.zeros(6).index_add_(0, CLEAN[1], attention.weights[0][:6, 0])
     torch.testing.assert_close(sums, torch.tensor([1.0] * 5 + [0.0]))

@@ -18,6 +18,7 @@ import attree.errors
 from attree.attention import capture_attention
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, Stack, X, snapshot
+from helpers.no_warnings import FOREIGN
 from reference import attribution_by_flows, looped_edges
 
 EDGES = looped_edges(CLEAN.T.tolist(), 6)
@@ -116,7 +117,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[Tensor], np.ndarray]]]
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", FOREIGN)
 def test_gatt_of_the_weights_that_are_used(name: str) -> None:
     torch.manual_seed(0)
     make, weights_of = CASES[name]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 
 from attree.attention import Attention, Graph
-from attree.attribution import METHODS, Attribution, FlowMethod, GAtt, GAttAvg, GAttSim, make_methods
+from attree.attribution import METHODS, Attribution, FlowMethod, GAtt, GAttAvg, GAttSim, Random, make_methods
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows, gatt_by_matrices
 
@@ -47,6 +51,34 @@ def test_equals_the_matrix_form(case: Case) -> None:
     result = GAtt().attribute(case.attention)
     dense = torch.stack([result.dense(target) for target in range(case.num_nodes)])
     np.testing.assert_allclose(dense.numpy(), gatt_by_matrices(case.looped, case.num_nodes, case.alpha), atol=1e-9)
+
+
+@pytest.mark.parametrize("memory", [2_000, 20_000])
+def test_streamed_parts_fit_into_the_memory(memory: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    graph = Graph(torch.randint(0, 60, (2, 900), generator=generator), 60)
+    attention = Attention.from_weights(graph, [torch.rand(graph.num_edges, generator=generator) for _ in range(2)])
+    parts = list(GAtt().stream(attention, memory=memory))
+    sizes = [part.edges.nbytes + part.scores.nbytes for part in parts]
+    assert torch.cat([part.targets for part in parts]).tolist() == list(range(60))
+    assert sum(sizes) > 2 * memory  # not all fits at once
+    assert len(parts) > 2
+    assert all(size <= memory for part, size in zip(parts, sizes, strict=True) if len(part) > 1)
+    assert memory == 2_000 or any(len(part) > 1 for part in parts)
+
+
+def test_draws_of_random_differ_and_are_uniform() -> None:
+    graph = Graph(torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(1)), 60)
+    attention = Attention.from_weights(graph, [torch.ones(graph.num_edges, dtype=torch.float64)] * 2)
+    draws = [draw.attribute(attention).scores.numpy() for draw in Random(seed=3).draws(3)]
+    for first, second in itertools.combinations(draws, 2):
+        # Independent: a correlation of n pairs has the standard deviation 1/sqrt(n); 5 of them are one in two million.
+        assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(first.size)
+    for draw in draws:
+        assert scipy.stats.kstest(draw, "uniform").pvalue > 1e-6
+    assert (Random(seed=3).attribute(attention).scores.numpy() == draws[0]).all()
+    other = Random(seed=4).attribute(attention).scores.numpy()
+    assert not (other == draws[0]).any()
 
 
 @pytest.mark.parametrize("name", ATTENTION_METHODS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from attree.faithfulness.exact import reduction_plan
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotRowwiseError
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.no_warnings import no_warnings
 from helpers.one_pass_each import reduced_outputs
 
 EDGES = messy_graph(1)
@@ -132,8 +132,7 @@ def test_links_on_rows_are_as_one_pass_each(name: str, monkeypatch: pytest.Monke
     own = subject(model, head)
     assert own.level == "edge"
     pairs = subject_pairs(own, [9, 0, 3, 4, 1, 6])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         recorded = Reducer(own).record()
         assert isinstance(recorded.engine, ExactReducer)
         for protocol in PROTOCOLS.values():

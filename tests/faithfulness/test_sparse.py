@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,6 +20,7 @@ from attree.faithfulness import PROTOCOLS, ExactReducer, ReductionProtocol
 from attree.faithfulness.exact import lazy_rows
 from attree.faithfulness.exact.lazy_rows import compact_features, weighted_sums
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.no_warnings import no_warnings
 from helpers.reducers import exact_pass, subject_of
 
 WORDS = 90
@@ -38,8 +38,7 @@ def bags_of_words(seed: int = 0) -> Tensor:
 def strict_warnings() -> Iterator[None]:
     """Every warning is an error, also those that torch gives only once in a process."""
     torch.set_warn_always(True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         yield
     torch.set_warn_always(False)
 
@@ -160,6 +159,7 @@ from attree.faithfulness import ExactReducer
 from attree.models import GAT
 from attree.subject import Subject
 warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch_geometric")
 x = torch.zeros(5, 50)
 x[0, 0] = 1.0
 ExactReducer(Subject.of(GAT(50, 2), x, torch.tensor([[0, 1], [1, 2]]))).record()

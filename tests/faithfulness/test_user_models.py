@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from attree.subject.part_check import NotRowwiseError
 from helpers import user_models
 from helpers.attention_models import snapshot
 from helpers.graphs import NODES, messy_graph, randomize
+from helpers.no_warnings import no_warnings
 from helpers.one_pass_each import reduced_outputs
 from helpers.reducers import any_pass, copies_pass, exact_pass, subject_of, whole_pass
 
@@ -60,8 +60,7 @@ def test_served(name: str) -> None:
     model = randomize(model, 4, scale=0.5).double().eval()
     kwargs = {key: FURTHER[key] for key in further if key in FURTHER}
     x = torch.arange(NODES) if "ids" in further else X
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         reducer = any_pass(model, x, EDGES, **kwargs)
     assert isinstance(reducer.engine, ExactReducer)
     assert_as_one_pass_each(reducer, model, x, EDGES, DEPTHS.get(name, 2), **kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from torch_geometric.utils import scatter, to_dense_batch
 import attree
 from attree.attribution import GAtt
 from attree.subject import Subject
+from helpers.no_warnings import FOREIGN, no_warnings
 
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
 X = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).double()
@@ -92,7 +92,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", FOREIGN)
 def test_weights_of_nodes(name: str) -> None:
     torch.manual_seed(0)
     pool, expected = CASES[name]
@@ -136,8 +136,7 @@ def test_what_cannot_be_read_is_said(pool: Callable[[Tensor, Tensor], Tensor]) -
     with pytest.warns(UserWarning, match="Argument `readout` sets it"):
         weights = subject.node_weights
     torch.testing.assert_close(weights, SUM)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         said = Subject.of(Pooled(pool).double(), X, EDGES, BATCH, readout="mean").node_weights
     torch.testing.assert_close(said, MEAN)
 

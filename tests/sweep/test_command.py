@@ -28,7 +28,7 @@ from helpers.time_limit import SECONDS
 DRAW = summary.draw_figures
 
 SUMMARY = (
-    "journal.log",
+    "study.db",
     "page.html",
     "frontier.csv",
     "results.csv",
@@ -131,7 +131,7 @@ def test_a_folder_of_an_older_version_is_noticed_and_taken_over(file: Path, caps
     own = Path("logs/sweeps/study")
     write_old_folder(own, unfinished="decay=0.01-seed=1")
     assert command("sweep", str(file), "--collect") == 0  # shows what there is, and begins nothing
-    assert not (own / "journal.log").exists()
+    assert not (own / "study.db").exists()
     assert pd.read_csv(own / "results.csv")["val/acc"].tolist() == [0.75] * 5
     capsys.readouterr()
     fit = FakeFit()
@@ -139,8 +139,7 @@ def test_a_folder_of_an_older_version_is_noticed_and_taken_over(file: Path, caps
     said = " ".join(capsys.readouterr().out.split())
     assert "was written by a version of attree without studies: 5 finished runs will not be repeated" in said
     assert fit.versions() == ["decay=0.01-seed=1"]
-    backend = optuna.storages.journal.JournalFileBackend(str(own / "journal.log"))
-    study = optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend))
+    study = optuna.load_study(study_name="study", storage="sqlite:///logs/sweeps/study/study.db")
     assert [trial.state for trial in study.trials] == [optuna.trial.TrialState.COMPLETE] * 6
     assert command("sweep", str(file), launch=fit) == 0
     assert "without studies" not in capsys.readouterr().out

@@ -72,7 +72,7 @@ def begun() -> list[tuple[str, str]]:
     return [(line.split()[0], line.split()[1]) for line in lines]
 
 
-@pytest.fixture(params=["journal", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.chdir(tmp_path)
     with ExitStack() as stack:
@@ -83,8 +83,7 @@ def load(storage: list[str]) -> optuna.Study:
     """The study as any user of Optuna opens it."""
     if storage:
         return optuna.load_study(study_name="study", storage=storage[1].replace("postgresql:", "postgresql+psycopg:"))
-    backend = optuna.storages.journal.JournalFileBackend("logs/sweeps/study/journal.log")
-    return optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend))
+    return optuna.load_study(study_name="study", storage="sqlite:///logs/sweeps/study/study.db")
 
 
 def test_two_workers_one_killed(storage: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +125,7 @@ def test_a_study_opens_in_the_dashboard(tmp_path: Path, monkeypatch: pytest.Monk
     write_sweep(Path(), {**GRID, "seeds": [0], "runs": [{"grid": {"model.decay": [0, 0.1]}}]})
     only_numbers(monkeypatch)
     assert command("sweep", "sweep.yaml", launch=pretend("only", 0.0)) == 0
-    backend = optuna.storages.journal.JournalFileBackend("logs/sweeps/study/journal.log")
-    app = dashboard.wsgi(optuna.storages.JournalStorage(backend))
+    app = dashboard.wsgi("sqlite:///logs/sweeps/study/study.db")
     statuses: list[str] = []
     environment: dict[str, Any] = {"PATH_INFO": "/api/studies"}
     setup_testing_defaults(environment)

@@ -22,6 +22,7 @@ from helpers.cli import command
 from helpers.sweeps import QUALITY, SEARCH, SearchedFit, given, only_numbers, write_sweep
 
 FOLDER = Path("logs/sweeps/study")
+URL = f"sqlite:///{FOLDER}/study.db"
 BLOCK: dict[str, Any] = SEARCH["runs"][0]  # type: ignore[index]
 
 
@@ -33,8 +34,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def study(name: str = "study") -> optuna.Study:
-    backend = optuna.storages.journal.JournalFileBackend(str(FOLDER / "journal.log"))
-    return optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
+    return optuna.load_study(study_name=name, storage="sqlite:///logs/sweeps/study/study.db")
 
 
 def test_a_search_draws_settings_runs_every_seed_and_tells_optuna_the_means(file: Path) -> None:
@@ -316,28 +316,51 @@ def test_a_storage_that_stops_answering_is_one_sentence_and_the_sweep_goes_on(
     assert len(rest.seen) == 13
 
 
-def test_half_a_line_at_the_end_of_a_journal_is_removed(file: Path) -> None:
-    """As a full disk or a power cut leaves it: what is added behind it could not be read."""
-    command("sweep", str(file), launch=SearchedFit())
-    with (FOLDER / "journal.log").open("ab") as journal:
-        journal.write(b'{"op_code": 8, "worker')
+def write_journal() -> Path:
+    """What version 0.2 left: the study in a journal, whose last trials were waiting, with half a line at the end."""
+    journal = FOLDER / "journal.log"
+    backend = optuna.storages.journal.JournalFileBackend(str(journal.absolute()))
+    storage = optuna.storages.JournalStorage(backend)
+    optuna.copy_study(from_study_name="study", from_storage=URL, to_storage=storage)
+    optuna.load_study(study_name="study", storage=storage).enqueue_trial({"dropout": 0.5})
+    (FOLDER / "study.db").unlink()
+    with journal.open("ab") as stream:
+        stream.write(b'{"op_code": 8, "worker')
+    return journal
+
+
+def test_the_journal_of_an_older_version_is_read_and_taken_over(file: Path) -> None:
+    assert command("sweep", str(file), launch=SearchedFit()) == 0
+    trials, frontier = study().trials, (FOLDER / "frontier.csv").read_bytes()
+    journal = write_journal()
+    left = journal.read_bytes()
     assert command("sweep", str(file), "--collect") == 0
+    assert (FOLDER / "frontier.csv").read_bytes() == frontier
+    assert not (FOLDER / "study.db").exists()
     write_sweep(file.parent, {**SEARCH, "runs": [{**BLOCK, "trials": 9}]})
     more = SearchedFit()
     assert command("sweep", str(file), launch=more) == 0
     assert {run[:3] for run in more.runs()} == {"008"}
+    assert journal.read_bytes() == left
+    for before, after in zip(trials, study().trials[:8], strict=True):
+        assert (before.params, before.values, before.user_attrs) == (after.params, after.values, after.user_attrs)
     assert len(study().trials) == 9
 
 
-def test_a_damaged_journal_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_study_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command("sweep", str(file), launch=SearchedFit())
-    journal = FOLDER / "journal.log"
+    journal = write_journal()
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:4], b"damaged\n", *lines[5:]]))
     for options in ([], ["--collect"], ["--dry_run"]):
         assert command("sweep", str(file), *options, launch=SearchedFit()) == 2
         said = capsys.readouterr().err
         assert "journal.log to be the journal of a study, but its line 5 cannot be read. Remove the file" in said
+        assert not (FOLDER / "study.db").exists()
+    (FOLDER / "study.db").write_bytes(b"damaged" * 1000)
+    for options in ([], ["--collect"], ["--dry_run"]):
+        assert command("sweep", str(file), *options, launch=SearchedFit()) == 2
+        assert "study.db to be the study of a sweep, but it cannot be read" in capsys.readouterr().err
 
 
 def test_half_a_study_can_be_summed_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def files() -> set[str]:
     return {path.name for path in Path("logs/sweeps/study").iterdir() if path.is_file()}
 
 
-TABLES = {"journal.log", "page.html", "results.csv", "means.csv"}
+TABLES = {"study.db", "page.html", "results.csv", "means.csv"}
 FIGURES = {"results.png", "results.svg", "pareto.png", "pareto.svg"}
 
 

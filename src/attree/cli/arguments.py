@@ -130,10 +130,10 @@ def sweep_parser() -> CommandParser:
 
 A sweep file lists settings (`grid:`, `list:`) or searches for them (`search:`, with Optuna's samplers). Each run is an
 ordinary `attree fit` with its own run directory, so all runs are side by side in TensorBoard. To share the work among
-processes and machines, run the same command on each: they share an Optuna study, in a journal file in the sweep's
-folder or in a database (`--storage`), and no run is done twice. If a worker dies, another continues its run from the
-last checkpoint. When the command is repeated, finished runs are skipped, unless their config has changed. If the first
-three runs fail for the same reason, the sweep stops.
+processes and machines, run the same command on each: they share an Optuna study, in a file in the sweep's folder (on
+one machine) or in a database (`--storage`), and no run is done twice. If a worker dies, another continues its run from
+the last checkpoint. When the command is repeated, finished runs are skipped, unless their config has changed. If the
+first three runs fail for the same reason, the sweep stops.
 
 At the end it writes results.csv, means.csv (mean and standard deviation over the seeds) and figures: results.png
 (metrics against settings), pareto.png (explanation quality against accuracy) and, for a search, frontier.png (all
@@ -142,8 +142,8 @@ frontier.csv ranks the settings by the objectives, best/ has a config for each o
 it. If runs failed, the exit status is 1, and the reasons and logs are printed.""",
         """Start with:    attree sweep regularization
 A search:      attree sweep frontier --workers 4
-More machines: the same command on each, with a --folder that they share, or --storage postgresql://user@host/name
-In Optuna:     optuna-dashboard logs/sweeps/frontier/journal.log
+More machines: the same command on each, with --storage postgresql://user@host/name
+In Optuna:     optuna-dashboard sqlite:///logs/sweeps/frontier/study.db
 On a cluster:  attree sweep FILE --dry_run | while read -r line; do sbatch --wrap "$line"; done
                attree sweep FILE --collect     (when the jobs have finished)
 
@@ -162,7 +162,7 @@ The comments in the shipped sweep files explain the format: attree configs front
         "--folder", type=Path, default=Path("logs/sweeps"), help="folder of <name>/<run id> (default: logs/sweeps)"
     )
     parser.add_argument(
-        "--storage", metavar="URL", default=None, help="database of the study (default: journal.log in the folder)"
+        "--storage", metavar="URL", default=None, help="database of the study (default: study.db in the folder)"
     )
     parser.add_argument(
         "--grace",

@@ -24,7 +24,7 @@ from attree.cli.arguments import (
 from attree.cli.command_parser import CommandParser
 from attree.cli.failure import fail, one_line_errors
 from attree.cli.text_cache import show_cached
-from attree.errors import did_you_mean
+from attree.errors import MissingPackageError, did_you_mean
 from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent
 
@@ -53,9 +53,20 @@ class Command:
         """
         arguments = None if self.parser is None else vars(self.parser().parse_args(given[1:]))
         module, _, name = self.function.partition(":")
-        function = getattr(import_module(module), name)
+        try:
+            function = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            raise MissingPackageError(
+                f"`attree {given[0]}` needs the package {package}: pip install 'attree[{EXTRAS[package]}]'"
+            ) from error
         return int(function(given, **more) if arguments is None else function(**arguments, **more))
 
+
+EXTRAS = {"optuna": "sweep", "pyarrow": "parquet"}
+"""Packages that only some commands need, each with the extra of attree that installs it."""
 
 _FIT = "attree.cli.lightning_cli:run"
 

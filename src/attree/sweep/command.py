@@ -18,7 +18,7 @@ from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.progress import item_bar
 from attree.io.workers import Worker
 from attree.report.style import count
-from attree.sweep.open_study import JOURNAL
+from attree.sweep.open_study import JOURNAL, STUDY_FILE
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
@@ -51,7 +51,7 @@ def sweep(
         file: The sweep file, or the name of one that comes with attree.
         workers: Number of runs in parallel in this process.
         folder: Folder that holds the sweep's folder.
-        storage: URL of the study's database; None for a journal in the sweep's folder.
+        storage: URL of the study's database; None for SQLite in the sweep's folder.
         grace: Seconds without a heartbeat after which a worker counts as dead.
         dry_run: Only print a shell command for each unfinished task.
         run: Key of the only task to do; None does all.
@@ -132,7 +132,7 @@ def _open_and_queue(
     """Open the study and queue all unfinished tasks. Failed tasks are queued only if no other process is working."""
     own = folder / plan.name
     with FolderLock(own, patience=PATIENCE):
-        is_new = storage is None and not (own / JOURNAL).exists()
+        is_new = storage is None and not any((own / name).exists() for name in (STUDY_FILE, JOURNAL))
         study = SweepStudy.open(plan, own, storage, worker, grace=grace)
         assert study is not None
         study.give_back_abandoned()

@@ -1,8 +1,9 @@
-"""Open the Optuna study of a sweep, in a journal file in the sweep's folder or in a database."""
+"""Open the Optuna study of a sweep: in SQLite in the sweep's folder, or in another database."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
 from importlib.util import find_spec
@@ -11,14 +12,24 @@ from pathlib import Path
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 
 from attree.errors import ArgumentError
+from attree.io.files import replacing
 from attree.sweep.plan import Plan
 
-JOURNAL = "journal.log"
+STUDY_FILE = "study.db"
 """File in the sweep's folder that holds the study."""
+
+JOURNAL = "journal.log"
+"""File that held the study up to version 0.2."""
+
+BEATS_PER_GRACE = 6
+"""Number of heartbeats within the grace period."""
+
+BUSY_SECONDS = 100
+"""Seconds to wait while another process writes to the file of the study."""
 
 TRIES = 5
 """Number of attempts to open a database. Two workers that create its tables at the same time disturb each other."""
@@ -26,27 +37,29 @@ TRIES = 5
 SEARCHES, OBJECTIVES = "attree:searches", "attree:objectives"
 """Attributes of the study: the fingerprint of each search, and the objectives."""
 
+WAY_OUT = "Remove the file: finished runs of grids and lists are found by their folders, and a search starts again."
+
 REMEDY = "Give the sweep another `name`, or remove its folder."
 
 
-def open_study(plan: Plan, folder: Path, url: str | None, create: bool) -> Study | None:
+def open_study(plan: Plan, folder: Path, url: str | None, create: bool, grace: float) -> Study | None:
     """Open a sweep's study. Raise if its trials cannot be compared with those of the plan.
 
     Args:
         plan: The plan.
         folder: The sweep's own folder.
-        url: URL of the study's database; None for a journal in the folder.
+        url: URL of the study's database; None for SQLite in the folder.
         create: Create the study if it does not exist.
+        grace: Seconds without a heartbeat after which Optuna takes a trial for abandoned.
 
     Returns:
         The study; None if it does not exist and `create` is False.
     """
-    storage = open_storage(folder, url, create)
+    storage = open_storage(plan, folder, url, create, grace)
     if storage is None:
         return None
-    directions = list(plan.objectives.values())
     if create:
-        study = optuna.create_study(storage=storage, study_name=plan.name, directions=directions, load_if_exists=True)
+        study = _create(plan, storage)
     else:
         try:
             study = optuna.load_study(storage=storage, study_name=plan.name)
@@ -100,73 +113,89 @@ def _listed_objectives(plan: Plan) -> list[list[str]]:
     return [[name, direction] for name, direction in plan.objectives.items()]
 
 
-def open_storage(own: Path, url: str | None, create: bool = True) -> BaseStorage | None:
-    """Open the storage of a study; None if there is no journal and `create` is False.
+def _create(plan: Plan, storage: BaseStorage) -> Study:
+    directions = list(plan.objectives.values())
+    return optuna.create_study(storage=storage, study_name=plan.name, directions=directions, load_if_exists=True)
+
+
+def open_storage(
+    plan: Plan, folder: Path, url: str | None, create: bool = True, grace: float = 60.0
+) -> BaseStorage | None:
+    """Open the storage of a sweep's study; None if the folder has none and `create` is False.
+
+    A journal of an older version is read. With `create`, its finished trials are copied to the new file first.
 
     Args:
-        own: The sweep's own folder.
-        url: URL of the database, in SQLAlchemy's form; None for a journal in the folder.
-        create: Create the journal if it does not exist, and repair its last line.
+        plan: The plan.
+        folder: The sweep's own folder.
+        url: URL of the database, in SQLAlchemy's form; None for SQLite in the folder.
+        create: Create the file if it does not exist.
+        grace: Seconds without a heartbeat after which Optuna takes a trial for abandoned.
     """
     if url is not None:
-        return _database(url)
-    path = own.absolute() / JOURNAL  # Optuna's lock needs an absolute path
-    if not path.exists() and not create:
-        return None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = JournalFileOpenLock(str(path))
-    _check_journal(path, lock, mend=create)
-    return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-
-
-def _check_journal(path: Path, lock: JournalFileOpenLock, mend: bool) -> None:
-    """Raise if a line of the journal is damaged, except an incomplete last line.
-
-    A full disk or a power cut leaves an incomplete line at the end. Optuna reads such a file, but would append the next
-    line to the incomplete one, and could then read neither.
-
-    Args:
-        path: The journal.
-        lock: The lock that writers hold.
-        mend: Remove an incomplete last line.
-    """
+        return _database(url, grace)
+    path, journal = folder.absolute() / STUDY_FILE, folder.absolute() / JOURNAL
     if not path.exists():
-        return
-    lock.acquire()
+        if not create:
+            return _read_journal(journal) if journal.exists() else None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if journal.exists():
+            with replacing(path) as temporary:
+                _copy_finished(plan, _read_journal(journal), _database(f"sqlite:///{temporary}", grace))
+    return _database(f"sqlite:///{path}", grace)
+
+
+def _copy_finished(plan: Plan, source: BaseStorage, destination: RDBStorage) -> None:
+    """Copy a study without its waiting and running trials: their tasks are queued again."""
     try:
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if mend and len(whole) < len(content):
-            with path.open("r+b") as stream:
-                stream.truncate(len(whole))
-    finally:
-        lock.release()
-    for number, line in enumerate(whole.splitlines(), start=1):
+        before = optuna.load_study(storage=source, study_name=plan.name)
+    except KeyError:  # the journal of another sweep
+        return
+    _check_objectives(plan, before)
+    study = _create(plan, destination)
+    for name, value in before.user_attrs.items():
+        study.set_user_attr(name, value)
+    study.add_trials([trial for trial in before.get_trials(deepcopy=False) if trial.state.is_finished()])
+    destination.engine.dispose()
+
+
+def _read_journal(path: Path) -> JournalStorage:
+    """Return the storage in a journal, to be read; raise if a line is damaged, except an incomplete last one."""
+    content = path.read_bytes()
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             json.loads(line)
         except ValueError as error:
             raise ArgumentError(
-                f"Expected {path} to be the journal of a study, but its line {number} cannot be read. Remove the file: "
-                "finished runs of grids and lists are found by their folders, and a search starts again."
+                f"Expected {path} to be the journal of a study, but its line {number} cannot be read. {WAY_OUT}"
             ) from error
+    return JournalStorage(JournalFileBackend(str(path)))
 
 
-def _database(url: str) -> RDBStorage:
+def _database(url: str, grace: float) -> RDBStorage:
     """Return the Optuna storage in the database at a URL; raise unless the URL is valid and the database answers."""
-    # Imported here: SQLAlchemy takes seconds to import, and a journal does not need it.
+    # Imported here, because SQLAlchemy takes seconds to import.
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError as UrlError
-    from sqlalchemy.exc import IntegrityError, NoSuchModuleError, OperationalError, ProgrammingError
+    from sqlalchemy.exc import DatabaseError, NoSuchModuleError
 
     try:
         parsed = make_url(url)
         if parsed.drivername == "postgresql" and find_spec("psycopg") is not None:
             parsed = parsed.set(drivername="postgresql+psycopg")
         shown = parsed.render_as_string(hide_password=True)
+        busy = {"connect_args": {"timeout": BUSY_SECONDS}} if parsed.drivername.startswith("sqlite") else {}
         for attempt in range(TRIES):
             try:
-                return RDBStorage(parsed.render_as_string(hide_password=False), engine_kwargs={"pool_pre_ping": True})
-            except (IntegrityError, ProgrammingError, OperationalError):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ExperimentalWarning)  # of heartbeats
+                    return RDBStorage(
+                        parsed.render_as_string(hide_password=False),
+                        engine_kwargs={"pool_pre_ping": True, **busy},
+                        heartbeat_interval=max(1, round(grace / BEATS_PER_GRACE)),
+                        grace_period=math.ceil(grace),
+                    )
+            except DatabaseError:
                 if attempt == TRIES - 1:
                     raise
                 time.sleep(0.2 * 2**attempt)
@@ -178,10 +207,14 @@ def _database(url: str) -> RDBStorage:
     except ImportError as error:
         raise ArgumentError(
             f"Expected a driver for the database {shown}, but Python has none here ({error.name or error}). For "
-            "PostgreSQL: pip install '.[postgres]'."
+            "PostgreSQL: pip install 'attree[postgres]'."
         ) from error
-    except (IntegrityError, ProgrammingError, OperationalError) as error:
+    except DatabaseError as error:
         first = str(error.orig or error).strip().splitlines()[0]
+        if parsed.drivername == "sqlite" and Path(parsed.database or "").name == STUDY_FILE:
+            raise ArgumentError(
+                f"Expected {parsed.database} to be the study of a sweep, but it cannot be read ({first}). {WAY_OUT}"
+            ) from error
         raise ArgumentError(
             f"Expected argument `storage` to be a database that answers, but {shown} does not: {first}"
         ) from error

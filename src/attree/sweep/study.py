@@ -1,28 +1,30 @@
 """The Optuna study of a sweep: its tasks, the workers that have claimed them, and how they ended.
 
-Any number of processes on any number of machines share one study, in a journal file or in a database. Each task is a
-trial of the study. The trial waits until a worker claims it. Claiming is atomic in the storage, so no two workers get
-the same task. A worker sends a heartbeat every few seconds. When a worker's heartbeats stop, another worker ends its
-trial as lost and queues a new one with the same parameters. Heartbeats are numbered, not dated, so the clocks of the
-machines need not agree.
+Any number of processes on any number of machines share one study, in a database. Each task is a trial of the study. The
+trial waits until a worker claims it. Claiming is atomic in the storage, so no two workers get the same task. A worker
+sends a heartbeat of Optuna every few seconds, by the clock of the database. When a worker's heartbeats stop, another
+worker lets Optuna end its trial, and queues a new one with the same parameters.
 """
 
 from __future__ import annotations
 
 import math
-import time
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from attree.io.lock import FolderLock
 from attree.io.workers import Worker
-from attree.sweep.open_study import open_study
+from attree.sweep.open_study import BUSY_SECONDS, open_study
 from attree.sweep.plan import Plan, Point, Task
 from attree.sweep.trial import (
     ENDED,
@@ -43,8 +45,8 @@ from attree.sweep.trial import (
 TASK, AFTER = "attree:task", "attree:after"
 """Attributes of a trial: the key of its task, and the number of the task's previous trial (-1 if there is none)."""
 
-WORKER, BEAT = "attree:worker", "attree:beat"
-"""Attributes of a trial: the worker that has claimed it, and the number of its heartbeats."""
+WORKER = "attree:worker"
+"""Attribute of a trial: the worker that has claimed it."""
 
 REASON = "attree:reason"
 """Attribute of a trial: the reason of a failure, or the undefined objectives."""
@@ -60,14 +62,12 @@ class Claim:
         task: The task.
         points: The points to run: one per seed for a search, a single one for a grid or list.
         trial: The trial in the study.
-        beats: Number of heartbeats that this worker has sent for the task.
         lost: Whether another worker has ended the trial. The result of this claim is then discarded.
     """
 
     task: Task
     points: list[Point]
     trial: Trial
-    beats: int = 0
     lost: bool = False
 
 
@@ -80,13 +80,14 @@ class SweepStudy:
         study: Optuna's study.
         worker: The worker that claims tasks.
         grace: Seconds without a heartbeat after which a worker counts as dead.
+        claim_lock: Folder to lock while a task is claimed; None if the storage does this itself.
     """
 
     plan: Plan
     study: Study
     worker: Worker
     grace: float = 60.0
-    _seen: dict[int, tuple[Any, float]] = field(default_factory=dict)
+    claim_lock: Path | None = None
 
     @classmethod
     def open(
@@ -103,13 +104,14 @@ class SweepStudy:
         Args:
             plan: The plan.
             own: The sweep's own folder.
-            url: URL of the study's database; None for a journal in the folder.
+            url: URL of the study's database; None for SQLite in the folder.
             worker: The worker that claims tasks; None if the study is only read.
             create: Create the study if it does not exist.
             grace: Seconds without a heartbeat after which a worker counts as dead.
         """
-        study = open_study(plan, own, url, create)
-        return None if study is None else cls(plan, study, worker or Worker(own), grace)
+        study = open_study(plan, own, url, create, grace)
+        claim_lock = own / "claim" if url is None or url.startswith("sqlite") else None
+        return None if study is None else cls(plan, study, worker or Worker(own), grace, claim_lock)
 
     def records(self) -> dict[str, Record]:
         """Return the status of each task of the plan, by key."""
@@ -120,16 +122,17 @@ class SweepStudy:
         return {task.key: Record.of(newest.get(task.fingerprint)) for task in self.plan.tasks}
 
     def enqueue(self, again: Iterable[str] = ()) -> None:
-        """Queue every task that has no trial.
+        """Queue every task that has no trial, or whose trial was lost. A lost trial's parameters are kept.
 
         Args:
             again: Keys of finished or failed tasks to repeat.
         """
-        records, wanted = self.records(), set(again)
+        records, repeated = self.records(), set(again)
         for task in self.plan.tasks:
             record = records[task.key]
-            if record.status == "missing" or (task.key in wanted and record.status in ("done", "failed")):
-                self._enqueue(task, given_parameters(self.plan, task), record.trial)
+            if record.status == "missing" or (task.key in repeated and record.status in ("done", "failed")):
+                drawn = record.trial.params if record.status == "missing" and record.trial is not None else {}
+                self._enqueue(task, drawn or given_parameters(self.plan, task), record.trial)
 
     def _enqueue(self, task: Task, parameters: Mapping[str, Any], after: FrozenTrial | None) -> None:
         attributes = {
@@ -154,14 +157,17 @@ class SweepStudy:
             key: Key of the task to claim; None claims any.
         """
         tasks = {task.fingerprint: task for task in self.plan.tasks}
-        for waiting in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            task = tasks.get(waiting.user_attrs.get(FINGERPRINT, ""))
-            if task is None or (key is not None and task.key != key) or not take_trial(self.storage, waiting):
-                continue
-            if self._is_duplicate(waiting):
-                end_trial(self.storage, waiting, "duplicate")
-                continue
-            return self._claimed(task, waiting)
+        # SQLite locks no rows: two workers could claim one trial. Other databases need no lock here.
+        with nullcontext() if self.claim_lock is None else FolderLock(self.claim_lock, patience=BUSY_SECONDS):
+            for waiting in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+                task = tasks.get(waiting.user_attrs.get(FINGERPRINT, ""))
+                if task is None or (key is not None and task.key != key) or not take_trial(self.storage, waiting):
+                    continue
+                if self._is_duplicate(waiting):
+                    end_trial(self.storage, waiting, "duplicate")
+                    continue
+                self.storage.record_heartbeat(waiting._trial_id)
+                return self._claimed(task, waiting)
         return None
 
     @property
@@ -195,8 +201,8 @@ class SweepStudy:
 
     def beat(self, claim: Claim) -> None:
         """Send a heartbeat for a task, and notice if another worker has ended its trial."""
-        claim.beats += 1
-        self._store(claim, BEAT, claim.beats)
+        self.storage.record_heartbeat(claim.trial._trial_id)
+        claim.lost = claim.lost or self.storage.get_trial(claim.trial._trial_id).state.is_finished()
 
     def finish(self, claim: Claim, runs: Mapping[str, Metrics]) -> None:
         """Record the metrics of a task's runs. An objective's value is its mean over the runs where it is defined."""
@@ -218,37 +224,28 @@ class SweepStudy:
 
     def give_back(self, claim: Claim) -> None:
         """Queue a claimed task again that this worker will not finish."""
-        if not claim.lost:
-            self._release(claim.task, self.storage.get_trial(claim.trial._trial_id))
+        if not claim.lost and end_trial(self.storage, claim.trial, "lost"):
+            self.enqueue()
 
     def give_back_abandoned(self) -> list[str]:
-        """Queue the tasks of dead workers again, and return their keys."""
-        tasks = {task.fingerprint: task for task in self.plan.tasks}
-        given_back = []
+        """Queue the tasks of dead workers again, and return their keys.
+
+        Optuna ends trials whose heartbeats have stopped. A dead worker on this machine is noticed at once, by its lock.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            optuna.storages.fail_stale_trials(self.study)
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            task = tasks.get(trial.user_attrs.get(FINGERPRINT, ""))
-            if task is not None and self._is_abandoned(trial) and self._release(task, trial):
-                given_back.append(task.key)
-        return given_back
-
-    def _is_abandoned(self, trial: FrozenTrial) -> bool:
-        """Whether the worker of a running trial is dead: its lock is free, or its heartbeats have stopped."""
-        holder = trial.user_attrs.get(WORKER)
-        if holder is not None:
-            alive = self.worker.is_alive(holder)
-            if alive is not None:
-                return not alive
-        beat, now = (trial.user_attrs.get(BEAT), holder is None), time.monotonic()
-        if trial.number not in self._seen or self._seen[trial.number][0] != beat:
-            self._seen[trial.number] = (beat, now)
-        return now - self._seen[trial.number][1] > self.grace
-
-    def _release(self, task: Task, trial: FrozenTrial) -> bool:
-        """End a trial as lost, and queue a new one with its parameters. Return False if another worker was first."""
-        if not end_trial(self.storage, trial, "lost"):
-            return False
-        self._enqueue(task, trial.params or given_parameters(self.plan, task), trial)
-        return True
+            holder, began = trial.user_attrs.get(WORKER), trial.datetime_start
+            # A worker that was killed while it claimed a trial has left neither its name nor a heartbeat.
+            is_unnamed = holder is None and began is not None and datetime.now() - began > timedelta(seconds=self.grace)
+            if is_unnamed or (holder is not None and self.worker.is_alive(holder) is False):
+                end_trial(self.storage, trial, "lost")
+        records = self.records().items()
+        lost = [key for key, record in records if record.status == "missing" and record.trial is not None]
+        if lost:
+            self.enqueue()
+        return lost
 
     def _store(self, claim: Claim, name: str, value: Any) -> None:
         """Set an attribute of a claimed trial, and notice if another worker has ended it."""

@@ -63,7 +63,7 @@ class Record:
         ended = trial.user_attrs.get(ENDED)
         if ended == "done" or trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
             return cls("done", trial)
-        return cls("missing" if ended == "lost" else "failed", trial)
+        return cls("failed" if ended == "failed" else "missing", trial)  # lost, or ended by Optuna
 
     @property
     def settings(self) -> Settings | None:

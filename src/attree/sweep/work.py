@@ -12,7 +12,7 @@ from time import monotonic
 
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.errors import did_you_mean
-from attree.io.workers import BEATS_PER_GRACE
+from attree.sweep.open_study import BEATS_PER_GRACE
 from attree.sweep.report_metric import read_reported
 from attree.sweep.run import REPORT_FILE, Launch, Outcome, do_run, folder_of_run, metrics_of_run, threads_per_worker
 from attree.sweep.study import Claim, SweepStudy
