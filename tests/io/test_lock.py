@@ -128,7 +128,7 @@ def test_a_lock_file_that_was_removed_while_it_was_waited_for_does_not_count(
     """The lock is then on a file that nobody else can find: another process would get a second one."""
     path = tmp_path / ".run.lock"
     opened = os.open
-    removed = []
+    removed: list[str] = []
 
     def open_and_lose(name: str, *options: int) -> int:
         handle = opened(name, *options)

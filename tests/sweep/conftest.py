@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy
 import yaml
 
 from attree.sweep import summary
 from helpers.sweeps import GRID
+
+
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
+    """Tests open many studies, and none of them has to survive a power cut."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture

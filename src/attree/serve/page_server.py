@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        self.timeout = self.server.seconds
+        self.request.settimeout(self.server.seconds)
         super().setup()
 
     def do_GET(self) -> None:
