@@ -136,7 +136,7 @@ def test_layers_that_score_other_edges_than_those_of_the_copies_are_refused() ->
     kinds = torch.arange(edge_index.shape[1]) % 2
     pairs = subgraph_pairs(Graph(edge_index, NODES), torch.tensor([0]), 1)
     x = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(UnsupportedModelError, match="`weight` is not defined"):
+    with pytest.raises(UnsupportedModelError, match="on a part of the graph its outputs differ"):
         copies_pass(Relational(), x, edge_index, kinds).reduce(pairs, PROTOCOLS["weight"])
 
 

@@ -43,7 +43,7 @@ def check(seed: int) -> bool:
         assert reduction.probability is not None
         difference = float((reduction.probability - expected).abs().max()) if len(pairs) else 0.0
         assert difference < 1e-8, f"seed {seed}, {name}: {difference}"
-    return isinstance(reducer.engine, ExactReducer)
+    return isinstance(reducer.engine_for(PROTOCOLS["weight"]), ExactReducer)
 
 
 def some_slow(firsts: range, quick: int) -> list[ParameterSet]:

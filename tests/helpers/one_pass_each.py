@@ -1,7 +1,7 @@
 """One full forward pass per reduced edge, by replacing PyG's softmax in the modules of its convolutions.
 
 Nothing of attree computes here: the edges that a layer scores are read from PyG's own hooks, and the score or weight of
-the reduced one is set before or after PyG's softmax.
+the reduced one is set before or after PyG's softmax. For `removal`, the edge is deleted from the arguments.
 """
 
 from __future__ import annotations
@@ -86,6 +86,43 @@ def reduced_outputs(
     columns = [tuple(column) for column in edges.t().tolist()]
     with _reducing(model, protocol, amount) as choose:
         for position, (source, destination) in enumerate(columns):
-            choose(source, destination, columns[:position].count((source, destination)))
-            outputs.append(model(*args, **kwargs))
+            rank = columns[:position].count((source, destination))
+            if protocol == "removal" and amount == 1.0:
+                # A self-loop also leaves the softmaxes: layers would add it again.
+                choose(*((source, destination, rank) if source == destination else (-1, -1, 0)))
+                outputs.append(
+                    model(
+                        *without(source, destination, rank, args),
+                        **without_rows(source, destination, rank, args, kwargs),
+                    )
+                )
+            else:
+                choose(source, destination, rank)
+                outputs.append(model(*args, **kwargs))
     return outputs
+
+
+def without(source: int, destination: int, rank: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Positional arguments `(x, edge_index, ...)` without an edge, and without its rows of the others."""
+    stays = _stays(source, destination, rank, args[1])
+    return (args[0], args[1][:, stays], *(_rows(value, stays) for value in args[2:]))
+
+
+def without_rows(
+    source: int, destination: int, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Arguments by name without the rows of an edge."""
+    stays = _stays(source, destination, rank, args[1])
+    return {name: _rows(value, stays) for name, value in kwargs.items()}
+
+
+def _stays(source: int, destination: int, rank: int, edge_index: Tensor) -> Tensor:
+    """Mask of the edges that stay: all but one of several equal edges, all but the self-loops of a node."""
+    same = ((edge_index[0] == source) & (edge_index[1] == destination)).nonzero().view(-1)
+    same = same if source == destination else same[rank : rank + 1]
+    return torch.ones(edge_index.shape[1], dtype=torch.bool).index_fill(0, same, False)
+
+
+def _rows(value: Any, stays: Tensor) -> Any:
+    has_rows = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == stays.numel()
+    return value[stays] if has_rows else value

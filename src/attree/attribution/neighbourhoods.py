@@ -152,7 +152,7 @@ def _pairs_of(graph: Graph, roots: Roots, num_layers: int, ones: list[Tensor]) -
 
 
 def neighbourhoods(
-    subject: Subject, targets: Tensor, bytes_per_edge: float, memory: float, *, induced: bool = False
+    subject: Subject, targets: Tensor, bytes_per_edge: float, memory: float, *, induced: bool = False, wider: int = 0
 ) -> Iterator[tuple[int, int, Part]]:
     """Yield the parts of the graph that targets `begin` to `end` depend on, each with one graph per target.
 
@@ -165,9 +165,10 @@ def neighbourhoods(
         bytes_per_edge: Bytes that one edge takes in a pass of the model.
         memory: Bytes that a part may take in a pass; the nodes of one target always stay together.
         induced: Take all edges between the nodes within L hops instead.
+        wider: Number of hops beyond those of the network's layers, for networks that also read edges elsewhere.
     """
     sizes, done = subject.graph.given_entering.sizes + 1, 0
-    for chosen, owner, node in _inner_nodes(subject, targets, memory, subject.num_layers + int(induced)):
+    for chosen, owner, node in _inner_nodes(subject, targets, memory, subject.num_layers + int(induced) + wider):
         edges = torch.zeros(chosen.numel(), dtype=exact_dtype(chosen.device), device=chosen.device)
         edges.index_add_(0, owner, sizes[node].to(edges.dtype))
         for begin, end in chunk_bounds(edges * bytes_per_edge, memory):

@@ -1,12 +1,13 @@
 """Reduce attention by the fastest engine that supports a model: rows, then copies of subgraphs, then the whole graph.
 
-If an engine does not support a model, or fails on it, the next engine is used, with one warning.
+If an engine does not support a model, or fails on it, the next engine is used, with one warning. Protocols that delete
+edges and the others may end with different engines.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -19,8 +20,10 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_b
 from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
+from attree.faithfulness.reading_edges import is_known_to_delete, reads_other_edges
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
 from attree.faithfulness.whole import WholeReducer
+from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotLocalError, NotRowwiseError
 from attree.tensors.limits import REDUCTION_MEMORY
@@ -41,8 +44,43 @@ SET_ENGINES: tuple[type[ReductionEngine], ...] = (CopiesReducer, WholeReducer)
 """The engines that can reduce several edges at once."""
 
 
+OTHER_EDGES = (
+    "it reads edges outside its attention layers (degrees, means over edges, edge features that are filled in for "
+    "self-loops), and a deleted edge must be missing there, too"
+)
+"""Why exact updates do not delete edges of some models: they know the attention layers only."""
+
+
+class EngineChoice:
+    """The engines that are left to try for some protocols, and why others were given up.
+
+    Args:
+        engines: The engines to try, in this order.
+    """
+
+    def __init__(self, engines: Sequence[type[ReductionEngine]]) -> None:
+        self.left = list(engines)
+        self.reasons: list[str] = []
+        self.has_warned = False
+
+    def give_up(self, error: Exception) -> None:
+        """Drop the engine in use, which raised `error`; raise `error` if there is no other."""
+        if len(self.left) == 1:
+            raise error
+        if isinstance(error, NotRowwiseError | NotLocalError):
+            reason = error.reason
+        else:
+            reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        self.reasons.append(f"{self.left[0].way} do not work for it, because {reason}")
+        self.left.pop(0)
+        self.has_warned = False
+
+
 class Reducer:
     """Reduces attention of a subject, also repeatedly while its model trains.
+
+    Protocols that delete edges have a choice of engines of their own: exact updates delete an edge only if the model
+    reads edges in its attention layers alone.
 
     Args:
         subject: The subject to explain.
@@ -57,55 +95,79 @@ class Reducer:
         _ = subject.outputs, subject.head  # found once, with the current weights
         self.subject = subject.fresh()
         self._memory = memory
-        self._left = list(engines)
-        self._reasons: list[str] = []
-        self._engine: ReductionEngine | None = None
-        self.has_warned = False
+        self._choices = {deletes: EngineChoice(engines) for deletes in (False, True)}
+        self._engines: dict[type[ReductionEngine], ReductionEngine] = {}
+        self._wide: WideSubject | None = None
+        self._is_checked = is_known_to_delete(self.subject)
 
     @property
     def engine(self) -> ReductionEngine:
-        """The engine in use."""
-        while self._engine is None:
+        """The engine that deletes edges."""
+        return self.engine_for(deletes=True)
+
+    def choice(self, deletes: bool) -> EngineChoice:
+        """Return the engines that are left for protocols that delete edges, or for the others."""
+        return self._choices[deletes]
+
+    def engine_for(self, deletes: bool) -> ReductionEngine:
+        """Return the engine in use for protocols that delete edges, or for the others."""
+        choice = self._choices[deletes]
+        if deletes and not self._is_checked:
+            self.check_deletion()
+        while True:
+            kind = choice.left[0]
             try:
-                self._engine = self._left[0](self.subject, self._memory)
+                if kind not in self._engines:
+                    self._engines[kind] = kind(self.subject, self._memory)
+                return self._engines[kind]
             except (NotRowwiseError, NotLocalError) as error:
-                self.use_next_engine(error)
-        return self._engine
+                self.give_up(kind, error)
+
+    def give_up(self, engine: type[ReductionEngine], error: Exception) -> None:
+        """Use an engine no more, because it raised `error`; raise `error` if it is the last one."""
+        for choice in self._choices.values():
+            if choice.left[0] is engine:
+                choice.give_up(error)
+
+    def check_deletion(self) -> None:
+        """Find out with the current weights whether exact updates delete edges; give them up if they do not."""
+        self._is_checked = True
+        choice = self._choices[True]
+        if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
+            return
+        self._wide = WideSubject(self.subject) if self._wide is None else self._wide
+        if reads_other_edges(self._wide.run()):
+            choice.give_up(NotRowwiseError(OTHER_EDGES))
 
     def record(self) -> RecordedPass:
         """Run the model with its current weights, by the fastest engine that supports it."""
         return RecordedPass(self)
 
-    def use_next_engine(self, error: Exception) -> None:
-        """Replace the engine in use, which raised `error`, by the next; raise `error` if there is none."""
-        if len(self._left) == 1:
-            raise error
-        if isinstance(error, NotRowwiseError | NotLocalError):
-            reason = error.reason
-        else:
-            reason = f"it fails there ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        self._reasons.append(f"{self._left[0].way} do not work for it, because {reason}")
-        self._left.pop(0)
-        self._engine, self.has_warned = None, False
-
-    def warn_once(self, seconds: float, pairs: Pairs) -> None:
+    def warn_once(self, deletes: bool, seconds: float, pairs: Pairs) -> None:
         """Warn once if a slower engine is used: why, and how long it may take.
 
         Args:
+            deletes: Whether edges are deleted.
             seconds: Duration of one forward pass.
             pairs: The pairs to reduce.
         """
-        if not self._reasons or self.has_warned:
+        choice = self._choices[deletes]
+        if not choice.reasons or choice.has_warned:
             return
-        self.has_warned = True
+        choice.has_warned = True
+        other = self._choices[not deletes]
+        if other.has_warned and other.reasons == choice.reasons:  # it has been said
+            return
         duration = ""
-        if self._left[0] is WholeReducer:
+        if choice.left[0] is WholeReducer:
             passes = pairs.edges.unique().numel()
             if passes * seconds > SLOW_SECONDS:
                 duration = f" ({passes} passes, about {_time(passes * seconds)} for each protocol)"
+        name = self.subject.call.name
+        what = f"Edges of the graph of {name} are deleted" if deletes else f"Attention of {name} is reduced"
         warnings.warn(
-            f"Attention of {self.subject.call.name} is reduced by {self._left[0].way}{duration}, which takes many "
-            f"times as long as exact updates: {'; '.join(self._reasons)}.",
+            f"{what} by {choice.left[0].way}{duration}, which takes many times as long as exact updates: "
+            f"{'; '.join(choice.reasons)}.",
             stacklevel=2,
         )
 
@@ -119,26 +181,40 @@ class RecordedPass:
 
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
-        self._pass, self._seconds = self._record()
-        self.attention: Attention = self._pass.attention
+        self._passes: dict[ReductionEngine, tuple[ReductionPass, float]] = {}
+        self._is_checked = False
+        self.attention: Attention = self._record(deletes=False)[0].attention
 
     @property
     def engine(self) -> ReductionEngine:
-        """The engine in use."""
+        """The engine that deletes edges."""
         return self._reducer.engine
 
-    def _record(self) -> tuple[ReductionPass, float]:
+    def engine_for(self, protocol: ReductionProtocol) -> ReductionEngine:
+        """Return the engine in use for a protocol."""
+        return self._reducer.engine_for(protocol.deletes)
+
+    def reach(self, protocol: ReductionProtocol) -> int | None:
+        """Return the number of hops whose edges can affect a target, as far as is known; None if any edge can."""
+        return self._record(protocol.deletes)[0].reach
+
+    def _record(self, deletes: bool) -> tuple[ReductionPass, float]:
         """Record a forward pass by the first engine that does not fail; return the pass and its seconds."""
+        if deletes and not self._is_checked:
+            self._is_checked = True
+            self._reducer.check_deletion()
         while True:
-            engine, began = self._reducer.engine, perf_counter()
+            engine, began = self._reducer.engine_for(deletes), perf_counter()
+            if engine in self._passes:
+                return self._passes[engine]
             try:
-                return engine.record(), perf_counter() - began
+                self._passes[engine] = engine.record(), perf_counter() - began
             except ArgumentError:
                 raise
             except Exception as error:
                 if isinstance(engine, WholeReducer):
                     raise
-                self._reducer.use_next_engine(error)
+                self._reducer.give_up(type(engine), error)
 
     def reduce(
         self,
@@ -148,32 +224,37 @@ class RecordedPass:
         progress: Progress | None = None,
     ) -> Reduction:
         """Reduce every pair's edge, one at a time, and measure the effect on the pair's target."""
-        return self._by_some_engine(pairs, lambda one: one.reduce(pairs, protocol, with_probability, progress))
+        return self._with_fallback(
+            pairs, protocol, lambda recorded: recorded.reduce(pairs, protocol, with_probability, progress)
+        )
 
     def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
         """Return the dPC of every pair, [P]; cheaper than `reduce` for pairs that are reduced once."""
-        return self._by_some_engine(pairs, lambda one: one.effect(pairs, protocol))
+        return self._with_fallback(pairs, protocol, lambda recorded: recorded.effect(pairs, protocol))
 
     def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """Return the outputs of the pairs' targets when all edges of a set are reduced at once, one row per set."""
-        return self._by_some_engine(pairs, lambda one: one.reduce_sets(pairs.targets, owner, sets, protocol))
+        return self._with_fallback(
+            pairs, protocol, lambda recorded: recorded.reduce_sets(pairs.targets, owner, sets, protocol)
+        )
 
-    def _by_some_engine(self, pairs: Pairs, work: Callable[[ReductionPass], T]) -> T:
+    def _with_fallback(self, pairs: Pairs, protocol: ReductionProtocol, work: Callable[[ReductionPass], T]) -> T:
         """Return the result of `work` on the recorded pass; if the engine fails, try again with the next engine."""
         pairs.check(self._reducer.subject.graph)
+        choice = self._reducer.choice(protocol.deletes)
         while True:
+            recorded, seconds = self._record(protocol.deletes)
             try:
-                if not self._reducer.has_warned:
-                    self._pass.check(pairs.targets[:CHECKED_TARGETS])
-                self._reducer.warn_once(self._seconds, pairs)
-                return work(self._pass)
+                if not choice.has_warned:
+                    recorded.check(pairs.targets[:CHECKED_TARGETS])
+                self._reducer.warn_once(protocol.deletes, seconds, pairs)
+                return work(recorded)
             except ArgumentError:
                 raise
             except Exception as error:
-                if isinstance(self._reducer.engine, WholeReducer):
+                if choice.left[0] is WholeReducer:
                     raise _explained(error, self._reducer.subject) from error
-                self._reducer.use_next_engine(error)
-                self._pass, self._seconds = self._record()
+                self._reducer.give_up(choice.left[0], error)
 
 
 def _explained(error: Exception, subject: Subject) -> Exception:

@@ -1,8 +1,8 @@
 """Attention reduction by forward passes over copies of the targets' subgraphs, for any PyG attention model.
 
-Each pair gets its own copy of its target's subgraph, and one forward pass runs over many copies at once. In every
-attention softmax of the pass, the pair's edge is reduced in its copy. The model itself is not changed. Its output for a
-target must depend only on the target's subgraph; this is checked.
+Each pair gets its own copy of its target's subgraph, and one forward pass runs over many copies at once. The pair's
+edge is deleted from its copy, or reduced in every attention softmax of the pass, as the protocol says. The model's
+output for a target must depend only on the target's subgraph; this is checked.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.eval_mode import eval_mode
 from attree.attention.provenance import tensors_in
 from attree.attention.softmax_hook import attention_convs
 from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.protocol import PROTOCOLS, ReducedRun, ReductionProtocol, reduced_run
+from attree.faithfulness.protocol import ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
+from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
 from attree.subject.part_check import NotLocalError, check_local, target_outputs
-from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype
+from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype, resolution
 from attree.tensors.ragged import Rows, expand
+
+WIDEST = 2
+"""Number of hops by which copies may be wider than the network is deep."""
 
 
 class CopiesReducer(ReductionEngine):
@@ -54,27 +59,36 @@ class CopiesReducer(ReductionEngine):
         if outputs.level == "graph" and call.batch is None:
             raise NotLocalError(call.name, "no argument separates its graphs, so copies would be taken for one graph")
 
+        self._wide = WideSubject(subject)
+
     def record(self) -> CopiesPass:
         """Run the model with its current weights."""
-        return CopiesPass(self.subject.fresh(), self.memory)
+        return CopiesPass(self._wide.run(), self.memory)
 
 
 class CopiesPass(ReductionPass):
     """One forward pass, and further ones over copies of subgraphs with edges reduced.
 
+    If outputs on copies of the neighbourhoods differ from those on the whole graph, because nodes at their boundary
+    lack their own entering edges, the copies become wider by a hop or two. Then all pairs are measured: an edge that
+    carries no flow to a target may change what its nodes read of their edges.
+
     Args:
-        subject: The subject to explain, with the current weights.
+        run: The subject in the type to run it in, with the current weights.
         memory: Bytes of working memory for one batch of copies.
     """
 
-    def __init__(self, subject: Subject, memory: int) -> None:
-        # In float32, the logarithms in dNE would add noise that rank statistics rank.
-        super().__init__(subject, subject.attention, subject.output.to(exact_dtype(subject.device)))
+    def __init__(self, run: ExactRun, memory: int) -> None:
+        super().__init__(run.subject, run.attention, run.subject.output.to(exact_dtype(run.subject.device)))
+        self.resolution = resolution(run.dtype)
+        self._context = run.context
         self._memory = memory
+        self._wider = 0
         self._checked: set[int] = set()
-        hidden, itemsize = max(_width(conv) for conv in attention_convs(subject.model)), subject.output.element_size()
-        given = subject.call.of_kind(Kind.NODE) or [subject.output]
-        features = max(row[:1].numel() * row.element_size() for value in given for row in tensors_in(value))
+        hidden = max(_width(conv) for conv in attention_convs(self.subject.model))
+        itemsize = self.subject.output.element_size()
+        arguments = self.subject.call.of_kind(Kind.NODE) or [self.subject.output]
+        features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))
         self._bytes_per_node = features + 6 * hidden * itemsize
         self._bytes_per_edge = 6 * hidden * itemsize + 64
 
@@ -83,41 +97,58 @@ class CopiesPass(ReductionPass):
         """Number of layers of the model."""
         return self.attention.num_layers
 
+    @property
+    def reach(self) -> int:
+        """Number of hops whose edges can affect a target: those of the layers, and the further ones of wider copies."""
+        return self.num_layers + self._wider
+
     @torch.no_grad()
     def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
-        """Reduce every pair's edge in a copy of its own; pairs whose edge carries no flow keep an effect of 0."""
-        flow = pairs.flow.nonzero().view(-1)
-        alone = Rows(torch.arange(flow.numel() + 1, device=flow.device), pairs.edges[flow])
+        """Reduce every pair's edge in a copy of its own; pairs that cannot have an effect keep 0."""
+        self.check(pairs.targets)
+        chosen = (
+            pairs.flow.nonzero().view(-1) if not self._wider else torch.arange(len(pairs), device=pairs.edges.device)
+        )
+        alone = Rows(torch.arange(chosen.numel() + 1, device=chosen.device), pairs.edges[chosen])
         done = 0
-        for begin, end, output in self._outputs(pairs.targets, pairs.owner[flow], alone, protocol):
-            writer.fill(flow[begin:end], output)
+        for begin, end, output in self._outputs(pairs.targets, pairs.owner[chosen], alone, protocol):
+            writer.fill(chosen[begin:end], output)
             done += end - begin
-            progress(done, flow.numel())
+            progress(done, chosen.numel())
 
     @torch.no_grad()
     def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """Return the outputs of targets when all edges of a set are reduced at once, one row per set."""
+        self.check(targets)
         outputs = [output for _, _, output in self._outputs(targets, owner, sets, protocol)]
         return torch.cat([self.output[:0], *(output.to(self.output.dtype) for output in outputs)])
 
     def check(self, targets: Tensor) -> None:
-        """Raise unless copies of the targets' subgraphs give the same outputs as the whole graph.
+        """Raise unless copies of the targets' subgraphs give the same outputs as the whole graph; each is checked once.
 
         Raises:
             NotLocalError: They do not; the message says why.
         """
-        with reduced_run(self.subject.model, PROTOCOLS["weight"]) as run:
-            for begin, end, part in self._parts(targets):
-                self._check(run, part, targets[begin:end])
+        if self._checked.issuperset(targets.tolist()):
+            return
+        first: NotLocalError | None = None
+        for wider in range(self._wider, WIDEST + 1):
+            self._wider = wider
+            try:
+                self._check(targets)
+                return
+            except NotLocalError as error:
+                first = error if first is None else first
+        assert first is not None
+        raise first
 
     def _outputs(
         self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol
     ) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the outputs of `reduce_sets` for consecutive sets `begin` to `end` that fit into memory together."""
         whole, types = self.subject.graph, self.subject.graph.types
-        with reduced_run(self.subject.model, protocol) as run:
+        with self._context(), reduced_run(self.subject.model, protocol) as run:
             for begin, end, part in self._parts(targets):
-                self._check(run, part, targets[begin:end])
                 first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
                 which = owner[first:last] - begin
                 for low, high in chunk_bounds(self._cost(part)[which], self._memory):
@@ -126,26 +157,26 @@ class CopiesPass(ReductionPass):
                     call = self.subject.call.on(copies)
                     graph = call.graph
                     reduced = copies.looped_ids(whole, graph, where, sets.items[place])
-                    output = run(call.run, graph, reduced)
+                    output = run(call, graph, reduced)
                     yield first + low, first + high, target_outputs(self.subject.call, copies, output)
 
     def _parts(self, targets: Tensor) -> Iterator[tuple[int, int, Part]]:
         """Yield the subgraphs that the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         per_edge = self._bytes_per_node + self._bytes_per_edge
-        return neighbourhoods(self.subject, targets, per_edge, self._memory)
+        return neighbourhoods(self.subject, targets, per_edge, self._memory, wider=self._wider)
 
     def _cost(self, part: Part) -> Tensor:
         """Return the bytes that a copy of each subgraph of a part takes in a forward pass."""
         nodes, edges = (bounds.diff().float() for bounds in part.bounds)
         return nodes * self._bytes_per_node + edges * self._bytes_per_edge
 
-    def _check(self, run: ReducedRun, part: Part, targets: Tensor) -> None:
-        """Raise if the output of a target changes when it is computed from a copy; check each target once."""
-        if self._checked.issuperset(targets.tolist()):
-            return
-        nothing = part.node[:0]
-        expected = self.output[self.subject.rows(targets)]
-        check_local(self.subject.call, part, expected, lambda call: run(call.run, call.graph, nothing))
+    @torch.no_grad()
+    def _check(self, targets: Tensor) -> None:
+        """Raise if the output of a target changes when it is computed from a copy."""
+        with self._context(), eval_mode(self.subject.model):
+            for begin, end, part in self._parts(targets):
+                expected = self.output[self.subject.rows(targets[begin:end])]
+                check_local(self.subject.call, part, expected)
         self._checked.update(targets.tolist())
 
 

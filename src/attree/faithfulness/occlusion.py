@@ -19,7 +19,6 @@ from attree.errors import expect_memory
 from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
-from attree.faithfulness.whole import WholeReducer
 from attree.subject import Subject
 from attree.subject.roots import Targets
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
@@ -58,10 +57,9 @@ class Effects:
             _CACHE[subject] = cls(Reducer(subject).record())
         return _CACHE[subject]
 
-    @property
-    def are_local(self) -> bool:
+    def are_local(self, protocol: ReductionProtocol) -> bool:
         """Whether, as far as is known, only edges that carry a flow to a target can affect it."""
-        return not isinstance(self.recorded.engine, WholeReducer)
+        return self.recorded.reach(protocol) == self.recorded.attention.num_layers
 
     def reduce(
         self,
@@ -152,10 +150,10 @@ class Occlusion(AttributionMethod):
         ids = subject.targets(targets)
         effects = Effects.of(subject)
         for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
-            local = effects.are_local
+            local = effects.are_local(protocol)
             pairs = subject_pairs(subject, ids[begin:end], only_flows=local)
             effect = effects.once(pairs, protocol)
-            if not effects.are_local:  # the model has other paths than attention: any edge may have an effect
+            if not effects.are_local(protocol):  # the model has other paths than attention: any edge may have an effect
                 if local:
                     pairs = subject_pairs(subject, ids[begin:end])
                     effect = effects.once(pairs, protocol)

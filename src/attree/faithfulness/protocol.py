@@ -4,6 +4,10 @@ A protocol changes the score of a reduced edge before softmax and its weight aft
 
     score' = score_factor * score + score_shift,    weight' = weight_factor * softmax(scores)
 
+A protocol with a shift of -inf deletes the edge: the model runs on the data without it. This is more than leaving the
+softmaxes if the model also reads edges elsewhere, for degrees or means. A self-loop also leaves the softmaxes of layers
+that add self-loops by themselves: these are no edges of the data, and such a layer would add a deleted one again.
+
 To add a protocol, add a line to `attree.defaults.ALL_PROTOCOLS`.
 """
 
@@ -19,13 +23,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, MessagePassing
 
-from attree.attention.conv_edges import EdgeHook, edge_ids, hook_edges
+from attree.attention.conv_edges import EdgeHook, edge_ids, find_type, hook_edges
 from attree.attention.eval_mode import eval_mode
-from attree.attention.graph import Graph
+from attree.attention.graph import EdgeType, Graph
 from attree.attention.instrument import hook_softmax
 from attree.attention.softmax_hook import attention_convs
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number
+from attree.subject import ModelCall
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class ReductionProtocol:
         name: Name that users type and results show.
         meaning: What happens to the edge, in words.
         score_factor: Factor of the edge's score before softmax.
-        score_shift: Term added to the score; -inf removes the edge from the softmax.
+        score_shift: Term added to the score; -inf deletes the edge from the data.
         weight_factor: Factor of the edge's weight after softmax; the weights are not normalised again.
     """
 
@@ -58,6 +63,11 @@ class ReductionProtocol:
         return self.name
 
     @property
+    def deletes(self) -> bool:
+        """Whether the protocol deletes the edge from the data, for all parts of the model that read edges."""
+        return self.score_shift == -math.inf
+
+    @property
     def keeps_scores(self) -> bool:
         """Whether the protocol leaves scores before softmax unchanged."""
         return self.score_factor == 1.0 and self.score_shift == 0.0
@@ -69,7 +79,7 @@ class ReductionProtocol:
 
     def reduce_scores(self, scores: Tensor) -> Tensor:
         """Return the scores of reduced edges, given their original scores."""
-        if self.score_factor == 0.0 or self.score_shift == -math.inf:
+        if self.score_factor == 0.0 or self.deletes:
             return scores.new_full((), self.score_shift).expand_as(scores)  # correct for infinite scores too
         return scores * self.score_factor + self.score_shift
 
@@ -142,7 +152,7 @@ def reduced_softmax(
     if not protocol.keeps_scores:
         scores = scores.index_copy(0, reduced, protocol.reduce_scores(scores[reduced]))
     weights = softmax(scores)
-    if protocol.score_shift == -math.inf:
+    if protocol.deletes:
         # If all edges that enter a node are removed, the node receives nothing; softmax would give 0 / 0.
         return weights.index_fill(0, reduced, 0.0)
     if protocol.keeps_weights:
@@ -155,50 +165,96 @@ class ReducedRun:
 
     Args:
         protocol: The reduction protocol.
+        deletes: Whether to delete edges from the data; otherwise they only leave the softmaxes.
     """
 
-    def __init__(self, protocol: ReductionProtocol) -> None:
+    def __init__(self, protocol: ReductionProtocol, deletes: bool) -> None:
         self.protocol = protocol
+        self.deletes = deletes
         self.edges = EdgeHook()
         self._graph: Graph | None = None
-        self._reduced = torch.zeros(0, dtype=torch.bool)
+        self._reduced: Tensor | None = None
+        self._loops: dict[EdgeType, Tensor] = {}
 
-    def __call__(self, call: Callable[[], Any], graph: Graph, reduced: Tensor) -> Any:
+    def __call__(self, call: ModelCall, graph: Graph, reduced: Tensor) -> Any:
         """Return the result of a call with edges reduced.
 
         Args:
-            call: Function that calls the model.
-            graph: The graph that the model is called on.
+            call: The call of the model.
+            graph: The graph of the call.
             reduced: Ids of the reduced edges in `graph.edge_index`. Every copy of a self-loop is reduced; a layer may
                 have none, one or several.
         """
+        self._loops = {}
+        if self.deletes and reduced.numel():
+            call, graph, reduced = self._delete(call, graph, reduced)
         self._graph = graph
-        self._reduced = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, reduced, True)
-        return call()
+        self._reduced = None
+        if reduced.numel():
+            none = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+            self._reduced = none.index_fill(0, reduced, True)
+        return call.run()
+
+    def _delete(self, call: ModelCall, graph: Graph, edges: Tensor) -> tuple[ModelCall, Graph, Tensor]:
+        """Return the call without some edges, its graph, and the ids of self-loops that must leave the softmaxes."""
+        is_deleted = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, edges, True)
+        columns = is_deleted[graph.position].nonzero().view(-1)
+        loops = edges[edges >= graph.num_proper_edges] - graph.num_proper_edges
+        if graph.types is not None:
+            self._loops = _typed_loops(graph, columns)
+        call = call.without_edges(columns)
+        if not loops.numel() and not self._loops:
+            return call, graph, loops  # no softmax needs the graph
+        graph = graph if not columns.numel() else call.graph
+        return call, graph, loops + graph.num_proper_edges
 
     def reduce(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute the softmax of a convolution with edges reduced; called in place of its softmax."""
         relation = self.edges.next_relation(conv)
-        if scores.shape[0] == 0:
+        if scores.shape[0] == 0 or (self._reduced is None and not self._loops):
             return softmax(scores)
         assert self._graph is not None
         edges = self.edges.scored(conv, scores.shape[0] if relation is None else relation.numel())
         ids = None if edges is None else edge_ids(self._graph, self.edges.given(conv), edges)
-        if ids is not None and relation is not None:
-            ids = ids[relation]
-        if ids is None:
+        if ids is None or edges is None:
             got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
             raise UnsupportedModelError(
                 f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
                 f"but {got}: the protocol `{self.protocol}` is not defined there."
             )
-        return reduced_softmax(self.protocol, scores, self._reduced[ids].nonzero().view(-1), softmax)
+        reduced = torch.zeros_like(ids, dtype=torch.bool) if self._reduced is None else self._reduced[ids]
+        if self._loops:
+            deleted = self._loops.get(find_type(self._graph, self.edges.given(conv)) or ("", "", ""))
+            if deleted is not None:
+                reduced = reduced | ((edges[0] == edges[1]) & torch.isin(edges[0], deleted))
+        reduced = reduced if relation is None else reduced[relation]
+        return reduced_softmax(self.protocol, scores, reduced.nonzero().view(-1), softmax)
+
+
+def _typed_loops(graph: Graph, columns: Tensor) -> dict[EdgeType, Tensor]:
+    """Return the nodes that lose all given self-loops of an edge type with some edges, by edge type."""
+    types, ends = graph.types, graph.original_edge_index
+    assert types is not None
+    loops = (ends[0] == ends[1]).nonzero().view(-1)
+    is_deleted = torch.isin(loops, columns)
+    if not bool(is_deleted.any()):
+        return {}
+    kinds, nodes = types.type_of_edges(loops), types.local(ends[0, loops])
+    key = kinds * max(graph.num_nodes, 1) + nodes
+    is_gone = is_deleted & ~torch.isin(key, key[~is_deleted])
+    return {types.edge_types[kind]: nodes[is_gone & (kinds == kind)] for kind in kinds[is_gone].unique().tolist()}
 
 
 @contextmanager
-def reduced_run(model: nn.Module, protocol: ReductionProtocol) -> Iterator[ReducedRun]:
-    """Context in which the returned run reduces edges in `model`; the hooks are removed afterwards."""
-    run = ReducedRun(protocol)
+def reduced_run(model: nn.Module, protocol: ReductionProtocol, *, deletes: bool | None = None) -> Iterator[ReducedRun]:
+    """Context in which the returned run reduces edges in `model`; the hooks are removed afterwards.
+
+    Args:
+        model: The model.
+        protocol: The reduction protocol.
+        deletes: Whether reduced edges are deleted from the data; None if the protocol says so.
+    """
+    run = ReducedRun(protocol, protocol.deletes if deletes is None else deletes)
     with ExitStack() as stack:
         stack.enter_context(eval_mode(model))
         stack.enter_context(torch.no_grad())

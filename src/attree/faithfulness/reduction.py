@@ -153,6 +153,11 @@ class ReductionPass(ABC):
     def num_layers(self) -> int:
         """Number of layers that pairs must have been made for."""
 
+    @property
+    def reach(self) -> int | None:
+        """Number of hops whose edges can affect a target; None if any edge can."""
+        return self.num_layers
+
     def reduce(
         self,
         pairs: Pairs,

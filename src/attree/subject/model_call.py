@@ -266,6 +266,22 @@ class ModelCall:
         values = tuple(cut.cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
         return self._with(values, part.node.numel(), cut.types)
 
+    def without_edges(self, columns: Tensor) -> ModelCall:
+        """Return the same call without some edges of the edge list, and without their rows of all other arguments.
+
+        Args:
+            columns: Positions of the edges in the given edge list; of several types, in their union.
+        """
+        if columns.numel() == 0:
+            return self
+        edge_index = plain(self.edge_index)
+        stays = torch.ones(edge_index.shape[1], dtype=torch.bool, device=edge_index.device).index_fill(
+            0, columns, False
+        )
+        edge = stays.nonzero().view(-1)
+        nodes = torch.arange(self.num_nodes, device=edge_index.device)
+        return self.on(Part(nodes, edge_index[:, edge], edge), _take_changed)
+
     def target_rows(self, part: Part) -> tuple[Tensor, int]:
         """Return the output rows of a part's targets, and the number of rows that the output must have.
 
@@ -282,3 +298,8 @@ class ModelCall:
         call = replace(self, values=values, num_nodes=num_nodes, types=self.types if types is None else types)
         call.__dict__["kinds"] = self.kinds  # kinds depend on the sizes of the whole graph
         return call
+
+
+def _take_changed(value: Tensor, index: Tensor | None) -> Tensor:
+    """Return rows of an argument; the argument itself if none is left out, as rows are in their order."""
+    return value if index is None or index.numel() == value.shape[0] else value[index]

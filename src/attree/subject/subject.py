@@ -182,8 +182,12 @@ class Subject:
 
     def on_model(self, model: nn.Module) -> Subject:
         """Return this subject with another model of the same structure, such as a copy with other weights."""
+        return self.on_call(self.call.on_model(model).private())
+
+    def on_call(self, call: ModelCall) -> Subject:
+        """Return this subject with another call of the same structure, such as one in another floating-point type."""
         subject = self.fresh()
-        subject._call = self.call.on_model(model).private()
+        subject._call = call
         return subject
 
     def _again(self, attention: Attention | None) -> Subject:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attree.tensors.limits import exact_dtype
 from attree.tensors.ragged import pointers, take_rows
 
 SPARSE_SHARE = 20
@@ -25,10 +26,14 @@ SPARSE_SHARE = 20
 def compact_features(x: Tensor) -> Tensor:
     """Return features as a sparse matrix if few are not 0 (as in bags of words); this makes the first projection cheap.
 
-    Half-precision features are returned unchanged, because torch has no sparse product for them; so are sparse ones.
+    Sparse matrices are returned in the exact dtype of the device. Half-precision features are returned unchanged,
+    because torch has no sparse product for them.
     """
-    x = x.detach()
-    fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.layout == torch.strided and x.dim() == 2
+    x, dtype = x.detach(), exact_dtype(x.device)
+    if x.layout != torch.strided:
+        with _no_beta_warning():
+            return x.to(dtype)
+    fits = _has_sparse(x.device) and x.dtype.itemsize >= 4 and x.dim() == 2
     if not fits:
         return x
     place = (x != 0).reshape(-1).nonzero().view(-1)
@@ -39,7 +44,7 @@ def compact_features(x: Tensor) -> Tensor:
     ptr = pointers(row.bincount(minlength=rows))
     with _no_beta_warning():  # `x.to_sparse_csr()` gives the same result and takes twice as long
         return torch.sparse_csr_tensor(
-            ptr, place - row * width, take_rows(x.reshape(-1), place), x.shape, check_invariants=False
+            ptr, place - row * width, take_rows(x.reshape(-1), place).to(dtype), x.shape, check_invariants=False
         )
 
 

@@ -27,6 +27,9 @@ from attree.subject.part_check import NotRowwiseError
 PIECE_BYTES = 2 * 2**20
 """Bytes of intermediate terms when all sources are scored with some targets; small pieces stay in the CPU cache."""
 
+WIDENED_BYTES = 64 * 2**20
+"""Bytes of features that are converted to the exact dtype at a time."""
+
 
 class States(NamedTuple):
     """Projections of nodes that a layer needs, [n, ...].
@@ -136,15 +139,16 @@ class LayerAlgebra(ABC):
         return out if getattr(self.conv, "bias", None) is None else out + self.parameter("bias")
 
     def linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
-        """Apply a linear layer to features, dense or sparse, in their dtype; return the result in `dtype`."""
-        weight = lin.weight.detach().to(h.dtype)
-        bias = None if lin.bias is None else lin.bias.detach().to(h.dtype)
-        if h.layout == torch.strided:
-            out = F.linear(h, weight, bias)
-        else:
-            out = torch.sparse.mm(h, weight.t())
-            out = out if bias is None else out + bias
-        return out.to(self.dtype)
+        """Apply a linear layer to features, dense or sparse, in `dtype`."""
+        weight = self.parameter_of(lin.weight)
+        bias = None if lin.bias is None else self.parameter_of(lin.bias)
+        if h.layout != torch.strided:
+            out = torch.sparse.mm(h.to(self.dtype), weight.t())
+            return out if bias is None else out + bias
+        rows = max(WIDENED_BYTES // max(h[:1].numel() * self.dtype.itemsize, 1), 1)
+        if h.dtype == self.dtype or h.shape[0] <= rows:
+            return F.linear(h.to(self.dtype), weight, bias)
+        return torch.cat([F.linear(part.to(self.dtype), weight, bias) for part in h.split(rows)])
 
     def by_head(self, lin: nn.Linear, h: Tensor) -> Tensor:
         """Apply a linear layer to features and split the result by head, [n, heads, channels]."""
