@@ -23,7 +23,6 @@ from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reading_edges import is_known_to_delete, reads_other_edges
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
 from attree.faithfulness.whole import WholeReducer
-from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotLocalError, NotRowwiseError
 from attree.tensors.limits import REDUCTION_MEMORY
@@ -94,10 +93,10 @@ class Reducer:
         expect(isinstance(memory, int) and memory > 0, "memory", "a number of bytes > 0", memory)
         _ = subject.outputs, subject.head  # found once, with the current weights
         self.subject = subject.fresh()
+        self._shape = subject
         self._memory = memory
         self._choices = {deletes: EngineChoice(engines) for deletes in (False, True)}
         self._engines: dict[type[ReductionEngine], ReductionEngine] = {}
-        self._wide: WideSubject | None = None
         self._is_checked = is_known_to_delete(self.subject)
 
     @property
@@ -131,12 +130,11 @@ class Reducer:
 
     def check_deletion(self) -> None:
         """Find out with the current weights whether exact updates delete edges; give them up if they do not."""
-        self._is_checked = True
+        again, self._is_checked = self._is_checked, True
         choice = self._choices[True]
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
-        self._wide = WideSubject(self.subject) if self._wide is None else self._wide
-        if reads_other_edges(self._wide.run()):
+        if reads_other_edges(self._shape, self.subject.call.private(), again):
             choice.give_up(NotRowwiseError(OTHER_EDGES))
 
     def record(self) -> RecordedPass:

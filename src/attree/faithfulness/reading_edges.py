@@ -7,6 +7,8 @@ for the other half. If the model reads edges nowhere else, the outputs are equal
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 from torch_geometric.nn.aggr import SumAggregation
@@ -14,16 +16,20 @@ from torch_geometric.nn.aggr import SumAggregation
 from attree.attention.locality import difference
 from attree.attention.softmax_hook import message_passing
 from attree.attention.wiring import is_plain_stack
+from attree.attribution.flows import frontier_bound
 from attree.attribution.neighbourhoods import neighbourhoods
 from attree.errors import UnsupportedModelError
 from attree.faithfulness.protocol import PROTOCOLS, reduced_run
-from attree.faithfulness.wide_floats import ExactRun
+from attree.faithfulness.wide_floats import WideFloats, widened
 from attree.subject import ModelCall, Subject
 from attree.subject.arguments import Kind
 from attree.tensors.limits import REDUCTION_MEMORY
 
 TARGETS = 4
 """Number of targets around which edges are deleted."""
+
+CANDIDATES = 16
+"""Number of targets from which those with few edges around them are chosen."""
 
 FEW_EDGES = 8
 """With no more edges than this, each is deleted alone."""
@@ -46,62 +52,67 @@ def is_known_to_delete(subject: Subject) -> bool:
     )
 
 
-def reads_other_edges(run: ExactRun) -> bool:
-    """Whether a model reads edges outside its attention layers, with the current weights.
+def reads_other_edges(subject: Subject, call: ModelCall, again: bool = False) -> bool:
+    """Whether a model reads edges outside its attention layers, with its current weights.
 
     Args:
-        run: The subject in the type to run it in.
+        subject: The subject.
+        call: The call of its model with the current weights.
+        again: Whether the model was found not to, with other weights: a cheaper experiment is enough.
 
     Raises:
         UnsupportedModelError: If it does, and returns one row per edge: a deleted edge would have no row.
     """
-    subject = run.subject
-    if rows_are_edges(subject):
-        if _differ(run, subject.call, of_rows=True):
-            raise UnsupportedModelError(
-                f"Expected {subject.call.name}, which reads edges outside its attention layers, to take the links that "
-                "it predicts as an argument of their own (`edge_label_index`), but it returns one row per edge that it "
-                "runs on: a deleted edge would have no prediction."
-            )
-        return False
-    part = _part(subject)
-    if part is not None:
+    part = _part(subject, call)
+    of_rows = rows_are_edges(subject)
+    differs = True  # if the model fails, nothing shows that leaving the softmaxes is deletion
+    # Some models run in their own type only, or on the whole graph only.
+    for where, is_wide in ((part, True), (part, False), (call, True), (call, False)):
         try:
-            return _differ(run, part)
+            with WideFloats() if is_wide else nullcontext():
+                differs = _differ(widened(where) if is_wide else where, of_rows, again)
+            break
         except Exception:
-            pass
-    try:
-        return _differ(run, subject.call)
-    except Exception:  # nothing shows that leaving the softmaxes is deletion
-        return True
+            continue
+    if differs and of_rows:
+        raise UnsupportedModelError(
+            f"Expected {call.name}, which reads edges outside its attention layers, to take the links that it predicts "
+            "as an argument of their own (`edge_label_index`), but it returns one row per edge that it runs on: a "
+            "deleted edge would have no prediction."
+        )
+    return differs
 
 
-def _part(subject: Subject) -> ModelCall | None:
-    """Return the call on the neighbourhoods of a few targets; None if the whole graph is as small, or must be used."""
+def _part(subject: Subject, call: ModelCall) -> ModelCall:
+    """Return the call on the neighbourhoods of a few targets, or on the whole graph if that is not larger."""
     if subject.outputs.nodes is not None or subject.level == "edge":
-        return None
-    count = subject.num_targets
-    targets = torch.linspace(0, count - 1, min(TARGETS, count), device=subject.device).round().long().unique()
-    for _, _, part in neighbourhoods(subject, targets, BYTES_PER_EDGE, REDUCTION_MEMORY):
-        if part.edge_index.shape[1] < subject.graph.original_edge_index.shape[1]:
-            whole = torch.arange(part.count, device=subject.device)
-            return subject.call.on(part.take(whole, subject.graph.types))
-        return None
-    return None
+        return call
+    graph, count = subject.graph, subject.num_targets
+    targets = torch.linspace(0, count - 1, min(CANDIDATES, count), device=subject.device).round().long().unique()
+    if subject.level == "node":  # those with few edges around them, but with some
+        nodes = subject.nodes_of(targets)
+        size, degree = frontier_bound(graph, subject.num_layers)[nodes], graph.given_entering.sizes[nodes]
+        targets = targets[torch.where(degree > 1, size, torch.inf).argsort()[:TARGETS]].sort().values
+    for _, _, part in neighbourhoods(subject, targets[:TARGETS], BYTES_PER_EDGE, REDUCTION_MEMORY):
+        if 0 < part.edge_index.shape[1] < graph.original_edge_index.shape[1]:
+            return call.on(part.take(torch.arange(part.count, device=subject.device), graph.types))
+        break
+    return call
 
 
 @torch.no_grad()
-def _differ(run: ExactRun, call: ModelCall, of_rows: bool = False) -> bool:
+def _differ(call: ModelCall, of_rows: bool, again: bool) -> bool:
     """Whether outputs without some edges depend on whether these are deleted, or only leave the softmaxes."""
     graph = call.graph
-    for edges in _edge_sets(graph.num_proper_edges):
+    for edges in _edge_sets(graph.num_proper_edges)[: 1 if again else None]:
+        edges = edges.to(graph.device)
         outputs: list[Tensor] = []
         for deletes in (True, False):
-            with run.context(), reduced_run(call.model, PROTOCOLS["removal"], deletes=deletes) as reduced:
-                outputs.append(reduced(call, graph, edges.to(graph.device)))
+            with reduced_run(call.model, PROTOCOLS["removal"], deletes=deletes) as reduced:
+                outputs.append(reduced(call, graph, edges))
         if of_rows:
             is_deleted = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
-            outputs[1] = outputs[1][~is_deleted.index_fill(0, edges.to(graph.device), True)[graph.position]]
+            outputs[1] = outputs[1][~is_deleted.index_fill(0, edges, True)[graph.position]]
         if outputs[0].shape != outputs[1].shape or difference(*outputs, outputs[1].dtype) is not None:
             return True
     return False

@@ -51,7 +51,7 @@ class WideFloats(TorchFunctionMode):
         if writes:  # the tensor that is written to must stay itself
             return func(*args, **(kwargs or {}))
         func = _CASTS.get(func, func)
-        return _widened(
+        return _as_wide(
             func(*map(_wide_argument, args), **{key: _wide_argument(v) for key, v in (kwargs or {}).items()})
         )
 
@@ -62,16 +62,23 @@ def _wide_argument(value: Any) -> Any:
         return torch.float64 if value in NARROW else value
     if isinstance(value, str):
         return "torch.DoubleTensor" if value in _NAMES else value
-    return _widened(value)
+    return _as_wide(value)
 
 
-def _widened(value: Any) -> Any:
+def _as_wide(value: Any) -> Any:
     """Return tensors of narrow types in float64; other values unchanged."""
     if type(value) is Tensor or isinstance(value, torch.nn.Parameter):
         return value.double() if value.dtype in NARROW else value
     if type(value) in (list, tuple):
-        return type(value)(map(_widened, value))
+        return type(value)(map(_as_wide, value))
     return value
+
+
+def widened(call: ModelCall) -> ModelCall:
+    """Return a call of a copy of its model, with weights and arguments in the exact type of the device."""
+    dtype = exact_dtype(call.edge_index.device)
+    wide = call.on_model(stand_in(call.user_model, partial(copied, dtype=dtype)))
+    return wide.changed(lambda kind, value: _as(value, dtype))
 
 
 class ExactRun(NamedTuple):
@@ -100,7 +107,7 @@ class WideSubject:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._dtype = exact_dtype(subject.device)
-        self._arguments: tuple[Any, ...] | None = None
+        self._converted: ModelCall | None = None
         self._is_narrow = False
         self._is_checked = False
 
@@ -130,11 +137,10 @@ class WideSubject:
     def _wide(self) -> ExactRun:
         """Return the run in the exact type; raise if the model fails there, or computes something else."""
         call = self._subject.call
-        if self._arguments is None:
-            self._arguments = call.changed(lambda kind, value: _as(value, self._dtype)).values
-        values = dict(zip(map(id, call.values), self._arguments, strict=True))
-        wide = call.on_model(stand_in(call.user_model, partial(copied, dtype=self._dtype)))
-        subject = self._subject.on_call(wide.changed(lambda kind, value: values[id(value)]))
+        if self._converted is None:
+            self._converted = call.changed(lambda kind, value: _as(value, self._dtype))
+        # Converted arguments stay the same, only the weights are new.
+        subject = self._subject.on_call(widened(self._converted))
         context = WideFloats if self._dtype == torch.float64 else nullcontext
         with context():
             attention = subject.attention
