@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from attree.faithfulness import Effects, Reducer, ReductionProtocol, resolve_pro
 from attree.report.selection import strongest_first
 from attree.subject import Subject
 from attree.subject.binding import Call
+from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level
@@ -168,7 +170,12 @@ def explain_subject(
     ids = subject.targets([target])
     check_defined(subject, ids)
     pairs = subject_pairs(subject, ids)
-    reduction = effects.reduce(pairs, resolved, with_probability=True)
+    found = effects.reduce_all(subject, pairs, resolved)
+    sentences = [] if method.reads_effects else what_attention_misses(subject, bypass_of(subject))
+    for sentence in filter(None, (found.sentence(subject), *sentences)):
+        warnings.warn(sentence, stacklevel=3)
+    reduction = found.reduction
+    pairs = reduction.pairs
     scores = method.score_pairs(subject, pairs)
     evaluation = Evaluation(
         {},

@@ -16,6 +16,7 @@ from attree.attribution.neighbourhoods import subject_pairs
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect_memory
+from attree.faithfulness.beyond_tree import BeyondTree, reduce_all
 from attree.faithfulness.choose import RecordedPass, Reducer
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction
@@ -85,6 +86,15 @@ class Effects:
         self._kept[key] = reduction
         return reduction
 
+    def reduce_all(self, subject: Subject, pairs: Pairs, protocol: ReductionProtocol) -> BeyondTree:
+        """Reduce the pairs and all further edges that affect their targets, with the probabilities after each.
+
+        The reduction of all these pairs is kept for methods that score them.
+        """
+        found = reduce_all(self.recorded, subject, pairs, protocol, with_probability=True)
+        self._kept[id(found.reduction.pairs), protocol] = found.reduction
+        return found
+
     def once(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
         """Return the dPC of every pair, [P], without caching."""
         return self.recorded.effect(pairs, protocol)
@@ -150,13 +160,13 @@ class Occlusion(AttributionMethod):
         ids = subject.targets(targets)
         effects = Effects.of(subject)
         for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
-            local = effects.are_local(protocol)
-            pairs = subject_pairs(subject, ids[begin:end], only_flows=local)
+            pairs = subject_pairs(subject, ids[begin:end], only_flows=True)
             effect = effects.once(pairs, protocol)
             if not effects.are_local(protocol):  # the model has other paths than attention: any edge may have an effect
-                if local:
-                    pairs = subject_pairs(subject, ids[begin:end])
-                    effect = effects.once(pairs, protocol)
+                reduction = reduce_all(
+                    effects.recorded, subject, subject_pairs(subject, ids[begin:end]), protocol
+                ).reduction
+                pairs, effect = reduction.pairs, reduction.delta_pc
                 listed = pairs.flow | (effect != 0)
                 pairs, effect = pairs.only(listed), effect[listed]
             yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)

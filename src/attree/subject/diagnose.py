@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
 from attree.attention.locality import Locality, measure_locality
@@ -53,12 +53,44 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
         chance = random_outputs(subject.model, _run(subject), call.features, output)
         if chance is not None:
             return [chance]
-    found = [str(bypass)] if bypass.exists else []
-    return found if locality is None or locality.local else [*found, str(locality)]
+    sentences = [str(bypass)] if bypass.exists else []
+    if locality is None or locality.local:
+        return sentences
+    return [
+        *sentences,
+        f"Outputs change by {locality.change:.2g} of their size with features that no attention layer reaches: "
+        f"{why_beyond(subject)}. Edges there get no score from attention.",
+    ]
 
 
-def _locality_of(subject: Subject) -> Locality | None:
-    """Measure how much outputs change with features out of reach; None if features cannot be changed."""
+def why_beyond(subject: Subject) -> str:
+    """Say why outputs depend on more than the attention layers reach: what the model is seen to do."""
+    everywhere = sorted(
+        {type(module).__name__ for module in subject.model.modules() if isinstance(module, nn.MultiheadAttention)}
+        | {type(module).__name__ for module in subject.model.modules() if "nn.attention" in type(module).__module__}
+    )
+    if everywhere:
+        return f"it has attention over all nodes ({', '.join(everywhere)})"
+    farther = _locality_of(subject, FARTHER)
+    if farther is None or (farther.compared and not farther.local):
+        return "it has a step over all nodes, such as a norm, a pooling or a difference to one node"
+    return (
+        "it has a step outside its attention layers that reads edges, such as degrees, a mean over neighbours or a "
+        "convolution without attention"
+    )
+
+
+FARTHER = 3
+"""A step that reads edges outside attention layers reaches fewer further hops than this; a step over all nodes, more."""
+
+
+def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
+    """Measure how much outputs change with features out of reach; None if features cannot be changed.
+
+    Args:
+        subject: The subject.
+        farther: Number of hops beyond those of the layers that still count as within reach.
+    """
     call = subject.call
     if not call.has_features or not call.x.is_floating_point():
         return None
@@ -68,7 +100,7 @@ def _locality_of(subject: Subject) -> Locality | None:
         subject.model,
         _run(subject),
         call.x,
-        num_layers=subject.num_layers,
+        num_layers=subject.num_layers + farther,
         graph=subject.graph,
         graph_of=subject.batch,
         usual=subject.attention.output,
