@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
+import warnings
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+import attree
 from attree.attribution import subject_pairs
 from attree.defaults import RESOLUTION
-from attree.faithfulness import PROTOCOLS, Reducer
+from attree.faithfulness import PROTOCOLS, Reducer, beyond_tree
 from attree.subject import Subject
 from helpers.edge_readers import IN, MODELS
 from helpers.graphs import randomize
@@ -79,3 +82,60 @@ def test_all_pairs_have_the_effect_of_deleting_the_edge(name: str) -> None:
     reference = expected[pairs.edges[of_data], pairs.targets[pairs.owner[of_data]]]
     torch.testing.assert_close(ours, reference, rtol=0, atol=TOLERANCE)
     assert float(reference.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_explanations_list_every_edge_that_has_an_effect(name: str) -> None:
+    model, data = made(name)
+    expected = deleted(model, data)
+    pairs = subject_pairs(Subject.of_data(model, data))
+    for target in (0, 7, 12) if expected.shape[1] > 1 else (0,):
+        explanation = attree.explain(model, data, target)
+        edges = explanation.evaluation.pairs.edges
+        listed = dict(zip(edges.tolist(), explanation.evaluation.reductions["removal"].delta_pc.tolist(), strict=True))
+        for edge in range(data.num_edges):
+            assert listed.get(edge, 0.0) == pytest.approx(float(expected[edge, target]), abs=TOLERANCE)
+        # Edges that are no pairs of the tree are listed only if they have an effect.
+        of_tree = set(pairs.edges[pairs.owner == target].tolist())
+        assert all(listed[edge] != 0 for edge in set(listed) - of_tree if edge < data.num_edges)
+
+
+FAR = {
+    "GCN step between layers": "outside its attention layers",
+    "log degree before layers": "outside its attention layers",
+    "popularity": "outside its attention layers",
+    "minus the first node": "over all nodes",
+    "graph norm": "over all nodes",
+    "GPS": r"attention over all nodes \(MultiheadAttention\)",
+}
+
+
+@pytest.mark.parametrize("name", list(FAR))
+@pytest.mark.filterwarnings("default")
+def test_explanations_say_why_edges_beyond_the_tree_matter(name: str) -> None:
+    model, data = made(name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        explanation = attree.explain(model, data, 7)
+    said = [str(one.message) for one in caught if "reads beyond" in str(one.message)]
+    assert len(said) == 1
+    assert re.search(FAR[name], said[0])
+    evaluation = explanation.evaluation
+    tree = subject_pairs(Subject.of_data(model, data), [7]).edges
+    beyond = ~torch.isin(evaluation.pairs.edges, tree)
+    largest = float(evaluation.reductions["removal"].delta_pc[beyond].abs().max())
+    assert f"up to {largest:.3g}" in said[0]
+
+
+def test_without_edges_beyond_the_tree_nothing_is_said() -> None:
+    model, data = made("edge features, filled with 0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attree.explain(model, data, 7)
+
+
+def test_large_graphs_are_not_measured_edge_by_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beyond_tree, "MOST_EDGES", 10)
+    model, data = made("GPS")
+    with pytest.warns(UserWarning, match="more than 10 edges, so edges farther away were not measured"):
+        attree.explain(model, data, 7)

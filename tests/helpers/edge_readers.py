@@ -147,10 +147,13 @@ class Pooled(nn.Module):
 class GPS(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.head = GPSConv(IN, GATConv(IN, IN), heads=2, norm=None), nn.Linear(IN, OUT)
+        self.convs = nn.ModuleList([GPSConv(IN, GATConv(IN, IN), heads=2, norm=None) for _ in range(2)])
+        self.head = nn.Linear(IN, OUT)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.head(self.conv(x, edge_index))
+        for conv in self.convs:
+            x = conv(x, edge_index).tanh()
+        return self.head(x)
 
 
 class Buffers(nn.Module):

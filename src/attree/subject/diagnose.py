@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
+from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.locality import Locality, measure_locality
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError
@@ -42,7 +44,7 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     """Return warnings if attention explains the predictions only in part; an empty list for most models."""
-    call, output = subject.call, subject.attention.output
+    call, output = subject.call, _own_output(subject)
     if call.features is None:
         return []
     if (odd := odd_outputs(output)) is not None:
@@ -81,7 +83,7 @@ def why_beyond(subject: Subject) -> str:
 
 
 FARTHER = 3
-"""A step that reads edges outside attention layers reaches fewer further hops than this; a step over all nodes, more."""
+"""A step that reads edges outside attention layers reaches fewer further hops than this; one over all nodes, more."""
 
 
 def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
@@ -103,8 +105,18 @@ def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
         num_layers=subject.num_layers + farther,
         graph=subject.graph,
         graph_of=subject.batch,
-        usual=subject.attention.output,
+        usual=_own_output(subject),
     )
+
+
+def _own_output(subject: Subject) -> Tensor:
+    """Return the output in the model's own type: that of the captured pass may have been computed in a wider one."""
+    output = subject.attention.output
+    weights = [tensor.dtype for tensor in subject.model.parameters() if tensor.is_floating_point()]
+    if not isinstance(output, Tensor) or not weights or output.dtype in weights:
+        return output
+    with eval_mode(subject.model), torch.no_grad():
+        return score_tensor(subject.call.run())
 
 
 def _run(subject: Subject) -> Callable[[Any], Any]:
