@@ -26,7 +26,7 @@ ALL_METHODS = {
 ALL_PROTOCOLS = {
     "coefficient": ("its score before softmax becomes 0; the weights sum to 1 again", {"score_factor": 0.0}),
     "weight": ("the edge's weight becomes 0; the other weights stay as they are", {"weight_factor": 0.0}),
-    "removal": ("the edge is deleted; the other weights grow to sum to 1", {"score_shift": float("-inf")}),
+    "removal": ("the edge is deleted from the graph", {"score_shift": float("-inf")}),
 }
 """Every reduction protocol, by the name that users type: what happens to the edge, and the arguments of its
 `attree.faithfulness.ReductionProtocol`."""

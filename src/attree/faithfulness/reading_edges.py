@@ -113,7 +113,7 @@ def _differ(call: ModelCall, of_rows: bool, again: bool) -> bool:
         if of_rows:
             is_deleted = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
             outputs[1] = outputs[1][~is_deleted.index_fill(0, edges, True)[graph.position]]
-        if outputs[0].shape != outputs[1].shape or difference(*outputs, outputs[1].dtype) is not None:
+        if outputs[0].shape != outputs[1].shape or difference(outputs[0], outputs[1], outputs[1].dtype) is not None:
             return True
     return False
 
