@@ -182,3 +182,11 @@ def test_pairs_outside_the_graph_are_refused(name: str) -> None:
     attree.reduce_attention(net(3), data.x, data.edge_index, pairs, "removal")
     with pytest.raises(ArgumentError, match=sentence):
         attree.reduce_attention(net(3), data.x, data.edge_index, change(pairs), "removal")
+
+
+def test_a_single_target_has_no_intervals_and_no_warnings() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = attree.evaluate(net(3), graph(), 3)
+        assert "1 target is too few to say much" in str(result)
+    assert not any(low < high for low, high in result.intervals.values())

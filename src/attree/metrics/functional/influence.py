@@ -66,7 +66,9 @@ class Influence:
     def minus(self, other: Influence) -> Influence:
         """Return the difference of two statistics of the same targets."""
         effective = min(self.effective, other.effective)
-        return Influence(self.value - other.value, self.by_target - other.by_target, effective)
+        with np.errstate(invalid="ignore"):  # a single target decides both: the difference of infinities is undefined
+            by_target = self.by_target - other.by_target
+        return Influence(self.value - other.value, by_target, effective)
 
 
 def undefined(targets: int) -> Influence:
