@@ -15,7 +15,7 @@ from helpers.time_limit import SECONDS
 SOURCE = Path(attree.__file__).parent
 ORDER = (
     *("defaults", "errors", "tensors", "io"),
-    *("data", "attention", "subject", "attribution", "faithfulness", "penalties", "models"),
+    *("data", "planted", "attention", "subject", "attribution", "faithfulness", "penalties", "models"),
     *("metrics", "evaluation"),
     *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tensorboard_tab"),
 )

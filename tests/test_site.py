@@ -28,7 +28,7 @@ PACKAGES = [
     f"attree.{name}"
     for name in (
         *("attention", "attribution", "callbacks", "data", "evaluation", "explanation", "faithfulness"),
-        *("metrics", "metrics.functional", "runs", "models", "penalties", "report.page", "subject"),
+        *("metrics", "metrics.functional", "runs", "models", "penalties", "planted", "report.page", "subject"),
     )
 ]
 """What the API reference shows."""

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attree import planted as planted
     from attree.attention import capture_attention
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
@@ -53,11 +54,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first access, so that `import attree` alone stays fast."""
+    """Import a public name, or the module `planted`, on first access, so that `import attree` alone stays fast."""
+    if name == "planted":
+        return import_module("attree.planted")
     if name in __all__:
         return getattr(import_module(f"attree.{_HOMES.get(name, 'attribution')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, "planted"})
