@@ -255,8 +255,10 @@ def make(name: str, seed: int = 0) -> PlantedCase:
     """
     expect(name in NAMES, "name", f"one of {', '.join(NAMES)}", name)
     recipe, rng = _RECIPES[name], Random(expect_seed(seed))
-    rows, edges, labels, targets, counts = [], [], [], [], [0]
+    rows: list[list[float]] = []
+    edges: list[tuple[int, int]] = []
     true_edges: list[tuple[int, int]] = []
+    labels, targets, true_counts = [], [], [0]
     for tree in range(TARGETS):
         label, root, nodes = tree % CLASSES, len(rows), recipe.grow(rng)
         targets.append(root)
@@ -270,7 +272,7 @@ def make(name: str, seed: int = 0) -> PlantedCase:
             if position:
                 edges.append((root + position, root + node.parent))
                 true_edges += [edges[-1]] * node.is_true
-        counts.append(len(true_edges))
+        true_counts.append(len(true_edges))
     rng.shuffle(edges)
     new_ids = torch.tensor(rng.sample(range(len(rows)), len(rows)))
     order = new_ids.argsort()
@@ -280,7 +282,7 @@ def make(name: str, seed: int = 0) -> PlantedCase:
         y=torch.tensor(labels)[order],
     )
     true_ends = torch.tensor(true_edges, dtype=torch.long).view(-1, 2).T
-    truth = GroundTruth(new_ids[torch.tensor(targets)], new_ids[true_ends], torch.tensor(counts))
+    truth = GroundTruth(new_ids[torch.tensor(targets)], new_ids[true_ends], torch.tensor(true_counts))
     return PlantedCase(name, recipe.sentence, recipe.net().eval(), data, truth, recipe.facts)
 
 
