@@ -10,6 +10,7 @@ ALL_METHODS = {
     "gatt_avg": ("GAtt-avg", "attree.attribution.gatt.GAttAvg"),
     "avgatt": ("AvgAtt", "attree.attribution.baselines.AvgAtt"),
     "uniform": ("Uniform", "attree.attribution.baselines.Uniform"),
+    "structure": ("Structure", "attree.attribution.baselines.Structure"),
     "occlusion": ("Occlusion", "attree.faithfulness.occlusion.Occlusion"),
     "attention_gradient": ("Attention gradient", "attree.faithfulness.attention_gradient.AttentionGradient"),
     "saliency": ("Saliency", "attree.attribution.posthoc.Saliency"),
@@ -36,6 +37,9 @@ AUTHORS = "authors"
 
 METHODS = ("gatt", "avgatt", "uniform", "random")
 """Attribution methods that are compared by default."""
+
+ANY_NETWORK_METHODS = ("structure", "occlusion", "saliency", "random")
+"""Attribution methods that are compared by default if a network has no attention."""
 
 CHEAP_METHODS = ("occlusion",)
 """Methods that are also compared by default if the exact engine serves the model, which makes them cheap."""

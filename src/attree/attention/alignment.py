@@ -33,12 +33,14 @@ class Aligned:
             the n used edges that enter a node.
         softmax: The number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs all edges
             that enter a node, or if several weigh the same edge.
+        has_attention: Whether a softmax computes the weights; otherwise they are the fixed factors of the messages.
     """
 
     weights: Tensor
     present: Tensor | None
     even: Tensor | None = None
     softmax: Tensor | None = None
+    has_attention: bool = True
 
 
 def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bool = False) -> Aligned:
@@ -57,14 +59,21 @@ def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bo
     edge_index, weights = _weights(layer, where, graph)
     weights = weights if grad else weights.detach()
     if graph.types is None and torch.equal(edge_index, graph.edge_index):
-        return Aligned(weights, None)
+        return Aligned(weights, None) if layer.softmaxes else _fixed(Aligned(weights, None))
     ids = _ids(layer, where, graph, edge_index)
     aligned = _placed(weights, ids, graph)
+    if not layer.softmaxes and edge_index.numel():
+        return _fixed(aligned)
     if layer.relation is None:
         return aligned
     softmax = graph.destination.clone()
     softmax[ids] += layer.relation * graph.num_nodes
     return replace(aligned, even=_even_by_relation(layer.relation, ids, graph), softmax=softmax)
+
+
+def _fixed(aligned: Aligned) -> Aligned:
+    """Return the weights of a layer without attention: its fixed factors are not replaced by uniform weights."""
+    return replace(aligned, even=aligned.weights.mean(dim=1), has_attention=False)
 
 
 def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
@@ -164,7 +173,9 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
         softmax = torch.where(used, numbers + softmax.max() + 1, softmax) if softmax.numel() else softmax
         present |= used
     assert weights is not None
-    return Aligned(weights, None if bool(present.all()) else present, even, None if shared else softmax)
+    has_attention = any(part.has_attention for part, _ in parts)
+    numbers_of_softmaxes = None if shared or not has_attention else softmax
+    return Aligned(weights, None if bool(present.all()) else present, even, numbers_of_softmaxes, has_attention)
 
 
 def even_weights(part: Aligned, graph: Graph) -> Tensor:
@@ -258,9 +269,12 @@ def _weights(layer: LayerRecord, where: str, graph: Graph) -> tuple[Tensor, Tens
     if edge_index.numel() == 0 and weights is None:
         # Without edges, GATConv does not call softmax.
         weights = torch.zeros(0, getattr(layer.conv, "heads", 1), device=graph.device)
+    if weights is None and layer.factors is not None and layer.factors.shape[0] == edge_index.shape[1]:
+        return edge_index, layer.factors
     if weights is None:
         raise UnsupportedModelError(
-            f"Expected {where} to weight its messages by torch_geometric.utils.softmax, but it did not call it."
+            f"Expected {where} to send one message along each of its {edge_index.shape[1]} edges, by its method "
+            "`message`, or to weight them by torch_geometric.utils.softmax, but it did neither."
         )
     if weights.shape[0] != edge_index.shape[1] or (layer.softmaxes > 1 and layer.factors is None):
         raise UnsupportedModelError(

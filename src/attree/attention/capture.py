@@ -43,6 +43,8 @@ class Attention:
             1 / n for the n used edges that enter a node.
         softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs
             all edges that enter a node, or if several weigh the same edge.
+        attends: Per layer, whether it has attention; None if all have. The weights of a layer without attention are the
+            fixed factors of its messages: 1 in a sum, 1 / n in a mean of n, the normalisation of a GCN.
     """
 
     graph: Graph
@@ -54,6 +56,7 @@ class Attention:
     activation: str | None = None
     even: tuple[Tensor | None, ...] | None = None
     softmax: tuple[Tensor | None, ...] | None = None
+    attends: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         layers, edges = len(self.weights), self.graph.num_edges
@@ -89,6 +92,11 @@ class Attention:
     def num_layers(self) -> int:
         """Height of the computation tree: the number of layers on the longest path from the input to the output."""
         return self.layout.depth
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether any layer has attention."""
+        return self.attends is None or any(self.attends)
 
     def check_chain(self) -> None:
         """Raise unless each layer feeds only the next one."""
@@ -233,6 +241,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
     layers = as_layers(calls, wiring, graph)
     uniform = tuple(layer.even for layer in layers)
     softmax = tuple(layer.softmax for layer in layers)
+    attends = tuple(layer.has_attention for layer in layers)
     return Attention(
         graph,
         tuple(layer.weights for layer in layers),
@@ -240,6 +249,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
         wiring=wiring,
         even=None if all(values is None for values in uniform) else uniform,
         softmax=None if all(values is None for values in softmax) else softmax,
+        attends=None if all(attends) else attends,
     )
 
 

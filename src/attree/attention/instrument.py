@@ -155,8 +155,9 @@ class Instrument:
         convs: The layers, in registration order.
     """
 
-    def __init__(self, model: nn.Module, watcher: Watcher) -> None:
+    def __init__(self, model: nn.Module, watcher: Watcher, attention_only: bool = False) -> None:
         self.convs = message_passing(model)
+        self._attention_only = attention_only
         self._names = {conv: _path(name) for name, conv in model.named_modules()}
         self._watcher = watcher
         self._open: list[LayerCall] = []
@@ -173,7 +174,8 @@ class Instrument:
         patched: dict[MessagePassing, dict[str, Any]] = {conv: {} for conv in self.convs}
         if "softmax" in overridden:
             patched = {conv: SoftmaxPatch(conv, self._softmax(conv)).attributes() for conv in self.convs}
-            check_attention(patched)
+            if self._attention_only:
+                check_attention(patched)
         for conv, attributes in patched.items():
             handles = [
                 conv.register_forward_pre_hook(self._begin, with_kwargs=True),
@@ -235,18 +237,18 @@ class Instrument:
 
 
 @contextmanager
-def instrument(model: nn.Module, watcher: Watcher) -> Iterator[Instrument]:
+def instrument(model: nn.Module, watcher: Watcher, attention_only: bool = False) -> Iterator[Instrument]:
     """While open, `watcher` sees every call of the message-passing layers of `model`.
 
     Args:
         model: The model; what is patched and hooked is visible to everyone who uses it, so pass a stand-in.
         watcher: The watcher.
+        attention_only: Refuse a model if a layer has no attention.
 
     Raises:
-        UnsupportedModelError: If there are no message-passing layers, or if `watcher` changes softmaxes and a layer has
-            none.
+        UnsupportedModelError: If there are no message-passing layers, or if `attention_only` and one has no softmax.
     """
-    instrumented = Instrument(model, watcher)
+    instrumented = Instrument(model, watcher, attention_only)
     with ExitStack() as stack:
         instrumented.attach(stack)
         yield instrumented
@@ -274,7 +276,7 @@ def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePa
         model: A model whose message passing is done by PyG attention convolutions. It is changed while this is open.
         hook: Gets the convolution, its scores before softmax, [E'] or [E', heads], and the softmax.
     """
-    with instrument(model, _SoftmaxWatcher(hook)) as instrumented:
+    with instrument(model, _SoftmaxWatcher(hook), attention_only=True) as instrumented:
         yield instrumented.convs
 
 

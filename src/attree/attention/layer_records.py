@@ -76,18 +76,21 @@ class LayerRecords(list[LayerRecord]):
 
 
 @contextmanager
-def record_layers(model: nn.Module, follow: bool = True, alter: Alter | None = None) -> Iterator[LayerRecords]:
-    """While open, collect one `LayerRecord` per call of an attention convolution of `model`, in the order of calls.
+def record_layers(
+    model: nn.Module, follow: bool = True, alter: Alter | None = None, attention_only: bool = False
+) -> Iterator[LayerRecords]:
+    """While open, collect one `LayerRecord` per call of a message-passing layer of `model`, in the order of calls.
 
     Args:
         model: The model.
         follow: Also trace which call feeds which; costs some microseconds per torch operation.
         alter: Called as `alter(call, scores, softmax)`. The convolutions use the weights that it returns, but the
             records have the weights of the softmax. Only for convolutions for which `is_known` is true.
+        attention_only: Refuse a model if a layer has no attention.
     """
     recorder = _Recorder(Combination() if follow else None, alter)
     with ExitStack() as stack:
-        for conv in stack.enter_context(instrument(model, recorder)).convs:
+        for conv in stack.enter_context(instrument(model, recorder, attention_only)).convs:
             if not is_known(conv):
                 if alter is not None:
                     raise UnsupportedModelError(

@@ -103,6 +103,9 @@ class WeightReader:
             self._heads = weights.shape[1]
             weights = weights if weights.shape[0] == returned.shape[0] else None
         self._factors = factors_of_messages(again, arguments_before, returned, weights, self._heads)
+        if self._factors is None and not self._softmaxes:
+            # A layer without attention, whose message is another function of its source: it counts as it is.
+            self._factors = returned.new_ones(returned.shape[0], 1)
         self._unclear = None if self._factors is not None else "its messages are no multiples of neighbours' features"
         return returned
 
@@ -117,10 +120,12 @@ class WeightReader:
         factors = factors_of_sums(
             lambda messages: self._aggregate(messages, *args, **kwargs), inputs, returned, index, self._factors.shape[1]
         )
-        if factors is None:
+        if factors is not None:
+            self._factors = self._factors * factors.index_select(0, index)
+        elif self._softmaxes:
             self._unclear = "it does not add up its messages"
         else:
-            self._factors = self._factors * factors.index_select(0, index)
+            self._factors = self._factors * shares_of_aggregation(inputs, returned, index)
         return returned
 
 
@@ -205,6 +210,25 @@ def factors_of_sums(
     factor = ones.mean(dim=-1) / count.clamp(min=1).unsqueeze(1)
     sums = messages.new_zeros(nodes, *messages.shape[1:]).index_add_(0, index, messages).reshape(nodes, heads, -1)
     return factor if same(factor.unsqueeze(-1) * sums, returned.reshape(sums.shape), floor=0.0) else None
+
+
+def shares_of_aggregation(messages: Tensor, returned: Tensor, index: Tensor) -> Tensor:
+    """Return the share of each message in an aggregation that is no sum, [edges, 1].
+
+    For a maximum or minimum, it is the share of the channels in which the message is taken; ties are split. For any
+    other aggregation, all messages of a node have equal shares.
+
+    Args:
+        messages: The messages, [edges, ...].
+        returned: The aggregated messages, [nodes, ...].
+        index: The destination of each edge.
+    """
+    if returned.shape[1:] == messages.shape[1:]:
+        is_taken = (messages == returned.index_select(0, index)).reshape(messages.shape[0], -1).to(messages.dtype)
+        count = is_taken.new_zeros(returned.shape[0], is_taken.shape[1]).index_add_(0, index, is_taken)
+        if bool((count.index_select(0, index) > 0).all()):
+            return (is_taken / count.index_select(0, index)).mean(dim=1, keepdim=True)
+    return 1 / index.bincount(minlength=returned.shape[0])[index].to(messages.dtype).unsqueeze(1)
 
 
 def warn_unread(where: str, what: str) -> None:

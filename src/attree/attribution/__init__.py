@@ -1,6 +1,6 @@
 """Edge attribution: methods that score the edges around a target, their results, and PyG explainers."""
 
-from attree.attribution.baselines import AvgAtt, Random, Uniform
+from attree.attribution.baselines import AvgAtt, Random, Structure, Uniform
 from attree.attribution.blocks import EdgeBlock
 from attree.attribution.explainer import (
     AvgAttExplainer,
@@ -55,6 +55,7 @@ __all__ = [
     "Pairs",
     "Random",
     "Saliency",
+    "Structure",
     "TreeExplainer",
     "Uniform",
     "attribute_subgraphs",

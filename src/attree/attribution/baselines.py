@@ -30,6 +30,15 @@ class AvgAtt(FlowMethod):
         rows = block.table.alpha_rows
         return sum((row.index_select(0, block.place) for row in rows), rows.new_zeros(())) / rows.shape[0]
 
+    def table(self, attention: Attention) -> LayerTable:
+        """Return the attention layers; other layers carry flows, but have no attention to average."""
+        table = super().table(attention)
+        if attention.attends is None:
+            return table
+        attending = torch.tensor(attention.attends, device=table.alpha_rows.device)
+        scale = attending.numel() / int(attending.sum())
+        return replace(table, alpha_rows=table.alpha_rows * (attending.to(table.alpha_rows.dtype) * scale).unsqueeze(1))
+
     def hops(self, num_layers: int) -> int:
         """Return about twice the reach of flows: the method also reads late layers at nodes that flows reach early."""
         return 2 * num_layers - 1
@@ -37,8 +46,9 @@ class AvgAtt(FlowMethod):
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention; edges without a flow to the target keep their score."""
         attention = as_subject(subject).attention
+        self.check_attention(attention)
         pairs.check(attention.graph)
-        return torch.stack(attention.per_edge(self.heads)).mean(dim=0)[pairs.edges]
+        return torch.stack(_of_attention_layers(attention, attention.per_edge(self.heads))).mean(dim=0)[pairs.edges]
 
 
 class Uniform(GAtt):
@@ -55,10 +65,31 @@ class Uniform(GAtt):
     label = "Uniform"
 
     def table(self, attention: Attention) -> LayerTable:
+        self.check_attention(attention)
         uniform_weights = attention.even or (None,) * len(attention.weights)
         layers = zip(attention.weights, attention.present, uniform_weights, strict=True)
         weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)
         return LayerTable.of(replace(attention, weights=weights), None)
+
+
+class Structure(Uniform):
+    """The computation tree alone: a walk by the fixed factors of the layers, for any network.
+
+    An edge's factor is 1 in a sum, 1 / n in a mean of n messages, the normalisation of a GCN, the share of the channels
+    in which a maximum takes it. Attention layers count as uniform. The score holds nothing that the network learned: it
+    is a baseline.
+    """
+
+    name = "structure"
+    label = "Structure"
+    needs_attention = False
+
+
+def _of_attention_layers(attention: Attention, values: list[Tensor]) -> list[Tensor]:
+    """Return the values of the layers that have attention."""
+    if attention.attends is None:
+        return values
+    return [value for value, attends in zip(values, attention.attends, strict=True) if attends]
 
 
 class Random(FlowMethod):
@@ -75,6 +106,7 @@ class Random(FlowMethod):
     name = "random"
     label = "Random"
     is_random = True
+    needs_attention = False
 
     def __init__(self, seed: int = 0, heads: Sequence[int] | None = None) -> None:
         super().__init__(heads)

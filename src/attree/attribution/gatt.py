@@ -21,7 +21,7 @@ from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
-from attree.errors import expect, expect_ints, expect_memory
+from attree.errors import UnsupportedModelError, expect, expect_ints, expect_memory
 from attree.subject import Subject
 from attree.subject.roots import Roots, Targets
 from attree.tensors.limits import WALK_MEMORY
@@ -36,7 +36,8 @@ class FlowMethod(AttributionMethod):
 
     A subclass defines how a walk is weighted (`walk_weights`) and how an edge with a flow scores (`score`). The walk
     over all targets, the memory bound and the result are shared. A subclass sets `counts_flows` if it needs the number
-    of flows, and `weighs_branches` if flows through branches are multiplied by the branches' factors.
+    of flows, `weighs_branches` if flows through branches are multiplied by the branches' factors, and `needs_attention`
+    to False if it also says something about networks without attention layers.
 
     Args:
         heads: The head to read in each layer; None averages all heads.
@@ -47,6 +48,7 @@ class FlowMethod(AttributionMethod):
 
     counts_flows: ClassVar[bool] = False
     weighs_branches: ClassVar[bool] = True
+    needs_attention: ClassVar[bool] = True
 
     def __init__(self, heads: Sequence[int] | None = None, skips: Skips = "ignore") -> None:
         self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one per layer, or None")
@@ -59,7 +61,16 @@ class FlowMethod(AttributionMethod):
 
     def table(self, attention: Attention) -> LayerTable:
         """Return the attention that the method reads; default: that of the chosen heads."""
+        self.check_attention(attention)
         return LayerTable.of(attention, self.heads)
+
+    def check_attention(self, attention: Attention) -> None:
+        """Raise if the method reads attention and the network has none."""
+        if self.needs_attention and not attention.has_attention:
+            raise UnsupportedModelError(
+                f"Expected a network with attention layers for {self.label}, but none of its layers has attention. "
+                "Methods for any network: occlusion, structure, saliency, integrated_gradients, gnn_explainer."
+            )
 
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         """Return the factor of a flow on each edge of each layer; default: the edge's attention."""

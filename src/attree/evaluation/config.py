@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution import DEFAULT_METHODS, METHODS, Methods, make_methods
-from attree.defaults import CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, SEED
+from attree.defaults import ANY_NETWORK_METHODS, CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
 from attree.subject import Subject
@@ -65,6 +65,8 @@ def default_methods(reducer: Reducer | None) -> list[str]:
         reducer: The object that reduces edges; None if no edges are reduced. If it uses exact updates, methods that
             read the measured effects (`occlusion`) are cheap, and are included.
     """
+    if reducer is not None and not reducer.subject.attention.has_attention:
+        return [name for name in METHODS if name in ANY_NETWORK_METHODS]
     cheap = reducer is not None and isinstance(reducer.engine, ExactReducer)
     wanted = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
     return [name for name in METHODS if name in wanted]

@@ -66,7 +66,7 @@ class AttentionPenalties:
             number: Number of earlier steps, for penalties that draw random numbers.
         """
         alter = None if self._altering is None else self._noise(self._altering, number)
-        with run_eagerly(), record_layers(model, alter=alter) as records:
+        with run_eagerly(), record_layers(model, alter=alter, attention_only=True) as records:
             yield WatchedPass(self, model, records, number)
 
     def _noise(self, penalty: AttentionPenalty, number: int) -> Alter:
