@@ -1,4 +1,4 @@
-"""The edges that a convolution uses: hooks that see its edges and messages, and the ids of its edges in a graph.
+"""The ids of the edges that a convolution uses, in the numbering of a graph.
 
 A convolution may drop, add or move self-loops, and run on the edges of one type, or of several types in one list.
 `edge_ids` finds these edges in `Graph.edge_index`.
@@ -6,105 +6,13 @@ A convolution may drop, add or move self-loops, and run on the edges of one type
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import EdgeType, Graph, plain
-from attree.attention.instrument import LayerCall, within_relations
-from attree.errors import UnsupportedModelError
-
-
-class EdgeHook:
-    """Tracks the edges of the running call of each convolution.
-
-    A convolution passes its edges, with the self-loops that it adds, to `edge_updater` and `propagate`. If it calls its
-    softmax earlier, in `forward`, its edges are those it was called with, with or without self-loops: the list with as
-    many edges as scores. `propagate` must then get the same list.
-    """
-
-    def __init__(self) -> None:
-        self._given: dict[MessagePassing, tuple[Any, int | None]] = {}
-        self._apart: set[MessagePassing] = set()
-        self._seen: dict[MessagePassing, Tensor] = {}
-        self._assumed: dict[MessagePassing, Tensor] = {}
-        self._relations: dict[MessagePassing, tuple[Tensor, int]] = {}
-
-    def given(self, conv: MessagePassing) -> Any:
-        """Return the edges that a convolution was called with: a tensor, or a dict by edge type; None if none."""
-        return self._given.get(conv, (None, None))[0]
-
-    def has_two_node_sets(self, conv: MessagePassing) -> bool:
-        """Whether sources and destinations of the running call have separate numbers, as with different node types."""
-        return conv in self._apart
-
-    def scored(self, conv: MessagePassing, num_scores: int) -> Tensor | None:
-        """Return the edges that a convolution is scoring; None if no list has as many edges as scores."""
-        if conv in self._seen:
-            edges = self._seen[conv]
-            return edges if edges.shape[1] == num_scores else None
-        for edges in self._possible(conv):
-            if edges.shape[1] == num_scores:
-                self._assumed[conv] = edges
-                return edges
-        return None
-
-    def next_relation(self, conv: MessagePassing) -> Tensor | None:
-        """Return a mask of the edges of the next relation, if a convolution has one softmax per relation; else None.
-
-        RGATConv calls its softmaxes in the order of relations, so this is called once for each of them.
-        """
-        if conv not in self._relations:
-            return None
-        edge_type, number = self._relations[conv]
-        self._relations[conv] = edge_type, number + 1
-        return edge_type == number
-
-    def _possible(self, conv: MessagePassing) -> Iterator[Tensor]:
-        edges, num_nodes = self._given.get(conv, (None, None))
-        if isinstance(edges, Tensor):
-            yield edges
-            yield add_self_loops(remove_self_loops(edges)[0], num_nodes=num_nodes)[0]
-            yield add_self_loops(edges, num_nodes=num_nodes)[0]
-
-    def begin(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hook before a call: record the edges that the convolution is called with."""
-        call = LayerCall(conv, "", 0, args, kwargs)
-        features = call.features
-        (self._apart.add if isinstance(features, tuple | list | dict) else self._apart.discard)(conv)
-        features = features[0] if isinstance(features, tuple | list) else features
-        self._given[conv] = plain(call.given_edges), features.shape[0] if isinstance(features, Tensor) else None
-        self._seen.pop(conv, None)
-        self._assumed.pop(conv, None)
-
-    def see(self, conv: MessagePassing, inputs: Any) -> None:
-        """Hook before `edge_updater` and `propagate`: record the edges that the convolution uses."""
-        edges = plain(inputs[0])
-        assumed = self._assumed.pop(conv, None)
-        if assumed is not None and not (isinstance(edges, Tensor) and torch.equal(assumed, edges)):
-            raise UnsupportedModelError(
-                f"Expected {type(conv).__name__}, which calls its softmax before it passes messages, to pass them "
-                "along the edges that it was given, with or without self-loops, but it passes them along others."
-            )
-        self._seen[conv] = edges
-        if within_relations(conv):
-            self._relations[conv] = inputs[-1]["edge_type"], 0
-
-
-@contextmanager
-def hook_edges(convs: Iterable[MessagePassing], hook: EdgeHook) -> Iterator[None]:
-    """While open, the hook sees the edges of these convolutions."""
-    with ExitStack() as stack:
-        for conv in convs:
-            stack.callback(conv.register_forward_pre_hook(hook.begin, with_kwargs=True).remove)
-            stack.callback(conv.register_edge_update_forward_pre_hook(hook.see).remove)
-            stack.callback(conv.register_propagate_forward_pre_hook(hook.see).remove)
-        yield
 
 
 def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:

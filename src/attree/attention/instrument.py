@@ -46,6 +46,7 @@ class LayerCall:
         kwargs: The arguments passed by name.
         is_inner: Whether the call is made inside the call of another layer.
         edges: The edges of the last `edge_updater` or `propagate` of this call; None before.
+        has_attention: Whether the call has computed a softmax by now.
     """
 
     conv: MessagePassing
@@ -55,6 +56,7 @@ class LayerCall:
     kwargs: dict[str, Any]
     is_inner: bool = False
     edges: Any = None
+    has_attention: bool = False
     _assumed: Tensor | None = field(default=None, repr=False)
     _relations: Tensor | None = field(default=None, repr=False)
     _num_softmaxes: int = 0
@@ -219,7 +221,9 @@ class Instrument:
 
     def _softmax(self, conv: MessagePassing) -> Callable[..., Tensor]:
         def softmax(src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            return self._watcher.softmax(self._running(conv), src, lambda scores: pyg_softmax(scores, *args, **kwargs))
+            call = self._running(conv)
+            call.has_attention = True
+            return self._watcher.softmax(call, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
 
         return softmax
 

@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from attree.attention.softmax_hook import attention_convs
+from attree.attention.softmax_hook import message_passing
 from attree.callbacks.explained_data import Drawn, ExplainedData, Subset
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
@@ -187,7 +187,7 @@ def find_subject(
     tried = []
     for name, candidate in _candidates(module):
         try:
-            attention_convs(candidate)
+            message_passing(candidate)
             subject = Subject.of_data(candidate, data, node_type=node_type, readout=chosen, head=head)
             reason = _misfit(subject, labels_of(data, subject), num_classes, only_links)
         except (AttreeError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:

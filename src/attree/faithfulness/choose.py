@@ -239,6 +239,11 @@ class RecordedPass:
     def _with_fallback(self, pairs: Pairs, protocol: ReductionProtocol, work: Callable[[ReductionPass], T]) -> T:
         """Return the result of `work` on the recorded pass; if the engine fails, try again with the next engine."""
         pairs.check(self._reducer.subject.graph)
+        if not (protocol.deletes or self.attention.has_attention) and protocol.keeps_weights:
+            raise UnsupportedModelError(
+                f"Expected a network with attention layers for the protocol `{protocol}`, but "
+                f"{self._reducer.subject.call.name} has none: use `removal` or `weight`."
+            )
         choice = self._reducer.choice(protocol.deletes)
         while True:
             recorded, seconds = self._record(protocol.deletes)

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.eval_mode import eval_mode
 from attree.attention.provenance import tensors_in
-from attree.attention.softmax_hook import attention_convs
+from attree.attention.softmax_hook import message_passing
 from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.protocol import ReductionProtocol, reduced_run
@@ -85,7 +85,7 @@ class CopiesPass(ReductionPass):
         self._memory = memory
         self._wider = 0
         self._checked: set[int] = set()
-        hidden = max(_width(conv) for conv in attention_convs(self.subject.model))
+        hidden = max(_width(conv) for conv in message_passing(self.subject.model))
         itemsize = self.subject.output.element_size()
         arguments = self.subject.call.of_kind(Kind.NODE) or [self.subject.output]
         features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))

@@ -4,6 +4,7 @@ A protocol changes the score of a reduced edge before softmax and its weight aft
 
     score' = score_factor * score + score_shift,    weight' = weight_factor * softmax(scores)
 
+In a layer without attention, the message of a reduced edge is multiplied by weight_factor.
 A protocol with a shift of -inf deletes the edge: the model runs on the data without it. This is more than leaving the
 softmaxes if the model also reads edges elsewhere, for degrees or means. A self-loop also leaves the softmaxes of layers
 that add self-loops by themselves: these are no edges of the data, and such a layer would add a deleted one again.
@@ -15,19 +16,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, MessagePassing
+from torch_geometric.nn import GATConv
 
-from attree.attention.conv_edges import EdgeHook, edge_ids, find_type, hook_edges
+from attree.attention.conv_edges import edge_ids, find_type
 from attree.attention.eval_mode import eval_mode
-from attree.attention.graph import EdgeType, Graph
-from attree.attention.instrument import hook_softmax
-from attree.attention.softmax_hook import attention_convs
+from attree.attention.graph import EdgeType, Graph, plain
+from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
+from attree.attention.softmax_hook import message_passing
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number
 from attree.subject import ModelCall
@@ -133,7 +134,7 @@ def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> Red
     known = isinstance(protocol, str) and protocol in protocol_names()
     expect(known, "protocol", f"one of {', '.join(protocol_names())}", protocol)
     if protocol == AUTHORS:
-        is_gat = all(isinstance(conv, GATConv) for conv in attention_convs(model))
+        is_gat = all(isinstance(conv, GATConv) for conv in message_passing(model))
         return PROTOCOLS["weight" if is_gat else "coefficient"]
     return PROTOCOLS[protocol]
 
@@ -160,7 +161,7 @@ def reduced_softmax(
     return weights.index_copy(0, reduced, protocol.reduce_weights(weights[reduced]))
 
 
-class ReducedRun:
+class ReducedRun(Watcher):
     """Runs a model with edges reduced; created by `reduced_run`.
 
     Args:
@@ -171,7 +172,6 @@ class ReducedRun:
     def __init__(self, protocol: ReductionProtocol, deletes: bool) -> None:
         self.protocol = protocol
         self.deletes = deletes
-        self.edges = EdgeHook()
         self._graph: Graph | None = None
         self._reduced: Tensor | None = None
         self._loops: dict[EdgeType, Tensor] = {}
@@ -208,27 +208,55 @@ class ReducedRun:
         graph = graph if not columns.numel() else call.graph
         return call, graph, loops + graph.num_proper_edges
 
-    def reduce(self, conv: MessagePassing, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute the softmax of a convolution with edges reduced; called in place of its softmax."""
-        relation = self.edges.next_relation(conv)
-        if scores.shape[0] == 0 or (self._reduced is None and not self._loops):
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+        """Compute the softmax of a layer with edges reduced."""
+        relation = call.next_relation()
+        if scores.shape[0] == 0 or not self._is_reducing:
             return softmax(scores)
-        assert self._graph is not None
-        edges = self.edges.scored(conv, scores.shape[0] if relation is None else relation.numel())
-        ids = None if edges is None else edge_ids(self._graph, self.edges.given(conv), edges)
-        if ids is None or edges is None:
+        edges = call.scored_edges(scores.shape[0] if relation is None else relation.numel())
+        is_reduced = None if edges is None else self._is_reduced(call, edges)
+        if is_reduced is None:
             got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
             raise UnsupportedModelError(
-                f"Expected {type(conv).__name__} to apply its softmax to one score per edge of the graph it is given, "
-                f"but {got}: the protocol `{self.protocol}` is not defined there."
+                f"Expected {type(call.conv).__name__} to apply its softmax to one score per edge of the graph it is "
+                f"given, but {got}: the protocol `{self.protocol}` is not defined there."
             )
-        reduced = torch.zeros_like(ids, dtype=torch.bool) if self._reduced is None else self._reduced[ids]
+        is_reduced = is_reduced if relation is None else is_reduced[relation]
+        return reduced_softmax(self.protocol, scores, is_reduced.nonzero().view(-1), softmax)
+
+    def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
+        """Reduce the messages of a layer without attention: a weight of 0 is a message of 0."""
+        factor = 0.0 if self.protocol.deletes else self.protocol.weight_factor
+        if call.has_attention or factor == 1.0 or not self._is_reducing or messages.shape[call.conv.node_dim] == 0:
+            return None
+        is_reduced = self._is_reduced(call, call.edges)
+        if is_reduced is None or is_reduced.numel() != messages.shape[call.conv.node_dim]:
+            raise UnsupportedModelError(
+                f"Expected {type(call.conv).__name__} to send one message along each edge of the graph it is given, "
+                f"but its messages are others: the protocol `{self.protocol}` is not defined there."
+            )
+        shape = [1] * messages.dim()
+        shape[call.conv.node_dim] = -1
+        return torch.where(is_reduced.view(shape), messages * factor, messages)
+
+    @property
+    def _is_reducing(self) -> bool:
+        """Whether any edge is reduced within layers."""
+        return self._reduced is not None or bool(self._loops)
+
+    def _is_reduced(self, call: LayerCall, edges: Any) -> Tensor | None:
+        """Return a mask of the reduced ones among the edges of a layer; None if they are not edges of the graph."""
+        assert self._graph is not None
+        given_edges = plain(call.given_edges)
+        ids = edge_ids(self._graph, given_edges, edges)
+        if ids is None:
+            return None
+        is_reduced = torch.zeros_like(ids, dtype=torch.bool) if self._reduced is None else self._reduced[ids]
         if self._loops:
-            deleted = self._loops.get(find_type(self._graph, self.edges.given(conv)) or ("", "", ""))
-            if deleted is not None:
-                reduced = reduced | ((edges[0] == edges[1]) & torch.isin(edges[0], deleted))
-        reduced = reduced if relation is None else reduced[relation]
-        return reduced_softmax(self.protocol, scores, reduced.nonzero().view(-1), softmax)
+            nodes = self._loops.get(find_type(self._graph, given_edges) or ("", "", ""))
+            if nodes is not None:
+                is_reduced = is_reduced | ((edges[0] == edges[1]) & torch.isin(edges[0], nodes))
+        return is_reduced
 
 
 def _typed_loops(graph: Graph, columns: Tensor) -> dict[EdgeType, Tensor]:
@@ -255,9 +283,5 @@ def reduced_run(model: nn.Module, protocol: ReductionProtocol, *, deletes: bool 
         deletes: Whether reduced edges are deleted from the data; None if the protocol says so.
     """
     run = ReducedRun(protocol, protocol.deletes if deletes is None else deletes)
-    with ExitStack() as stack:
-        stack.enter_context(eval_mode(model))
-        stack.enter_context(torch.no_grad())
-        convs = stack.enter_context(hook_softmax(model, run.reduce))
-        stack.enter_context(hook_edges(convs, run.edges))
+    with eval_mode(model), torch.no_grad(), instrument(model, run):
         yield run

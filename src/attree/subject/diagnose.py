@@ -27,14 +27,17 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
     if is_plain_stack(subject.model):
         return Bypass(0.0)
     attention, call = subject.attention, subject.call
-    if call.features is None:  # bypasses are found by changing features
+    if call.features is None or not attention.has_attention:  # bypasses are found by changing features
         return Bypass(0.0)
     layout = attention.layout
+    layers = layout.layers if layout.is_chain else (layout.calls,)
+    if attention.attends is not None and layout.is_chain:
+        layers = tuple(layer for layer, attends in zip(layers, attention.attends, strict=True) if attends)
     return measure_bypass(
         subject.model,
         _run(subject),
         call.features,
-        layers=layout.layers if layout.is_chain else (layout.calls,),
+        layers=layers,
         usual=attention.output,
         targets=None if targets is None else subject.rows(targets),
         predict=_predict(subject),

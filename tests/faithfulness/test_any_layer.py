@@ -1,0 +1,312 @@
+"""Layers without attention, alone and mixed with attention layers: effects equal those of a changed graph.
+
+`removal` is compared with deleting the edge from the data, `weight` with a pass in which PyG's own hook sets the edge's
+messages to 0 (in attention layers: its weight), and `structure` with a plain walk by the factors of the definitions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import (
+    APPNP,
+    EdgeConv,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    GraphConv,
+    HeteroConv,
+    LGConv,
+    MessagePassing,
+    NNConv,
+    PNAConv,
+    ResGatedGraphConv,
+    SAGEConv,
+    TAGConv,
+)
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+import attree
+from attree.attention import capture_attention
+from attree.defaults import RESOLUTION
+from attree.errors import UnsupportedModelError
+from reference import attribution_by_flows
+
+NODES, CHANNELS = 14, 6
+X = torch.randn(NODES, CHANNELS, generator=torch.Generator().manual_seed(0)).double()
+EDGES = torch.randint(0, NODES, (2, 40), generator=torch.Generator().manual_seed(1))
+EDGES = EDGES[:, EDGES[0] != EDGES[1]].unique(dim=1)
+ATTRIBUTES = torch.randn(EDGES.shape[1], CHANNELS, generator=torch.Generator().manual_seed(2)).double()
+TARGETS = [2, 5, 11]
+
+
+class UsersConv(MessagePassing):
+    """A user's layer: messages that depend on both ends, added up and scaled by the degree."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(aggr="add")
+        self.lin = nn.Linear(2 * width, out)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i: Tensor, x_j: Tensor) -> Tensor:
+        return self.lin(torch.cat([x_i, x_j], dim=-1)).tanh()
+
+
+def mlp(width: int, out: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out))
+
+
+LAYERS: dict[str, Callable[[int, int], MessagePassing]] = {
+    "GCN": GCNConv,
+    "SAGE": SAGEConv,
+    "SAGE, max": lambda width, out: SAGEConv(width, out, aggr="max"),
+    "GIN": lambda width, out: GINConv(mlp(width, out)),
+    "GraphConv": GraphConv,
+    "PNA": lambda width, out: PNAConv(
+        width, out, ["mean", "max", "std"], ["identity", "amplification"], torch.tensor([1, 4, 5, 4, 2])
+    ),
+    "EdgeConv": lambda width, out: EdgeConv(mlp(2 * width, out)),
+    "ResGatedGraphConv": ResGatedGraphConv,
+    "a user's": UsersConv,
+}
+WITH_ATTRIBUTES: dict[str, Callable[[int, int], MessagePassing]] = {
+    "GINE": lambda width, out: GINEConv(mlp(width, out), edge_dim=CHANNELS),
+    "NNConv": lambda width, out: NNConv(width, out, nn.Linear(CHANNELS, width * out)),
+    "GAT, mean-filled loops": lambda width, out: GATConv(width, out, edge_dim=CHANNELS),
+}
+
+
+class Net(nn.Module):
+    """A stack of layers, with ReLU in between."""
+
+    def __init__(self, *convs: MessagePassing) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, *(() if edge_attr is None else (edge_attr,)))
+        return x
+
+
+def net_of(makers: list[Callable[[int, int], MessagePassing]]) -> Net:
+    torch.manual_seed(3)
+    widths = [CHANNELS] * len(makers) + [3]
+    convs = [make(width, out) for make, width, out in zip(makers, widths, widths[1:], strict=False)]
+    return Net(*convs).double().eval()
+
+
+def evaluated(model: nn.Module, data: Data, **options: Any) -> attree.Evaluation:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return attree.evaluate(model, data, targets=TARGETS, protocols=["removal", "weight"], **options)
+
+
+@torch.no_grad()
+def by_deletion(model: nn.Module, data: Data, edge: int) -> Tensor:
+    keep = torch.arange(data.num_edges) != edge
+    attributes = () if data.edge_attr is None else (data.edge_attr[keep],)
+    return model(data.x, data.edge_index[:, keep], *attributes).softmax(-1)
+
+
+@torch.no_grad()
+def by_silence(model: nn.Module, data: Data, edge: int) -> Tensor:
+    """With PyG's own hooks: the message of an edge is 0 in every layer."""
+    source, destination = data.edge_index[:, edge].tolist()
+    edges: dict[nn.Module, Tensor] = {}
+
+    def see(conv: MessagePassing, inputs: Any) -> None:
+        edges[conv] = inputs[0]
+
+    def silence(conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor:
+        is_edge = (edges[conv][0] == source) & (edges[conv][1] == destination)
+        return messages.masked_fill(is_edge.view(-1, *[1] * (messages.dim() - 1)), 0.0)
+
+    handles = []
+    for conv in model.modules():
+        if isinstance(conv, MessagePassing):
+            handles += [conv.register_propagate_forward_pre_hook(see), conv.register_message_forward_hook(silence)]
+    attributes = () if data.edge_attr is None else (data.edge_attr,)
+    try:
+        return model(data.x, data.edge_index, *attributes).softmax(-1)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check_effects(model: nn.Module, data: Data, **options: Any) -> attree.Evaluation:
+    """Compare all effects of proper edges; they are multiples of the resolution, so off by at most half of it."""
+    result = evaluated(model, data, **options)
+    attributes = () if data.edge_attr is None else (data.edge_attr,)
+    with torch.no_grad():
+        before = model(data.x, data.edge_index, *attributes).softmax(-1)
+    predicted, pairs, sizes = before.argmax(-1), result.pairs, []
+    graph = pairs.graph if hasattr(pairs, "graph") else result.attention.graph
+    for protocol, changed in (("removal", by_deletion), ("weight", by_silence)):
+        after = [changed(model, data, edge) for edge in range(data.num_edges)]
+        for owner, edge, effect in zip(
+            pairs.owner.tolist(), pairs.edges.tolist(), result.reductions[protocol].delta_pc.tolist(), strict=True
+        ):
+            if edge < graph.num_proper_edges:
+                target = int(pairs.targets[owner])
+                expected = float(before[target, predicted[target]] - after[edge][target, predicted[target]])
+                assert effect == pytest.approx(expected, abs=RESOLUTION), (protocol, target, edge)
+                sizes.append(abs(expected))
+    assert max(sizes) > 1e-3
+    return result
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_networks_without_attention(name: str) -> None:
+    result = check_effects(net_of([LAYERS[name]] * 2), Data(X, EDGES))
+    assert set(result.pair_scores) == {"structure", "occlusion", "saliency", "random"}
+    removed = result.reductions["removal"].delta_pc
+    torch.testing.assert_close(result.pair_scores["occlusion"], removed, check_dtype=False)
+
+
+def test_a_layer_that_keeps_its_first_graph_sees_the_changed_one() -> None:
+    cached = net_of([lambda width, out: GCNConv(width, out, cached=True)] * 2)
+    cached(X, EDGES)
+    expected, result = (evaluated(model, Data(X, EDGES)) for model in (net_of([GCNConv] * 2), cached))
+    assert torch.equal(result.reductions["removal"].delta_pc, expected.reductions["removal"].delta_pc)
+    assert cached.convs[0]._cached_edge_index is not None  # the user's own layer is as it was
+
+
+@pytest.mark.parametrize("name", list(WITH_ATTRIBUTES))
+def test_layers_with_edge_attributes(name: str) -> None:
+    check_effects(net_of([WITH_ATTRIBUTES[name]] * 2), Data(X, EDGES, ATTRIBUTES), methods=["structure"])
+
+
+MIXED = {"GCN": GCNConv, "GAT": GATConv, "SAGE": SAGEConv}
+ORDERS = [order for size in (2, 3) for order in itertools.product(MIXED, repeat=size) if len(set(order)) > 1]
+
+
+@pytest.mark.parametrize("order", [order for order in ORDERS if "GAT" in order], ids="-".join)
+def test_mixed_networks_in_every_order(order: tuple[str, ...]) -> None:
+    model = net_of([MIXED[name] for name in order])
+    result = check_effects(model, Data(X, EDGES), methods=["gatt", "avgatt", "uniform", "structure"])
+    assert result.attention.attends == tuple(name == "GAT" for name in order)
+
+
+def factors_of(name: str, attention: Tensor | None) -> Tensor:
+    """Factors of all edges and loops by their definitions, in the order of the looped edge list."""
+    edges = torch.cat([EDGES, torch.arange(NODES).expand(2, -1)], dim=1)
+    if name == "GAT":
+        assert attention is not None
+        return attention.mean(dim=1)
+    if name == "GCN":
+        return gcn_norm(EDGES, None, NODES, dtype=torch.float64)[1]
+    is_loop = edges[0] == edges[1]
+    degree = torch.zeros(NODES).double().index_add_(0, EDGES[1], torch.ones(EDGES.shape[1]).double())
+    return torch.where(is_loop, 0.0, 1 / degree.clamp(min=1)[edges[1]] if name == "SAGE" else 1.0)
+
+
+WALKS = [("GCN", "GCN"), ("SAGE", "GIN"), ("GCN", "GAT"), ("GAT", "SAGE", "GCN")]
+
+
+@pytest.mark.parametrize("order", WALKS, ids="-".join)
+def test_walks_are_those_of_the_factors_of_the_definitions(order: tuple[str, ...]) -> None:
+    model = net_of([LAYERS.get(name, GATConv) for name in order])
+    attention = capture_attention(model, X, EDGES)
+    factors = [factors_of(name, weights) for name, weights in zip(order, attention.weights, strict=True)]
+    method = attree.GAtt() if "GAT" in order else attree.attribution.Structure()
+    scores = method.attribute(attention, TARGETS)
+    edges = torch.cat([EDGES, torch.arange(NODES).expand(2, -1)], dim=1)
+    columns = [(source, destination) for source, destination in edges.t().tolist()]
+    used = [[factor != 0 for factor in layer.tolist()] for layer in factors]
+    for target in TARGETS:
+        expected = attribution_by_flows(columns, [layer.tolist() for layer in factors], target, used)["gatt"]
+        dense = torch.zeros(len(columns)).double()
+        dense[list(expected)] = torch.tensor(list(expected.values())).double()
+        torch.testing.assert_close(scores.dense(target), dense)
+
+
+@pytest.mark.parametrize("method", ["gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform"])
+def test_methods_of_attention_are_refused_by_name(method: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"none of its layers has attention\..*occlusion, structure"):
+        attree.evaluate(net_of([GCNConv] * 2), Data(X, EDGES), targets=[0], methods=[method])
+
+
+def test_the_protocol_of_scores_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"`coefficient`, but Net has none: use `removal` or `weight`"):
+        attree.evaluate(net_of([GCNConv] * 2), Data(X, EDGES), targets=[0], protocols=["coefficient"])
+
+
+@pytest.mark.parametrize("conv", [TAGConv(CHANNELS, 3), APPNP(2, 0.1)], ids=["TAG", "APPNP"])
+def test_several_propagations_in_one_call_are_refused(conv: MessagePassing) -> None:
+    with pytest.raises(UnsupportedModelError, match="pass messages once a call, but it did so"):
+        attree.evaluate(Net(conv).double(), Data(X, EDGES), targets=[0], mode="multiclass_classification")
+
+
+def test_a_prediction_of_any_network_is_explained() -> None:
+    text = str(attree.explain(net_of([GCNConv, SAGEConv]), Data(X, EDGES), 5))
+    assert "The network predicts class" in text
+    assert "path" not in text
+
+
+def test_one_relation_with_attention_and_one_without() -> None:
+    class Typed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            convs = {
+                ("a", "to", "b"): GATv2Conv((CHANNELS, CHANNELS), 3, add_self_loops=False),
+                ("b", "to", "b"): SAGEConv((CHANNELS, CHANNELS), 3),
+            }
+            self.conv = HeteroConv(convs, aggr="sum")
+
+        def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> Tensor:
+            return self.conv(x_dict, edge_index_dict)["b"]
+
+    torch.manual_seed(0)
+    data, model = HeteroData(), Typed().double().eval()
+    data["a"].x, data["b"].x = X[:8], X
+    data["a", "to", "b"].edge_index = torch.stack([EDGES[0] % 8, EDGES[1]]).unique(dim=1)
+    data["b", "to", "b"].edge_index = EDGES
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = attree.evaluate(model, data, targets=TARGETS, protocols=["removal"], methods=["gatt"])
+    types = result.attention.graph.types
+    assert types is not None
+    with torch.no_grad():
+        before = model(data.x_dict, data.edge_index_dict).softmax(-1)
+        for owner, edge, effect in zip(
+            result.pairs.owner.tolist(),
+            result.pairs.edges.tolist(),
+            result.reductions["removal"].delta_pc.tolist(),
+            strict=True,
+        ):
+            number = int(types.type_of_edges(torch.tensor([edge]))[0])
+            kind = types.edge_types[number]
+            keep = torch.arange(data[kind].num_edges) != edge - types.edges(kind).start
+            edges = {**data.edge_index_dict, kind: data[kind].edge_index[:, keep]}
+            target = int(result.pairs.targets[owner])
+            predicted = int(before[target].argmax())
+            after = model(data.x_dict, edges).softmax(-1)
+            assert effect == pytest.approx(float(before[target, predicted] - after[target, predicted]), abs=RESOLUTION)
+
+
+class Lights(nn.Module):
+    """LightGCN's layer has no weights: all is in the features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = LGConv(), nn.Linear(CHANNELS, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.head(self.conv(self.conv(x, edge_index), edge_index))
+
+
+def test_lightgcn() -> None:
+    torch.manual_seed(0)
+    check_effects(Lights().double().eval(), Data(X, EDGES))
