@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import AttentiveFP, GATConv, GCNConv, HANConv, HEATConv, HGTConv, RGATConv, to_hetero
+from torch_geometric.nn import AttentiveFP, GATConv, HANConv, HEATConv, HGTConv, RGATConv, to_hetero
 from torch_geometric.utils import softmax, to_torch_coo_tensor
 
 from attree.attention import capture_attention
@@ -132,7 +132,6 @@ def test_attention_across_relations_is_one_softmax() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (Stack(GATConv(4, 4), GCNConv(4, 4)), "GCNConv, whose methods do not call"),
         (nn.Linear(4, 4), "Linear, which has none"),
         (Bipartite((6, 5)), "two node sets"),
         (TwoSides((6, 6)), r"`conv` \(GATConv\) to map nodes to the same nodes, but it has two node sets"),
@@ -146,7 +145,6 @@ def test_attention_across_relations_is_one_softmax() -> None:
     ],
     ids=[
         *(
-            "gcn",
             "no convolution",
             "bipartite",
             "two sides",

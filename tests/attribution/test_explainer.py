@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch_geometric.explain import Explainer
 from torch_geometric.explain.metric import fidelity, unfaithfulness
 from torch_geometric.nn import (
+    GCN,
     GATConv,
     GATv2Conv,
-    GCNConv,
     TransformerConv,
     global_add_pool,
     global_max_pool,
@@ -248,13 +248,8 @@ def test_refuses_what_it_cannot_support(
 def test_refuses_models_and_graphs_it_cannot_follow(graph: tuple[Tensor, Tensor]) -> None:
     x, edge_index = graph
 
-    class Mixed(UserModel):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1 = GCNConv(4, 16)
-
-    with pytest.raises(TypeError, match="GCNConv"):
-        make(Mixed(), GAttExplainer())(x, edge_index, index=0)
+    with pytest.raises(TypeError, match="none of its layers has attention"):
+        make(GCN(4, 16, 2, 3), GAttExplainer())(x, edge_index, index=0)
     with pytest.raises(RuntimeError, match=r"UserModel\.forward to run on these arguments, but it raised"):
         make(UserModel(), GAttExplainer()).algorithm(
             UserModel(), {"a": x}, {("a", "to", "a"): edge_index}, target=torch.zeros(1)

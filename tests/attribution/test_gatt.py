@@ -152,7 +152,9 @@ def test_empty_graphs_and_empty_target_lists() -> None:
         isolated = method.attribute(loops)
         assert [edges.tolist() for _, edges, _ in isolated] == [[0], [1], [2]]
         if name != "random":
-            assert set(isolated.scores.tolist()) == {3.0 if name in ("gatt", "gatt_sim", "uniform") else 1.0}
+            assert set(isolated.scores.tolist()) == {
+                3.0 if name in ("gatt", "gatt_sim", "uniform", "structure") else 1.0
+            }
 
 
 def test_rejects_what_is_no_target() -> None:
