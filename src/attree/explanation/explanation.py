@@ -146,7 +146,8 @@ class TargetExplanation:
             lines.append(f"and {hidden:,} more")
         if any(edge.changes for edge in shown):
             lines.append("*: the predicted class changes")
-        attends = self.evaluation.attention.has_attention
+        attention = self.evaluation.attention
+        attends = attention is None or attention.has_attention
         paths = [str(path) for path in self.paths()] if shown and attends else []
         return [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
 
