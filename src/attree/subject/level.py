@@ -5,12 +5,10 @@ If the number of rows does not decide this, an experiment finds the nodes that e
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attree.attention.graph import Types, plain
 from attree.attention.wiring import is_plain_stack
@@ -19,7 +17,7 @@ from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
 from attree.subject.reading import DRAWS, nodes_read
 from attree.subject.roots import Level, OutputLevel
-from attree.subject.structure import call_structure
+from attree.subject.structure import facts_of
 
 SAMPLED_ROWS = 6
 """Number of rows to examine if a sample is enough."""
@@ -27,14 +25,10 @@ SAMPLED_ROWS = 6
 CHOSEN_ROWS = 4096
 """Maximum number of rows if the node of every row must be found: each needs a backward pass from the last layer."""
 
-_KNOWN: WeakKeyDictionary[nn.Module, tuple[Hashable, OutputLevel]] = WeakKeyDictionary()
-"""Models that returned one row per node, with the structure of that call."""
-
 
 def known_level(call: ModelCall) -> OutputLevel | None:
     """Return the level that was found for an earlier call of the same structure; None if there was none."""
-    known = _KNOWN.get(call.user_model) if call.convention is None else None
-    return known[1] if known is not None and known[0] == call_structure(call) else None
+    return facts_of(call).get("level") if call.convention is None else None
 
 
 def keep_level(call: ModelCall, found: OutputLevel) -> None:
@@ -52,7 +46,7 @@ def keep_level(call: ModelCall, found: OutputLevel) -> None:
         for part in parts
     )
     if fixed and found.level == "node" and found.nodes is None:
-        _KNOWN[call.user_model] = call_structure(call), found
+        facts_of(call)["level"] = found
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -18,6 +19,8 @@ LONGEST = 64
 
 DEEPEST = 4
 """Collections inside this many others are compared by identity: a list may contain itself."""
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
@@ -43,9 +46,28 @@ def call_structure(call: ModelCall) -> Hashable:
     return model_structure(call.user_model), call.kinds, shapes, call.node_type
 
 
+_FACTS: WeakKeyDictionary[nn.Module, tuple[Hashable, dict[Hashable, Any]]] = WeakKeyDictionary()
+"""By the user's model: the structure of its last call, and what experiments found for calls of this structure."""
+
+
+def facts_of(call: ModelCall) -> dict[Hashable, Any]:
+    """Return what is known of calls of this structure, to read and to add to; empty if the structure is new.
+
+    A function that calls the model (`convention`) is part of the structure, and is held as long as its facts are.
+    """
+    structure = call_structure(call), id(call.convention)
+    known = _FACTS.get(call.user_model)
+    if known is None or known[0] != structure:
+        known = structure, {"convention": call.convention}
+        _FACTS[call.user_model] = known
+    return known[1]
+
+
 def _attributes(module: nn.Module) -> Hashable:
-    own = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _REGISTRIES)
-    return own, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
+    attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _REGISTRIES)
+    if isinstance(module, _NORMS):  # its buffers are statistics, which change in training and decide no path
+        return attributes
+    return attributes, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
 
 
 def _value(value: Any, depth: int = 0) -> Hashable:

@@ -11,10 +11,9 @@ Each later recording is checked on a few rows, because independence of the rows 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.attention.locality import same
@@ -29,12 +28,10 @@ from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.part_check import NotRowwiseError
 from attree.subject.roots import OutputLevel
+from attree.subject.structure import facts_of
 
 ENTERING = 2048
 """Approximate number of edges on which a convolution is compared with its algebra."""
-
-_KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Stages]] = WeakKeyDictionary()
-"""Stages of models that were checked before, with everything that they depend on."""
 
 
 class Checker:
@@ -74,16 +71,13 @@ class Checker:
             NotRowwiseError: If the model fails a check; the message says why.
         """
         recorder, model = self._recorder, self._recorder.weights()
-        made_of = (
-            tuple((id(module), type(module)) for module in recorder.call.user_model.modules()),
-            (recorder.call.kinds, self._outputs.level, self._outputs.node_type, self._separated),
-        )
-        known = _KNOWN.get(recorder.call.user_model)
-        stages = known[1] if known is not None and known[0] == made_of else None
+        facts = facts_of(recorder.call)
+        key = "stages", self._outputs.level, self._outputs.node_type, self._separated
+        stages: Stages | None = facts.get(key)
         recording, traces = self._record(model, stages is None)
         with torch.no_grad():
             stages = self._compare(recording, traces, stages)
-        _KNOWN[recorder.call.user_model] = made_of, stages
+        facts[key] = stages
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
