@@ -158,7 +158,10 @@ def test_export_to_networkx_graphml_and_csv(done: Done) -> None:
 def test_learned_against_uniform_attention_with_an_interval(done: Done) -> None:
     gain = done.names["gain"]
     assert gain.low <= gain.value <= gain.high
-    assert f"{gain.value:+.3f}" in done.printed["Find out whether learned attention is better than uniform attention"]
+    assert (
+        f"{gain.value:+.3f}"
+        in done.printed["Find out whether the network's attention is better than uniform attention"]
+    )
 
 
 def test_a_notebook_has_bars(done: Done) -> None:

@@ -42,14 +42,14 @@ def test_uniform_attention_is_a_mean_over_neighbours(graph: Data, sharp: Attenti
     assert found.uniform.changed == pytest.approx(float((usual.argmax(-1) != other.argmax(-1)).float().mean()))
     assert found.uniform.accuracy == pytest.approx(float((other.argmax(-1) == graph.y).float().mean()))
     assert found.accuracy == pytest.approx(float((usual.argmax(-1) == graph.y).float().mean()))
-    assert "Predictions depend on the learned attention" in str(sharp)
+    assert "Predictions depend on the network's attention" in str(sharp)
 
 
 def test_attention_that_is_uniform_does_not_matter(graph: Data) -> None:
     found = attree.attention_tests(Built(sharpness=0.0).eval(), graph, num_targets=30, steps=0)
     assert found.uniform.distance == pytest.approx(0.0, abs=1e-6)
     assert found.permuted.distance == pytest.approx(0.0, abs=1e-6)
-    assert "hardly depend on the learned attention" in found.sentences[0]
+    assert "hardly depend on the network's attention" in found.sentences[0]
 
 
 def test_permuted_weights_stay_within_their_neighbourhood(graph: Data) -> None:

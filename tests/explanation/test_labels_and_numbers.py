@@ -73,10 +73,11 @@ def test_numbers_have_no_confidence(data: Data, tmp_path: Path) -> None:
         content = page_content(evaluation)
         assert content["predictsNumbers"]
         assert {metric["name"] for metric in content["metrics"] if "method" in metric} == {
-            *("pc_pearson", "pc_kendall", "pc_spearman")
+            *("within_pearson", "pc_pearson", "pc_kendall", "pc_spearman")
         }
         labels = [label.get_text() for label in evaluation.plot().axes[0].get_xticklabels()]
-        assert labels == [f"predicted number\n{name}" for name in ("Pearson", "Kendall", "Spearman")]
+        names = [f"predicted number\n{name}" for name in ("Pearson", "Kendall", "Spearman")]
+        assert labels == ["within targets\nPearson", *names]
     explanation = attree.explain(net(1), numbers, 3, mode="regression")
     assert {edge.side for edge in explanation.edges} == {"raises", "lowers", ""}
     assert not attree.evaluate(net(3), Data(x=data.x, edge_index=data.edge_index), [1], ["gatt"]).predicts_numbers

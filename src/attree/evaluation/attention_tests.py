@@ -1,6 +1,6 @@
 """Tests from the literature of whether attention is an explanation of a model.
 
-Two questions are tested. Do the predictions need the learned attention? Jain and Wallace, "Attention is not
+Two questions are tested. Do the predictions need the network's attention? Jain and Wallace, "Attention is not
 Explanation" (NAACL 2019), and Wiegreffe and Pinter, "Attention is not not Explanation" (EMNLP 2019), ask this for text;
 on citation graphs, attention was found to be nearly uniform (Li, Zhang, Shi, Wang and Zhang, "A Statistical
 Characterization of Attentions in Graph Neural Networks", ICLR workshop, 2019). Do the scores depend on the learned

@@ -67,7 +67,11 @@ class AttentionTests:
 
         rows: dict[str, dict[str, float]] = {}
         if not math.isnan(self.accuracy):
-            rows["learned attention"] = {"predictions moved": 0.0, "classes changed": 0.0, "accuracy": self.accuracy}
+            rows["the network's attention"] = {
+                "predictions moved": 0.0,
+                "classes changed": 0.0,
+                "accuracy": self.accuracy,
+            }
         rows |= {
             f"{name} attention": {
                 "predictions moved": test.distance,
@@ -104,19 +108,19 @@ class AttentionTests:
         pinned = self.uniform.distance >= LITTLE or self.permuted.distance >= LITTLE
         if pinned:
             yield (
-                f"Predictions depend on the learned attention: they move by {self.uniform.distance:.2f} with uniform "
+                f"Predictions depend on the network's attention: they move by {self.uniform.distance:.2f} with uniform "
                 f"and by {self.permuted.distance:.2f} with permuted attention, so it can be an explanation."
             )
         else:
             yield (
-                f"Predictions hardly depend on the learned attention: they move by {self.uniform.distance:.2f} with "
+                f"Predictions hardly depend on the network's attention: they move by {self.uniform.distance:.2f} with "
                 f"uniform and by {self.permuted.distance:.2f} with permuted attention. How much a node attends to each "
                 "neighbour does not explain them; which neighbours it has may."
             )
         if self.adversarial.attention >= LITTLE:
             yield (
                 f"Other attention gives the same predictions: it differs by {self.adversarial.attention:.2f} of at "
-                f"most 1 from the learned attention, and predictions move by {self.adversarial.distance:.3f}."
+                f"most 1 from the network's attention, and predictions move by {self.adversarial.distance:.3f}."
             )
         elif self.adversarial.attention > 0:
             yield (
