@@ -275,11 +275,17 @@ class ExplainCallback(Callback):
 
     def _reported(self, trainer: Any) -> dict[str, float]:
         """Return all metrics of the run under the names that reports use, without those of other ExplainCallbacks."""
-        kin = [one for one in trainer.callbacks if isinstance(one, ExplainCallback) and one is not self]
-        others = {name for one in kin for name in one._state.names}
-        own = self._state.names
+        siblings = [
+            callback for callback in trainer.callbacks if isinstance(callback, ExplainCallback) and callback is not self
+        ]
+        others = {name for callback in siblings for name in callback._state.names}
+        report_names = self._state.names
         logged = trainer.callback_metrics.items()
-        return {own.get(name, name): float(value) for name, value in logged if name in own or name not in others}
+        return {
+            report_names.get(name, name): float(value)
+            for name, value in logged
+            if name in report_names or name not in others
+        }
 
     def _explained(self, trainer: Trainer, pl_module: LightningModule) -> ExplainedModule:
         if self._state.explained is None:

@@ -49,7 +49,7 @@ class Graphs(Sequence[Data]):
     def __getitem__(self, position: slice) -> Sequence[Data]: ...
     def __getitem__(self, position: int | slice) -> Data | Sequence[Data]:
         if isinstance(position, slice):
-            return [self[one] for one in range(*position.indices(len(self)))]
+            return [self[place] for place in range(*position.indices(len(self)))]
         if position not in self._read:
             dataset, within = self._place(position)
             self._read[position] = seeded_apart(self._seed + position, lambda: dataset[within])
@@ -160,7 +160,7 @@ class ExplainedData:
 
     def _fingerprint(self, targets: Tensor) -> str:
         """Return a hash of the one graph's edges, or of the number of graphs and the edges of the targets."""
-        positions = [0] if self.is_one_graph else [one for one in targets.tolist() if one < len(self.graphs)]
+        positions = [0] if self.is_one_graph else [target for target in targets.tolist() if target < len(self.graphs)]
         digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
         for graph in (self.graphs[position] for position in positions):
             digest.update(f" {graph.num_nodes}".encode())
@@ -178,5 +178,5 @@ def _count_classes(dataset: Any) -> int | None:
     if not isinstance(dataset, list | tuple) or not all(isinstance(graph, Data) for graph in dataset):
         return None
     counts = [count_classes(graph.get("y")) for graph in dataset]
-    known = [count for count in counts if count is not None]
-    return max(known) if known and len(known) == len(counts) else None
+    class_counts = [count for count in counts if count is not None]
+    return max(class_counts) if class_counts and len(class_counts) == len(counts) else None

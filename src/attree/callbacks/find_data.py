@@ -43,9 +43,9 @@ def find_data(trainer: Trainer, given: Any = None, subset: Subset = "all", seed:
     if given is not None:
         return _of_datasets({"all": [as_dataset(given)]}, subset, seed)
     module = getattr(trainer, "datamodule", None)
-    known = _of_data_module(module, subset, seed)
-    if known is not None:
-        return known
+    module_data = _of_data_module(module, subset, seed)
+    if module_data is not None:
+        return module_data
     loaders = dict(trainer_loaders(trainer))
     parts = {part: list(loader_datasets(loader, seed)) for part, loader in loaders.items()}
     if subset != "all" and not parts.get(subset) and trainer.state.fn != TrainerFn.FITTING:
@@ -68,13 +68,13 @@ def find_module_data(module: LightningDataModule, seed: int = 0) -> ExplainedDat
     Raises:
         ArgumentError: The data module has no graphs.
     """
-    known = _of_data_module(module, "all", seed)
-    if known is None:
+    module_data = _of_data_module(module, "all", seed)
+    if module_data is None:
         module.prepare_data()
         module.setup("fit")
-        known = _of_data_module(module, "all", seed)
-    if known is not None:
-        return known
+        module_data = _of_data_module(module, "all", seed)
+    if module_data is not None:
+        return module_data
     parts = {
         "train": list(loader_datasets(module.train_dataloader(), seed)),
         "val": list(loader_datasets(module.val_dataloader(), seed)),
@@ -93,17 +93,17 @@ def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | N
             [graph], nodes, module.truth, module.num_classes, module.class_names, name=module.name, node_type=kind
         )
     if isinstance(module, LinkDataModule):
-        chosen = module.graph if subset == "all" else module.parts[subset]
-        return ExplainedData([chosen], num_classes=2, class_names=LINK_NAMES, name=module.name, has_links=True)
+        linked_graph = module.graph if subset == "all" else module.parts[subset]
+        return ExplainedData([linked_graph], num_classes=2, class_names=LINK_NAMES, name=module.name, has_links=True)
     if isinstance(module, NodeDataModule):
         graph = module.graph
         names = module.class_names, module.node_types
         nodes = _nodes(graph, subset)
         return ExplainedData([graph], nodes, module.truth, module.num_classes, *names, name=module.name)
     if isinstance(module, GraphDataModule):
-        chosen = None if subset == "all" else torch.as_tensor(module.split[subset])
+        positions = None if subset == "all" else torch.as_tensor(module.split[subset])
         names = module.class_names, module.node_types
-        return ExplainedData(module.graphs, chosen, None, module.num_classes, *names, name=module.name)
+        return ExplainedData(module.graphs, positions, None, module.num_classes, *names, name=module.name)
     if isinstance(graph := getattr(module, "data", None), Data | HeteroData):
         if hasattr(module, "input_train_edges"):  # PyG's LightningLinkData
             return _of_links(with_links(module, subset))
@@ -117,8 +117,8 @@ def _of_data_module(module: Any, subset: Subset, seed: int) -> ExplainedData | N
 def _of_links(graph: Data | HeteroData) -> ExplainedData:
     """Return the data of a graph whose pairs of nodes are explained."""
     labels = [store.get("edge_label") for store in (graph.edge_stores if isinstance(graph, HeteroData) else [graph])]
-    known = [label for label in labels if isinstance(label, Tensor)]
-    plain = all(bool(((label == 0) | (label == 1)).all()) for label in known)
+    given_labels = [label for label in labels if isinstance(label, Tensor)]
+    plain = all(bool(((label == 0) | (label == 1)).all()) for label in given_labels)
     names = LINK_NAMES if plain else None
     return ExplainedData([graph], num_classes=2 if plain else None, class_names=names, has_links=True, only_links=True)
 

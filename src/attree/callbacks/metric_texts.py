@@ -66,8 +66,8 @@ def describe_metric(name: str) -> str:
         text = f"{kind} correlation of {method_label(metric.method)}'s scores with {CHANGES[measure]} when an edge is "
         text += "reduced. 1 is perfect, 0 is chance."
     else:
-        known = DESCRIPTIONS | OTHER_DESCRIPTIONS
-        text = known.get(metric.statistic) or f"{METRIC_LABELS.get(metric.statistic, metric.statistic)}."
+        descriptions = DESCRIPTIONS | OTHER_DESCRIPTIONS
+        text = descriptions.get(metric.statistic) or f"{METRIC_LABELS.get(metric.statistic, metric.statistic)}."
     if metric.protocol in PROTOCOLS:
         text += f" Reduced by `{metric.protocol}`: {PROTOCOLS[metric.protocol].meaning}."
     return text
@@ -102,6 +102,6 @@ def accuracy_names(metrics: Iterable[str]) -> list[str]:
     >>> accuracy_names(["train/loss", "val_acc", "train_acc"]), accuracy_names(["val/loss", "Accuracy"])
     (['val_acc'], ['Accuracy'])
     """
-    found = [name for name in metrics if "acc" in name.lower() and not name.startswith(PREFIX)]
-    validated = [name for name in found if "val" in name.lower()]
-    return validated or found
+    accuracies = [name for name in metrics if "acc" in name.lower() and not name.startswith(PREFIX)]
+    validated = [name for name in accuracies if "val" in name.lower()]
+    return validated or accuracies

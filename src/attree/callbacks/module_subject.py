@@ -121,17 +121,17 @@ def explain_module(
         else:  # the module does not predict the graph's pairs
             data = replace(data, has_links=False)
             drawn = data.draw(config.num_targets, config.seed, settings.subset, before)
-    chosen = drawn.targets
+    targets_to_explain = drawn.targets
     if not data.is_one_graph:
-        chosen = torch.arange(drawn.targets.numel())
+        targets_to_explain = torch.arange(drawn.targets.numel())
         if subject.level != "graph":  # nodes of many graphs are explained
-            chosen = choose_targets(config.num_targets, subject.graph.num_nodes, config.seed)
+            targets_to_explain = choose_targets(config.num_targets, subject.graph.num_nodes, config.seed)
     elif subject.level == "graph":
-        chosen = torch.zeros(1, dtype=torch.int64)
+        targets_to_explain = torch.zeros(1, dtype=torch.int64)
     truth = settings.truth if settings.truth is not None else data.truth
     ids = None if data.is_one_graph else drawn.targets
     labels = TargetLabels.of(graph, subject, data.class_names, data.node_types, ids, data.name)
-    return ExplainedModule(Evaluator(subject, chosen, config, truth, labels=labels, shard=shard), drawn)
+    return ExplainedModule(Evaluator(subject, targets_to_explain, config, truth, labels=labels, shard=shard), drawn)
 
 
 def known_head(module: nn.Module) -> Head:
@@ -231,14 +231,16 @@ def _candidates(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _named(module: nn.Module, path: str) -> nn.Module:
     """Return the part of a LightningModule at a dotted path; raise unless the path leads to a module."""
     try:
-        found = attrgetter(path)(module)
+        submodule = attrgetter(path)(module)
     except AttributeError as error:
         raise ArgumentError(
             f"Expected argument `network` to name a part of {type(module).__name__}, but {error}."
         ) from error
-    if not isinstance(found, nn.Module):
-        raise ArgumentError(f"Expected argument `network` to name a module, but {path!r} is {type(found).__name__}.")
-    return found
+    if not isinstance(submodule, nn.Module):
+        raise ArgumentError(
+            f"Expected argument `network` to name a module, but {path!r} is {type(submodule).__name__}."
+        )
+    return submodule
 
 
 def _misfit(subject: Subject, labels: Any, num_classes: int | None, only_links: bool) -> str | None:

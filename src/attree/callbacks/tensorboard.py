@@ -96,7 +96,7 @@ class TensorBoardWriter:
             tags = {method: self._tag(method, statistic, protocol) for method in evaluator.methods}
             charts["attree"][f"{title}: all methods"] = list(tags.values())
             charts[f"{title}: a method each"] = {method_label(method): [tag] for method, tag in tags.items()}
-        for protocol in (one.name for one in evaluator.protocols):
+        for protocol in (reduction.name for reduction in evaluator.protocols):
             charts[f"statistics ({protocol})"] = {
                 _chart_title(statistic, protocol): [self._tag(name, statistic, protocol) for name in evaluator.methods]
                 for statistic in (*STATISTICS, FAITHFULNESS)

@@ -91,11 +91,11 @@ def loader_datasets(loader: Any, seed: int) -> Iterator[Any]:
     if isinstance(loader, Data | HeteroData):
         yield as_dataset(loader)
     elif isinstance(loader, list | tuple):
-        for one in loader:
-            yield from loader_datasets(one, seed)
+        for inner in loader:
+            yield from loader_datasets(inner, seed)
     elif isinstance(loader, dict):
-        for one in loader.values():
-            yield from loader_datasets(one, seed)
+        for inner in loader.values():
+            yield from loader_datasets(inner, seed)
     elif isinstance(whole, Data | HeteroData):  # of neighbour loaders and loaders of one whole graph
         yield as_dataset(_marked_as_links(whole) if hasattr(loader, "edge_label_index") else whole)
     elif (dataset := _dataset_of(loader)) is not None:
@@ -161,8 +161,8 @@ def explained_type(graph: HeteroData, given: Any = None) -> str | None:
 def pairs_to_predict(graph: Data | HeteroData) -> Tensor | None:
     """Return the pairs of nodes to predict, `edge_label_index` [2, P]; None if no type of edges has it, or several."""
     stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
-    found = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
-    return found[0] if len(found) == 1 and isinstance(found[0], Tensor) else None
+    indices = [store["edge_label_index"] for store in stores if "edge_label_index" in store]
+    return indices[0] if len(indices) == 1 and isinstance(indices[0], Tensor) else None
 
 
 def with_links(module: Any, subset: str) -> Data | HeteroData:

@@ -59,7 +59,7 @@ def summary_tables(results: pd.DataFrame, metrics: Sequence[str], title: str) ->
     parsed = {metric: MetricName.parse(metric) for metric in metrics}
     of_metric = {metric: None if name is None else name.protocol for metric, name in parsed.items()}
     for protocol in dict.fromkeys(filter(None, of_metric.values())) or (None,):
-        shown = [metric for metric, own in of_metric.items() if own in (None, protocol)]
+        shown = [metric for metric, metric_protocol in of_metric.items() if metric_protocol in (None, protocol)]
         meaning = f"{protocol}: {PROTOCOLS[protocol].meaning}" if protocol in PROTOCOLS else None
         yield _summary_table(results, shown, title, meaning)
 
@@ -112,7 +112,7 @@ def importance_table(importance: dict[str, dict[str, float]], title: str) -> Tab
     for name in importance:
         table.add_column(_heading(name), justify="right")
     for parameter in next(iter(importance.values())):
-        table.add_row(parameter, *(f"{own.get(parameter, math.nan):.2f}" for own in importance.values()))
+        table.add_row(parameter, *(f"{shares.get(parameter, math.nan):.2f}" for shares in importance.values()))
     return table
 
 
@@ -200,7 +200,7 @@ def _frontier_html(frontier: ParetoFront, own: Path) -> str:
 
 def _importance_html(objectives: Mapping[str, Mapping[str, float]]) -> str:
     first = next(iter(objectives.values()))
-    rows = [(escape(key), *(_number(own.get(key, math.nan)) for own in objectives.values())) for key in first]
+    rows = [(escape(key), *(_number(shares.get(key, math.nan)) for shares in objectives.values())) for key in first]
     return _html_table(["parameter", *map(metric_title, objectives)], rows, IMPORTANCE)
 
 

@@ -31,9 +31,9 @@ def collect(plan: Plan, folder: Path, study: SweepStudy | None = None) -> pd.Dat
     elsewhere = {run: metrics for record in records.values() for run, metrics in record.runs.items()}
     rows = []
     for block, setting, labels, point in _points(plan, study):
-        own = folder_of_run(plan, point.run, folder)
-        metrics = metrics_of_run(own) if is_marked(point.run, own) else None
-        if metrics is None and not own.exists():
+        run_directory = folder_of_run(plan, point.run, folder)
+        metrics = metrics_of_run(run_directory) if is_marked(point.run, run_directory) else None
+        if metrics is None and not run_directory.exists():
             metrics = elsewhere.get(point.run.id)
         if metrics is not None:
             settings = {labels[key]: value for key, value in point.settings.items()}
@@ -90,11 +90,11 @@ def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str |
         results: One row per run, as `collect` returns them.
         metrics: Names of the metrics to show.
     """
-    known = [name for name in results.columns if "acc" in name and results[name].notna().any()]
-    found = accuracy_names([name for name in metrics if name in known]) or accuracy_names(known)
+    logged = [name for name in results.columns if "acc" in name and results[name].notna().any()]
+    accuracies = accuracy_names([name for name in metrics if name in logged]) or accuracy_names(logged)
     of_methods = [name for name in metrics if method_of(name) is not None and results[name].notna().any()]
     headlines = [name for name in of_methods if name.rpartition("/")[2] in (FAITHFULNESS, TRUTH)]
-    return found[0] if found else None, headlines or of_methods
+    return accuracies[0] if accuracies else None, headlines or of_methods
 
 
 def means(results: pd.DataFrame) -> pd.DataFrame:

@@ -81,29 +81,31 @@ def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -
     if results.empty:
         return None
     metrics = chosen_metrics(plan.metrics, results)
-    own = folder / plan.name
-    csv = write_text(own / RESULTS, results.drop(columns=SETTING).to_csv(index=False))
-    write_text(own / MEANS, means(results).to_csv(index=False))
+    sweep_folder = folder / plan.name
+    csv = write_text(sweep_folder / RESULTS, results.drop(columns=SETTING).to_csv(index=False))
+    write_text(sweep_folder / MEANS, means(results).to_csv(index=False))
     objectives = _objectives(plan, results, metrics)
     frontier = find_frontier(results, objectives, _accuracy(objectives, results, metrics), plan.accuracy_within)
     best: list[Path] = []
     if frontier is not None:
-        write_text(own / TRIALS, frontier.settings.to_csv(index=False))
+        write_text(sweep_folder / TRIALS, frontier.settings.to_csv(index=False))
         best = write_best(plan, folder, frontier)
     figures = draw_figures(plan, results, metrics, frontier)
     written = []
     for name, figure in figures.items():
         for suffix in ("svg", "png"):
-            with replacing(own / f"{name}.{suffix}") as temporary:
+            with replacing(sweep_folder / f"{name}.{suffix}") as temporary:
                 figure.savefig(temporary, format=suffix)
-        written.append(own / f"{name}.png")
+        written.append(sweep_folder / f"{name}.png")
     if figures:
         named = {f"sweep/{name}": figure for name, figure in figures.items()}
-        write_figures_run(own / BOARD_FOLDER, named, step=results[RUN].nunique())
+        write_figures_run(sweep_folder / BOARD_FOLDER, named, step=results[RUN].nunique())
     importance = {} if study is None else importances(plan, study)
     grids = tuple(block.name for block in plan.blocks)
     summary = Summary(results, metrics, csv, written, frontier, importance, best, grids)
-    write_text(own / PAGE, sweep_page(plan.name, results, metrics, frontier, importance, written, own))
+    write_text(
+        sweep_folder / PAGE, sweep_page(plan.name, results, metrics, frontier, importance, written, sweep_folder)
+    )
     return summary
 
 
