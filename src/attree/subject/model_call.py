@@ -131,6 +131,17 @@ class ModelCall:
         """Class name of the model, for messages."""
         return model_name(self.model)
 
+    @property
+    def described(self) -> str:
+        """The names, shapes and types of the arguments, for messages."""
+        texts = []
+        for name, value in zip(self.names, self.values, strict=True):
+            kind = type(value).__name__
+            if isinstance(value, Tensor):
+                kind = f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+            texts.append(f"`{name}` {kind}" if name else kind)
+        return ", ".join(texts)
+
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """The kind of each argument, in the order of `values`."""
