@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -170,11 +170,18 @@ def capture_attention(
         same = graph.matches(graph_of_call.original_edge_index, graph_of_call.num_nodes)
         expect(same, "graph", "the graph of `edge_index`", "another graph")
     private = stand_in(model)
-    return capture_run(private, lambda: private(x, edge_index, *args, **kwargs), graph, wiring, grad)
+    named = [("x", x), ("edge_index", edge_index), *(("", value) for value in args), *kwargs.items()]
+    arguments = describe_arguments(named)
+    return capture_run(private, lambda: private(x, edge_index, *args, **kwargs), graph, wiring, grad, arguments)
 
 
 def capture_run(
-    model: nn.Module, run: Callable[[], Any], graph: Graph, wiring: Wiring | None = None, grad: bool = False
+    model: nn.Module,
+    run: Callable[[], Any],
+    graph: Graph,
+    wiring: Wiring | None = None,
+    grad: bool = False,
+    arguments: str = "",
 ) -> Attention:
     """Like `capture_attention`, for a function that calls the model.
 
@@ -184,12 +191,13 @@ def capture_run(
         graph: The graph.
         wiring: `Attention.wiring` of an earlier pass of the model.
         grad: Keep the weights differentiable.
+        arguments: The arguments of the call in words, for messages.
     """
     message_passing(model)  # raises if there is none: such a model may not even have an eval mode
     is_wired = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         with torch.set_grad_enabled(grad), record_layers(model, follow=not is_wired) as records:
-            output = _run(model, run)
+            output = _run(model, run, arguments)
         if not records:
             raise UnsupportedModelError(CALLED_NONE)
         call_graph: CallGraph | None = None
@@ -253,7 +261,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
     )
 
 
-def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
+def _run(model: nn.Module, run: Callable[[], Any], arguments: str) -> Any:
     """Call the model. If its forward raises, raise an error that says what it raised, and where."""
     try:
         return run()
@@ -263,7 +271,19 @@ def _run(model: nn.Module, run: Callable[[], Any]) -> Any:
         raise ModelRunError(
             f"Expected {type(model).__name__}.forward to run on these arguments, but it raised "
             f"{type(error).__name__}{_where_raised(error)}: {' '.join(str(error).split())}"
+            + (f" The arguments were {arguments}." if arguments else "")
         ) from error
+
+
+def describe_arguments(named: Iterable[tuple[str, Any]]) -> str:
+    """Return the names, shapes and types of arguments in words."""
+    texts = []
+    for name, value in named:
+        kind = type(value).__name__
+        if isinstance(value, Tensor):
+            kind = f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+        texts.append(f"`{name}` {kind}" if name else kind)
+    return ", ".join(texts)
 
 
 def _where_raised(error: Exception) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from attree.attention.capture import check_model, graph_of
+from attree.attention.capture import check_model, describe_arguments, graph_of
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.attention.stand_in import stand_in
@@ -134,13 +134,7 @@ class ModelCall:
     @property
     def described(self) -> str:
         """The names, shapes and types of the arguments, for messages."""
-        texts = []
-        for name, value in zip(self.names, self.values, strict=True):
-            kind = type(value).__name__
-            if isinstance(value, Tensor):
-                kind = f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
-            texts.append(f"`{name}` {kind}" if name else kind)
-        return ", ".join(texts)
+        return describe_arguments(zip(self.names, self.values, strict=True))
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

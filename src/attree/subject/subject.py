@@ -14,7 +14,7 @@ from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
-from attree.errors import ArgumentError, ModelRunError, UnsupportedModelError, expect
+from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
 from attree.subject.level import find_level, keep_level, known_level
@@ -155,10 +155,8 @@ class Subject:
     def attention(self) -> Attention:
         """The attention of the model; captured when it is first needed."""
         if self._attention is None:
-            try:
-                self._attention = capture_run(self.model, self.call.run, self.graph, self._wiring)
-            except ModelRunError as error:
-                raise ModelRunError(f"{error} Its arguments were {self.call.described}.") from error.__cause__
+            run, arguments = self.call.run, self.call.described
+            self._attention = capture_run(self.model, run, self.graph, self._wiring, arguments=arguments)
             self._wiring = self._attention.wiring
         return self._attention
 
