@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client
 
 from attree.report.page import write_page
-from attree.tensorboard_tab.runs import MAX_BYTES
+from attree.tensorboard_tab.runs import MAX_BYTES, RunFiles
 from helpers.explained import IMAGE, explained_model
 from helpers.logdirs import application, write_run
 
@@ -193,3 +193,20 @@ def test_what_json_has_not_is_not_passed_on(tmp_path: Path) -> None:
     answer = client.get(f"{PREFIX}/page", query_string={"run": "run", "page": "explanations/steps/1.json"})
     content = json.loads(answer.text, parse_constant=lambda name: pytest.fail(name))
     assert content == {"values": [None, None, None, 1], "text": "NaN"}
+
+
+def test_with_several_log_folders_the_folder_of_a_run_is_the_boundary(tmp_path: Path) -> None:
+    class Multiplexer:
+        def RunPaths(self) -> dict[str, str]:
+            return {"run": str(tmp_path / "run")}
+
+    steps = tmp_path / "run" / "explanations" / "steps"
+    steps.mkdir(parents=True)
+    (steps / "1.json").write_text("{}")
+    (tmp_path / "secret.json").write_text("{}")
+    (steps / "2.json").symlink_to(tmp_path / "secret.json")
+    saved = RunFiles(None, Multiplexer())
+    assert saved.pages("run") == ["explanations/steps/1.json"]
+    assert saved.read("run", "explanations/steps/1.json") == "{}"
+    assert saved.read("run", "explanations/steps/2.json") is None
+    assert saved.pages("another") == []
