@@ -12,12 +12,11 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
 
 import attree
 from attree.attribution import METHODS
 from attree.evaluation import Evaluation
-from attree.metrics.functional import pearson
+from attree.metrics.functional import strongest_effects
 from attree.planted import NAMES, PlantedCase
 
 METHOD_NAMES = (
@@ -44,25 +43,14 @@ def header(columns: Sequence[str], text: int = 1) -> str:
 
 def range_of(results: list[Evaluation], protocol: str) -> str:
     """The smallest and the largest of the targets' strongest effects."""
-    strongest = []
-    for result in results:
-        sizes = result.reductions[protocol].delta_pc.abs()
-        strongest += [float(sizes[result.pairs.owner == target].max()) for target in range(result.num_targets)]
-    low, high = min(strongest), max(strongest)
+    strongest = torch.cat(
+        [
+            strongest_effects(result.reductions[protocol].delta_pc, result.pairs.owner, result.num_targets)
+            for result in results
+        ]
+    )
+    low, high = float(strongest.min()), float(strongest.max())
     return "0" if high == 0.0 else f"{low:.2g} to {high:.2g}"
-
-
-def within_targets(scores: Tensor, effects: Tensor, owner: Tensor) -> float:
-    """Mean over targets of Pearson's correlation; scores that are equal within a target have 0.
-
-    Targets whose edges all have the same effect are left out; NaN if that is all of them.
-    """
-    values = []
-    for target in owner.unique():
-        x, y = scores[owner == target].double(), effects[owner == target].double()
-        if float(y.max() - y.min()) > 1e-9:
-            values.append(0.0 if bool((x == x[0]).all()) else float(pearson(x, y)))
-    return sum(values) / len(values) if values else float("nan")
 
 
 def mean_cell(values: list[float]) -> str:
@@ -98,18 +86,9 @@ def main() -> None:
     for protocol in PROTOCOLS:
         print(f"\nWithin targets, Pearson, `{protocol}`:\n\n" + header(["method", *(f"`{name}`" for name in NAMES)]))
         for method in METHOD_NAMES:
-            cells = [
-                mean_cell(
-                    [
-                        within_targets(
-                            result.pair_scores[method], result.reductions[protocol].delta_pc, result.pairs.owner
-                        )
-                        for result in results[name]
-                    ]
-                )
-                for name in NAMES
-            ]
-            print(row([METHODS[method].label, *cells]))
+            metric = f"explain/{method}/{protocol}/within_pearson"
+            means = ([result.metrics[metric] for result in results[name]] for name in NAMES)
+            print(row([METHODS[method].label, *map(mean_cell, means)]))
 
 
 if __name__ == "__main__":
