@@ -119,10 +119,10 @@ def test_attention_is_tested_at_the_end_of_a_fit(tmp_path: Path, capsys: pytest.
     graph, targets = data.graph, callback.targets
     with torch.no_grad():
         right = model.eval()(graph.x, graph.edge_index).argmax(dim=1)[targets] == graph.y[targets]
-    assert saved["learned_attention/accuracy"] == float(right.double().mean())
+    assert saved["network_attention/accuracy"] == float(right.double().mean())
     by_hand = attention_tests(model, graph, targets)
     assert saved == pytest.approx(by_hand.to_dict(), abs=1e-3)  # ranks of float32 scores
-    tests = ("learned_attention", "uniform_attention", "permuted_attention", "other_attention")
+    tests = ("network_attention", "uniform_attention", "permuted_attention", "other_attention")
     assert {name.split("/")[0] for name in saved} == {*tests, "last_layer_shuffled", "last_2_layers_shuffled"}
 
     screen = capsys.readouterr().out

@@ -114,7 +114,8 @@ def test_training_is_the_same_to_the_bit_where_data_draw(tmp_path: Path) -> None
         weights.append(torch.cat([one.detach().view(-1) for one in module.parameters()]))
         reads.append(len(module.graphs.reads))
     assert torch.equal(*weights)
-    assert reads[1] - reads[0] <= 5  # the three targets, and one to see what the dataset holds
+    # The three targets, three to see whether the dataset repeats one graph, and two to see what it holds.
+    assert reads[1] - reads[0] <= 8
 
 
 def test_the_same_graph_in_two_loaders_is_explained_once(tmp_path: Path) -> None:

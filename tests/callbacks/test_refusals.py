@@ -10,7 +10,6 @@ import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from torch_geometric.nn import GCN
 
 from attree.callbacks import ExplainCallback
 from attree.errors import AttreeError
@@ -52,7 +51,6 @@ class Perceptron(nn.Module):
 
 CASES: dict[str, tuple[LightningDataModule, LightningModule]] = {
     "data": (Rows(), classifier(infection())),
-    "no attention": (infection(), NodeClassifier(GCN(2, 8, 2, 4))),
     "no messages": (infection(), NodeClassifier(Perceptron(2, 4))),
     "graphs, no attention": (Rings(), GraphClassifier(Perceptron(3, 2))),
 }

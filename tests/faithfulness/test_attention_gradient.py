@@ -132,5 +132,5 @@ def test_edges_in_another_order_are_refused() -> None:
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.conv(x, edge_index)
 
-    with pytest.raises(UnsupportedModelError, match="edges it was called with"):
+    with pytest.raises(UnsupportedModelError, match="edges of the data, in their order"):
         attree.AttentionGradient().attribute(Subject.of(Net().double(), X, EDGES), [3])

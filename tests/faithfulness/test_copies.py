@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_exact import KINDS, assert_as_brute_force, setting
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GraphNorm, RGATConv, global_add_pool
+from torch_geometric.nn import GATConv, GraphNorm, RGATConv, global_add_pool
 from torch_geometric.nn.models import GAT as PyGGAT
 
 from attree.attention import Graph
@@ -113,13 +113,6 @@ class Returns(nn.Module):
 def test_outputs_that_are_no_predictions_are_refused(what: str, sentence: str) -> None:
     with pytest.raises(AttreeError, match=sentence):
         copies_pass(Returns(what), torch.randn(NODES, 4), messy_graph(1))
-
-
-def test_message_passing_without_attention_is_refused() -> None:
-    model = nn.Module()
-    model.conv = GCNConv(4, 3)
-    with pytest.raises(UnsupportedModelError, match="GCNConv"):
-        copies_pass(model, torch.randn(NODES, 4), messy_graph(1))
 
 
 class Relational(nn.Module):

@@ -244,11 +244,10 @@ class Mixed(nn.Module):
         return x_dict["paper"]
 
 
-def test_relations_without_attention_are_refused_by_name() -> None:
+def test_relations_without_attention_carry_flows_by_their_factors() -> None:
     data = hetero_graph()
     model = ready(Mixed(), data.x_dict, data.edge_index_dict)
-    with pytest.raises(AttreeError, match="SAGEConv"):
-        _ = Subject.of_data(model, data).attention
+    assert Subject.of_data(model, data).attention.has_attention
 
 
 @pytest.mark.parametrize("aggr", ["max", "min"])

@@ -69,6 +69,7 @@ class ComputationTree:
 
     The paper's worked example, with node 27 as 0 and node 40 as 1: edge (1 -> 0) starts two flows.
 
+    >>> from attree.attention import Graph
     >>> graph = Graph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
     >>> first_and_last = torch.tensor([[0.9, 0.1, 1.0], [0.25, 0.25, 1.0]], dtype=torch.float64)
     >>> tree = ComputationTree(Attention.from_weights(graph, list(first_and_last)), target=0)

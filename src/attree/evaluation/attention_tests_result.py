@@ -67,7 +67,7 @@ class AttentionTests:
 
         rows: dict[str, dict[str, float]] = {}
         if not math.isnan(self.accuracy):
-            rows["the network's attention"] = {
+            rows["network attention"] = {
                 "predictions moved": 0.0,
                 "classes changed": 0.0,
                 "accuracy": self.accuracy,

@@ -70,7 +70,9 @@ class EffectSizes(ColumnMetric):
         """Compute the medians over the targets of all processes; NaN if there are none."""
         strongest, edges = self.column("strongest"), self.column("edges")
         return {
-            "strongest": strongest.quantile(0.5) if strongest.numel() else strongest.new_tensor(float("nan")),
-            "edges_90": edges.nanquantile(0.5) if edges.numel() else edges.new_tensor(float("nan")),
+            "strongest": strongest.cpu().quantile(0.5).to(strongest)
+            if strongest.numel()
+            else strongest.new_tensor(float("nan")),
+            "edges_90": edges.cpu().nanquantile(0.5).to(edges) if edges.numel() else edges.new_tensor(float("nan")),
             "targets_with": (strongest > 0).sum().to(strongest.dtype),
         }

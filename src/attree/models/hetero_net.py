@@ -34,7 +34,7 @@ class InputLinear(nn.Linear):
         if not self.training or type(x) is not Tensor or x.requires_grad or x.numel() < SPARSE_FROM:
             return super().forward(x)
         if self._compacted is None or self._compacted[0]() is not x or self._compacted[1] != x._version:
-            self._compacted = weakref.ref(x), x._version, compact_features(x)
+            self._compacted = weakref.ref(x), x._version, compact_features(x).to(x.dtype)
         compact = self._compacted[2]
         if compact.layout == torch.strided:
             return super().forward(x)
