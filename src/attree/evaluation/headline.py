@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attree.evaluation.names import TRUTH
+from attree.evaluation.names import TRUTH, size_name
 from attree.evaluation.verdict import (
     ATTENTION_METHODS,
     SAME,
@@ -16,6 +16,7 @@ from attree.evaluation.verdict import (
     best_first,
     compared,
     exact_methods,
+    is_saturated,
     label_of,
     leading_protocol,
     value_of,
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 GOOD = 0.7
 """Numbers from this on are called good: correlations with effects, and AUROCs of true edges."""
+
+
+FINDS = 0.9
+"""From this AUROC on, scores find the true edges; from `GOOD` on, they find them in part."""
+
+SMALL = 0.01
+"""Effects are small if a target's strongest edge changes the probability by less than this, as a median."""
 
 
 def headline(evaluation: Evaluation, method: str | None) -> str:
@@ -44,8 +52,8 @@ def headline(evaluation: Evaluation, method: str | None) -> str:
 
 def _which(evaluation: Evaluation, protocol: str, method: str | None) -> str:
     """Return which method to use, and how good attention is."""
-    if not len(evaluation.pairs) or not evaluation.reductions[protocol].delta_pc.any():
-        return f"No single edge changes a prediction (under `{protocol}`), so there is nothing to explain."
+    if not _has_effect(evaluation, protocol):
+        return _without_effects(evaluation, protocol)
     if method is None:
         use = "No method predicts which edges matter."
     elif method in exact_methods(evaluation, protocol):
@@ -57,6 +65,7 @@ def _which(evaluation: Evaluation, protocol: str, method: str | None) -> str:
         use = f"Use {label_of(evaluation, method)}."
     else:
         use = f"Use {label_of(evaluation, method)}: {value_of(evaluation, method, protocol):.2f} of 1."
+    use = f"{use}{_small(evaluation, protocol)}"
     ranked = {name: value for name, value in best_first(evaluation, protocol).items() if name in ATTENTION_METHODS}
     if not ranked:
         return use
@@ -64,6 +73,39 @@ def _which(evaluation: Evaluation, protocol: str, method: str | None) -> str:
     guide = "a good guide" if best >= GOOD else "a rough guide" if best >= WEAK else "no guide"
     numbers = ", ".join(f"{label_of(evaluation, name)} {value:.2f}" for name, value in ranked.items())
     return f"{use} Attention is {guide} to single predictions: {numbers} of 1."
+
+
+def _has_effect(evaluation: Evaluation, protocol: str) -> bool:
+    return len(evaluation.pairs) > 0 and bool(evaluation.reductions[protocol].delta_pc.any())
+
+
+def _without_effects(evaluation: Evaluation, protocol: str) -> str:
+    """Return what to do if no single edge has an effect: edges may stand in for each other, or matter together."""
+    nothing = f"No single edge changes a prediction under `{protocol}`"
+    for other in evaluation.reductions:
+        if _has_effect(evaluation, other):
+            strongest = _strongest(evaluation, other)
+            return f"{nothing}, but under `{other}` a target's strongest edge changes it by {strongest:.2g} (median)."
+    if is_saturated(evaluation):
+        return f"{nothing}, but the network is saturated: sets of edges say more (`sets=True`)."
+    return f"{nothing}, so there is nothing to explain in single edges."
+
+
+def _small(evaluation: Evaluation, protocol: str) -> str:
+    """Return how small the effects are, if they are small, and whether they are larger under another protocol."""
+    strongest = _strongest(evaluation, protocol)
+    if evaluation.predicts_numbers or not strongest < SMALL:
+        return ""
+    if strongest == 0:
+        return " But for most targets no edge has an effect."
+    sizes = {name: _strongest(evaluation, name) for name in evaluation.reductions}
+    larger = "".join(f", {size:.2g} under `{name}`" for name, size in sizes.items() if size >= SMALL)
+    return f" But effects are small: a target's strongest edge has {strongest:.2g} (median{larger})."
+
+
+def _strongest(evaluation: Evaluation, protocol: str) -> float:
+    """Return the effect of a target's strongest edge, as a median over targets."""
+    return evaluation.metrics.get(size_name(protocol, "strongest"), math.nan)
 
 
 def _matters(evaluation: Evaluation, protocol: str) -> str:
@@ -90,5 +132,7 @@ def _true_edges(evaluation: Evaluation) -> str:
     if not values:
         return ""
     best = max(values, key=lambda name: values[name])
-    finds = "Attention finds the true edges" if values[best] >= GOOD else "Attention does not find the true edges"
+    finds = "Attention does not find the true edges"
+    if values[best] >= GOOD:
+        finds = f"Attention finds the true edges{'' if values[best] >= FINDS else ' in part'}"
     return f"{finds}: {label_of(evaluation, best)} {values[best]:.2f}."

@@ -36,6 +36,9 @@ PROTOCOL = "removal"
 ATTENTION_METHODS = ("gatt", "gatt_sim", "gatt_avg", "avgatt")
 """Methods whose scores are the network's attention."""
 
+CONFIDENT = 0.999
+"""Predictions with a higher probability count as saturated: single edges hardly change them."""
+
 OWN_PROTOCOL = {"occlusion": "removal"}
 """Methods whose score of an edge is its measured effect, each with the protocol of that effect."""
 
@@ -144,6 +147,19 @@ def predicts_effects(evaluation: Evaluation, method: str, protocol: str) -> bool
     """Whether a method predicts effects: its correlation is not weak, and its interval is above 0."""
     low, _ = evaluation.interval(method, protocol, STATISTIC)
     return value_of(evaluation, method, protocol) >= WEAK and not low <= 0
+
+
+def confident_share(evaluation: Evaluation) -> float:
+    """Return the share of the targets whose predicted probability is close to 1; 0 if there are no probabilities."""
+    predictions = evaluation.predictions
+    if predictions is None or predictions.numel() == 0:
+        return 0.0
+    return float((predictions.amax(dim=-1) > CONFIDENT).float().mean())
+
+
+def is_saturated(evaluation: Evaluation) -> bool:
+    """Whether at least half of the targets have a predicted probability close to 1."""
+    return confident_share(evaluation) >= 0.5
 
 
 def leading_protocol(evaluation: Evaluation) -> str | None:

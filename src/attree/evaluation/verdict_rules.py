@@ -15,6 +15,7 @@ from attree.evaluation.certainty import Difference
 from attree.evaluation.headline import headline
 from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName, size_name
 from attree.evaluation.verdict import (
+    CONFIDENT,
     SAME,
     STATISTIC,
     WEAK,
@@ -22,8 +23,10 @@ from attree.evaluation.verdict import (
     Verdict,
     best_first,
     compared,
+    confident_share,
     cost_of,
     exact_methods,
+    is_saturated,
     join_labels,
     label_of,
     labelled_value,
@@ -46,9 +49,6 @@ ALIKE = 0.9
 
 TIMES = 3.0
 """Effects under two protocols count as different if those under one are this many times as large."""
-
-CONFIDENT = 0.999
-"""Predictions with a higher probability count as saturated: single edges hardly change them."""
 
 FEW_TARGETS = 20
 """With fewer targets, the verdict says that there are too few."""
@@ -236,13 +236,10 @@ def _unseen(evaluation: Evaluation) -> Iterator[str]:
 
 def _saturated(evaluation: Evaluation) -> Iterator[str]:
     """Say that the model is saturated, if at least half of the targets have a predicted probability close to 1."""
-    if evaluation.predictions is None or evaluation.predictions.numel() == 0:
-        return
-    share = float((evaluation.predictions.amax(dim=-1) > CONFIDENT).float().mean())
-    if share >= 0.5:
+    if is_saturated(evaluation):
         yield (
-            f"The model is saturated: it gives {share:.0%} of the targets a probability above {CONFIDENT:.1%}, which "
-            "single edges hardly move. Sets of edges say more here than single ones."
+            f"The model is saturated: it gives {confident_share(evaluation):.0%} of the targets a probability above "
+            f"{CONFIDENT:.1%}, which single edges hardly move. Sets of edges say more here than single ones."
         )
 
 
