@@ -16,7 +16,7 @@ from torch_geometric.nn import GAT, GATConv, GATv2Conv, TransformerConv
 
 import attree
 from attree.attention import stand_in
-from attree.attention.stand_in import copied, frozen
+from attree.attention.stand_ins import copied, frozen
 from helpers.attention_models import CLEAN, X, snapshot
 
 

@@ -22,7 +22,7 @@ SCRIPT = "</script><script>alert(2)</script>"
 TARGETS = (7, 3, 11, 30)
 CURVES = {
     "val/acc": [(0, 0.25), (10, 0.75), (20, 0.875)],
-    "explain/gatt/weight/faithfulness": [(0, 0.1), (10, float("nan")), (20, 0.5)],
+    "explain/gatt/weight/within_pearson": [(0, 0.1), (10, float("nan")), (20, 0.5)],
     "explain/gatt/weight/pc_pearson": [(0, 0.2), (20, 0.7)],
     "train/loss": [(0, 2.0), (20, 0.5)],
     "other/thing": [(0, 2.0), (20, 0.5)],

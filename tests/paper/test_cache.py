@@ -81,7 +81,7 @@ def test_code_is_known_by_what_it_does_and_by_what_it_imports(package: Path) -> 
         ("files.py", True, True),
         ("tensors/arrays.py", True, True),
         ("tensors/ragged.py", True, True),
-        ("data/loading/splits.py", True, True),
+        ("data/splits.py", True, True),
         ("paper/net.py", True, True),
         ("faithfulness/exact/algebra/known.py", None, True),
         ("metrics/functional/correlation.py", False, True),

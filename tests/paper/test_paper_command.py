@@ -116,6 +116,6 @@ def test_a_polite_end_says_how_to_go_on(
 
     monkeypatch.setattr(run, "measure_cells", measure)
     before = signal.getsignal(signal.SIGTERM)
-    assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 130
+    assert command("paper", "faithfulness", "--datasets", "texas", "--root", data_root, "--out", str(tmp_path)) == 143
     assert "Run the same command again to continue." in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before

@@ -4,11 +4,11 @@ import { h, s } from "./dom.js";
 import { number, whole } from "./format.js";
 import { standingOut } from "./palette.js";
 
-const LABELS = { acc: "accuracy", faithfulness: "faithfulness (mean)", truth_auroc: "ground truth, AUROC", loss: "loss" };
+const LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 // Told apart without colour: the first is drawn through.
 const DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 // Panels of one statistic stand in this order, then others by name.
-const PROTOCOLS = ["weight", "coefficient", "removal"];
+const PROTOCOLS = ["removal", "weight", "coefficient"];
 const SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 
 /** Panels, one a kind of metric; null if there are no curves. The first kinds stand open, the rest fold away. */

@@ -13,7 +13,8 @@ export const WORDS = {
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
-  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It stands here where no prediction changed, so that faithfulness is undefined."],
+  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It is over the edges of all targets together, and stands here where the statistic within targets is undefined."],
+  within: ["within targets, Pearson", "How well a method's scores follow the effects of the edges of one prediction: Pearson's correlation for each target, then the mean over targets. 1 is perfect, 0 is chance."],
   faithfulness: ["faithfulness (mean)", "How well a method's scores predict the effect of reducing each edge: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
   auroc: ["ground truth, AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
@@ -61,7 +62,7 @@ export function guide(content) {
     has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null,
   ];
   const left = new Set([...(has.tree ? [] : ["tree"]), ...(has.truth ? [] : ["truth", "auroc"])]);
-  if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
+  if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness", "within"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
   left.add("confidence");
   for (const word of content.predictsNumbers ? ["pc", "ne", "then", "faithfulness"] : ["drop"]) left.add(word);

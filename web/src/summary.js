@@ -8,14 +8,17 @@ import { standingOut } from "./palette.js";
 const TOTAL = "faithfulness";
 const TRUTH = "truth_auroc";
 const INSTEAD = "pc_pearson";
-// Sentences of the verdict that stand open: what to trust, by each protocol, and whether learned attention adds to it.
-const OPEN = 4;
+// Lines of the verdict that stand open: the headline.
+const OPEN = 2;
+// Sizes of effects are in the verdict's sentences.
+const EFFECTS = "explain/effects/";
+const REDUCED = { removal: "edge deleted", weight: "weight set to 0" };
 const FACTS = { "explain/bypass": ["kept without attention", percent] };
 
 /** The summary's element; null if there is nothing to sum up. */
 export function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== undefined);
-  const others = content.metrics.filter((metric) => metric.method === undefined);
+  const others = content.metrics.filter((metric) => metric.method === undefined && !metric.name.startsWith(EFFECTS));
   const facts = [...content.summary, ...others.map(({ name, value }) => {
     const [text, write] = FACTS[name] ?? [name, number];
     return [text, write(value)];
@@ -39,8 +42,8 @@ function said(verdict) {
 }
 
 /**
- * One row a method: against ground truth, and faithfulness by each protocol. Fits any screen. Where a protocol changed no
- * prediction, faithfulness is undefined for all methods: then their correlation with the drop of confidence stands there.
+ * One row a method: against ground truth, and the leading statistic by each protocol. Fits any screen. Where it is undefined
+ * for all methods, their correlation with the drop of confidence over all targets stands there.
  */
 function headline(content, metrics, colors) {
   const methods = unique(metrics.map((metric) => metric.method));
@@ -50,8 +53,10 @@ function headline(content, metrics, colors) {
   const columns = [
     { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
     ...protocols.map((protocol) => {
-      const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
-      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: content.predictsNumbers ? "drop" : instead ? "confidence" : "faithfulness" };
+      const leading = content.leading ?? TOTAL;
+      const instead = !isKnown(leading, protocol) && isKnown(INSTEAD, protocol);
+      const word = instead ? "confidence" : leading === TOTAL ? "faithfulness" : "within";
+      return { small: REDUCED[protocol] ?? `reduced by ${protocol}`, statistic: instead ? INSTEAD : leading, protocol, word: content.predictsNumbers ? "drop" : word };
     }),
   ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns.length === 0) return null;
@@ -76,13 +81,14 @@ function everything(content, metrics) {
     methods.map((method) => h("th", { scope: "col", class: "number" }, content.label[method] ?? method))));
   const bodies = protocols.map((protocol) => {
     const within = metrics.filter((metric) => metric.protocol === protocol);
-    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === TOTAL) - (a === TOTAL));
+    const leading = content.leading ?? TOTAL;
+    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === leading) - (a === leading));
     const heading = protocol === null ? "ground truth" : `edges reduced by ${protocol}`;
     const meaning = content.protocols.find((one) => one.name === protocol)?.meaning;
     const rows = statistics.map((statistic) => {
       const values = methods.map((method) => within.find((metric) => metric.method === method && metric.name === statistic));
       const best = highest(values.map((one) => one?.value));
-      return h("tr", { class: statistic === TOTAL ? "total" : "" },
+      return h("tr", { class: statistic === leading ? "total" : "" },
         h("th", { scope: "row" }, content.statistics[statistic] ?? statistic),
         values.map((one) => h("td", { class: "number" }, written(one, best))));
     });

@@ -3,9 +3,9 @@
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
 from attree.attention.graph import Graph
-from attree.attention.instrument import LayerCall, Watcher, hook_softmax, instrument
+from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument
 from attree.attention.locality import Locality, measure_locality
-from attree.attention.stand_in import stand_in
+from attree.attention.stand_ins import stand_in
 
 __all__ = [
     "Attention",

@@ -18,7 +18,7 @@ from attree.attention.find_calls import CALLED_NONE, check_calls, find_calls, re
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import check_registered, message_passing, no_python_code
-from attree.attention.stand_in import stand_in
+from attree.attention.stand_ins import stand_in
 from attree.attention.wiring import CallGraph, Wiring
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 

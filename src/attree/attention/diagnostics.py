@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
-from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
+from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.locality import RunOnFeatures, same, with_noise
 
 NEGLIGIBLE = 1e-3

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attree.attention.conv_edges import find_type
 from attree.attention.graph import Graph
-from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecord, LayerRecords
 from attree.attention.locality import same
 from attree.attention.provenance import Marks, tensors_in

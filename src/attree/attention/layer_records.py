@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.combination import Combination
-from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument, within_relations
+from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument, within_relations
 from attree.attention.message_weights import WeightReader, is_known, read_weights
 from attree.attention.mix import Mix
 from attree.attention.provenance import NONE, Marks

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from attree.attention.softmax_hook import attention_convs
-from attree.attention.stand_in import copied, stand_in
+from attree.attention.stand_ins import copied, stand_in
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
 from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number

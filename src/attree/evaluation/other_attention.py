@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.eval_mode import eval_mode, score_tensor
-from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
+from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
 

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.conv_edges import edge_ids
 from attree.attention.graph import plain
-from attree.attention.instrument import LayerCall, Softmax, instrument
+from attree.attention.instruments import LayerCall, Softmax, instrument
 from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies

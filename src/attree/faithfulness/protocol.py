@@ -27,7 +27,7 @@ from torch_geometric.nn import GATConv
 from attree.attention.conv_edges import edge_ids, find_type
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import EdgeType, Graph, plain
-from attree.attention.instrument import LayerCall, Softmax, Watcher, instrument
+from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.softmax_hook import message_passing
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from attree.attention.capture import Attention
 from attree.attention.locality import difference
 from attree.attention.provenance import tensors_in
-from attree.attention.stand_in import copied, stand_in
+from attree.attention.stand_ins import copied, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
 from attree.tensors.limits import exact_dtype

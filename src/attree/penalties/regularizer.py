@@ -14,7 +14,7 @@ from attree.attention import Attention, Graph
 from attree.attention.capture import attention_of_pass
 from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Types, plain
-from attree.attention.instrument import LayerCall, Softmax, is_edge_index
+from attree.attention.instruments import LayerCall, Softmax, is_edge_index
 from attree.attention.layer_records import Alter, LayerRecords, record_layers
 from attree.data.ground_truth import GroundTruth
 from attree.errors import UnsupportedModelError, expect

@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from attree.attention.capture import check_model, describe_arguments, graph_of
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph, Types, plain, union_edges
-from attree.attention.stand_in import stand_in
+from attree.attention.stand_ins import stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
 from attree.subject.cut import Cut, Take, TypedCut, take_index

@@ -14,7 +14,7 @@ from torch import Tensor
 from attree.attention.conv_edges import find_type
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Types
-from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import same
 from attree.subject.arguments import Kind, parameters
 from attree.subject.model_call import ModelCall

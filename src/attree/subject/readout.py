@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.eval_mode import eval_mode
-from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
 from attree.errors import expect

@@ -237,23 +237,24 @@ def test_names_are_text_whatever_they_hold(page: Chrome) -> None:
     assert len(page.find_elements(By.TAG_NAME, "script")) == 2
 
 
-def test_the_summary_has_a_correlation_where_faithfulness_is_undefined(
+def test_the_summary_has_another_correlation_where_the_leading_one_is_undefined(
     driver: Chrome, model: ExplainedModel, folder: Path
 ) -> None:
-    known = replace(
-        model.evaluation,
-        metrics={
-            name: 0.25 if name == "explain/gatt/weight/faithfulness" else value
-            for name, value in model.evaluation.metrics.items()
-        },
-    )
-    assert math.isnan(known.metrics["explain/gatt/removal/faithfulness"])  # it changes no prediction
-    driver.get(write_page(folder / "half.html", known).as_uri())
+    metrics = {
+        name: math.nan if name.endswith("removal/within_pearson") else value
+        for name, value in model.evaluation.metrics.items()
+    }
+    driver.get(write_page(folder / "half.html", replace(model.evaluation, metrics=metrics)).as_uri())
+    statistics = [
+        "pc_pearson" if protocol == "removal" else "within_pearson" for protocol in model.evaluation.reductions
+    ]
+    titles = {"pc_pearson": "confidence, Pearson", "within_pearson": "within targets, Pearson"}
     heads = [head.split("\n")[0] for head in texts(driver, ".headline thead th")]
-    assert heads == ["method", "ground truth, AUROC", "faithfulness (mean)", "confidence, Pearson"]
+    assert heads == ["method", "ground truth, AUROC", *(titles[statistic] for statistic in statistics)]
     shown = [text.split()[0] for text in texts(driver, '.headline [data-method="gatt"] td')][1:]
+    names = zip(model.evaluation.reductions, statistics, strict=True)
     assert [read(text) for text in shown] == pytest.approx(
-        [0.25, known.metrics["explain/gatt/removal/pc_pearson"]], abs=6e-5
+        [metrics[f"explain/gatt/{protocol}/{statistic}"] for protocol, statistic in names], abs=6e-5
     )
     assert driver.get_log("browser") == []
 

@@ -31,9 +31,9 @@ def test_curves_stand_beside_each_other(page: Chrome) -> None:
         ).get_attribute("aria-label")
         for figure in page.find_elements(By.CSS_SELECTOR, "figure.curve")
     }
-    assert list(panels)[:3] == ["accuracy", "faithfulness (mean), weight", "loss"]
+    assert list(panels)[:3] == ["accuracy", "within targets, Pearson, weight", "loss"]
     assert panels["accuracy"].endswith("at the end: val 0.875")
-    assert panels["faithfulness (mean), weight"].endswith("at the end: GAtt 0.5")
+    assert panels["within targets, Pearson, weight"].endswith("at the end: GAtt 0.5")
     assert "confidence, Pearson, weight" in panels
 
 
@@ -41,7 +41,7 @@ def test_curves_stand_beside_each_other(page: Chrome) -> None:
 def test_a_methods_curve_has_its_colour_in_all_figures(page: Chrome, theme: str) -> None:
     set_screen(page, 1400, 900, theme)
     WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == theme)
-    line = one(page, "svg[aria-label^='faithfulness (mean), weight'] polyline").get_attribute("stroke")
+    line = one(page, "svg[aria-label^='within targets, Pearson, weight'] polyline").get_attribute("stroke")
     drawn = [int(number) for number in line.removeprefix("rgb(").removesuffix(")").split(",")]
     look = [int(LOOKS["gatt"].color[start : start + 2], 16) for start in (1, 3, 5)]
     if theme == "light":
@@ -68,11 +68,13 @@ def test_the_summary_is_the_evaluation(page: Chrome, model: ExplainedModel) -> N
     for method in model.evaluation.pair_scores:
         cells = [text.split()[0] for text in texts(page, f'.headline [data-method="{method}"] td')]
         shown = [float(text.replace("−", "-").replace("undefined", "nan")) for text in cells]
-        named = ("truth_auroc", "weight/pc_pearson", "removal/pc_pearson")  # faithfulness is undefined
+        named = ("truth_auroc", *(f"{protocol}/within_pearson" for protocol in model.evaluation.reductions))
         assert shown == pytest.approx([metrics[f"explain/{method}/{name}"] for name in named], abs=6e-5)
     for folded in page.find_elements(By.CSS_SELECTOR, ".verdict summary"):
         folded.click()
-    assert texts(page, ".verdict p") == [said.replace("`", "") for said in model.evaluation.verdict.sentences]
+    verdict = model.evaluation.verdict
+    said = [*verdict.headline.splitlines(), *verdict.sentences]
+    assert texts(page, ".verdict p") == [sentence.replace("`", "") for sentence in said]
     page.find_element(By.XPATH, "//summary[text()='All statistics']").click()
     row = page.find_element(By.XPATH, "//table[@class='metrics']//tr[th[text()='ground truth, AUROC']]")
     assert [float(cell.text.split()[0]) for cell in row.find_elements(By.TAG_NAME, "td")] == pytest.approx(
@@ -88,7 +90,7 @@ def test_the_summary_is_cut_at_no_width(page: Chrome, width: int) -> None:
     box = page.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.left, b.right]", table)
     assert 0 <= box[0] < box[1] <= width
     assert [head.split("\n")[0] for head in texts(page, ".headline thead th")] == [
-        *("method", "ground truth, AUROC", "confidence, Pearson", "confidence, Pearson")
+        *("method", "ground truth, AUROC", "within targets, Pearson", "within targets, Pearson")
     ]
 
 
@@ -104,7 +106,12 @@ def test_words_are_explained_by_touch_and_keyboard(page: Chrome) -> None:
     assert not first.find_element(By.XPATH, "..").find_element(By.CLASS_NAME, "note").is_displayed()
     page.find_element(By.XPATH, "//summary[text()='How to read this page']").click()
     guide = one(page, ".guide").text
-    for word in ("drop of confidence (ΔPC)", "loss of certainty (ΔNE)", "faithfulness", "reduced by removal"):
+    for word in (
+        "drop of confidence (ΔPC)",
+        "loss of certainty (ΔNE)",
+        "within targets, Pearson",
+        "reduced by removal",
+    ):
         assert word in guide
 
 

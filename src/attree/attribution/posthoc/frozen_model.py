@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
-from attree.attention.stand_in import frozen
+from attree.attention.stand_ins import frozen
 from attree.subject import Subject
 from attree.subject.head import check_output
 from attree.tensors.limits import exact_dtype

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attree.attention.graph import Graph
-from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import Predictions, differentiable
 from attree.attribution.posthoc.trained_method import TrainedMethod

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.conv_edges import edge_ids
 from attree.attention.graph import plain
-from attree.attention.instrument import LayerCall, Watcher, instrument
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import difference
 from attree.attribution.posthoc.frozen_model import Predictions
 from attree.attribution.posthoc.target_copies import TargetCopies

@@ -18,7 +18,7 @@ from attree.attention.capture import Attention
 from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Graph
 from attree.attention.softmax_hook import message_passing
-from attree.attention.stand_in import copied, stand_in
+from attree.attention.stand_ins import copied, stand_in
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
 from attree.faithfulness.exact.layer_graph import LayerGraph

@@ -194,9 +194,9 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", faithfulness: "faithfulness (mean)", truth_auroc: "ground truth, AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
-var PROTOCOLS = ["weight", "coefficient", "removal"];
+var PROTOCOLS = ["removal", "weight", "coefficient"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
@@ -458,7 +458,8 @@ var WORDS = {
   ne: ["loss of certainty (ΔNE)", "By how much the entropy of all class probabilities rises when this edge is reduced. Positive: the prediction becomes less certain; negative: more certain."],
   then: ["prediction then", "The predicted class and its probability with this edge reduced. Changed classes are in colour."],
   truth: ["true explanation", "Edges that are known to cause the label, because the data was made that way. A good method gives them the highest scores."],
-  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It stands here where no prediction changed, so that faithfulness is undefined."],
+  confidence: ["confidence, Pearson", "How well a method's scores follow the drop of confidence when each edge is reduced (Pearson's correlation). 1 is perfect, 0 is chance. It is over the edges of all targets together, and stands here where the statistic within targets is undefined."],
+  within: ["within targets, Pearson", "How well a method's scores follow the effects of the edges of one prediction: Pearson's correlation for each target, then the mean over targets. 1 is perfect, 0 is chance."],
   faithfulness: ["faithfulness (mean)", "How well a method's scores predict the effect of reducing each edge: the mean of seven statistics (three correlations with the drop of confidence, three with the loss of certainty, one AUROC for changed predictions). 1 is perfect, 0 is chance for the correlations."],
   auroc: ["ground truth, AUROC", "The chance that a true edge gets a higher score than another edge. 1 is perfect, 0.5 is chance."],
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
@@ -500,7 +501,7 @@ function guide(content) {
     has.tree ? "The computation tree shows why an edge has its score: the products of attention along all paths through it." : null
   ];
   const left = /* @__PURE__ */ new Set([...has.tree ? [] : ["tree"], ...has.truth ? [] : ["truth", "auroc"]]);
-  if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness"]) left.add(word);
+  if (content.protocols.length === 0) for (const word of ["pc", "ne", "then", "protocol", "whatif", "faithfulness", "within"]) left.add(word);
   if (!content.metrics.some((metric) => metric.interval)) left.add("interval");
   left.add("confidence");
   for (const word of content.predictsNumbers ? ["pc", "ne", "then", "faithfulness"] : ["drop"]) left.add(word);
@@ -2446,11 +2447,13 @@ var sliderOf = (kept, size2) => Math.round((size2 > 1 ? Math.log(kept) / Math.lo
 var TOTAL = "faithfulness";
 var TRUTH = "truth_auroc";
 var INSTEAD = "pc_pearson";
-var OPEN = 4;
+var OPEN = 2;
+var EFFECTS = "explain/effects/";
+var REDUCED = { removal: "edge deleted", weight: "weight set to 0" };
 var FACTS = { "explain/bypass": ["kept without attention", percent] };
 function summaryTable(content, colors) {
   const own = content.metrics.filter((metric) => metric.method !== void 0);
-  const others = content.metrics.filter((metric) => metric.method === void 0);
+  const others = content.metrics.filter((metric) => metric.method === void 0 && !metric.name.startsWith(EFFECTS));
   const facts = [...content.summary, ...others.map(({ name, value }) => {
     const [text, write] = FACTS[name] ?? [name, number];
     return [text, write(value)];
@@ -2477,8 +2480,10 @@ function headline(content, metrics, colors) {
   const columns3 = [
     { small: "", statistic: TRUTH, protocol: null, word: "auroc" },
     ...protocols.map((protocol) => {
-      const instead = !isKnown(TOTAL, protocol) && isKnown(INSTEAD, protocol);
-      return { small: `reduced by ${protocol}`, statistic: instead ? INSTEAD : TOTAL, protocol, word: content.predictsNumbers ? "drop" : instead ? "confidence" : "faithfulness" };
+      const leading = content.leading ?? TOTAL;
+      const instead = !isKnown(leading, protocol) && isKnown(INSTEAD, protocol);
+      const word = instead ? "confidence" : leading === TOTAL ? "faithfulness" : "within";
+      return { small: REDUCED[protocol] ?? `reduced by ${protocol}`, statistic: instead ? INSTEAD : leading, protocol, word: content.predictsNumbers ? "drop" : word };
     })
   ].map((column) => ({ ...column, title: content.statistics[column.statistic] ?? column.statistic })).filter((column) => metrics.some((metric) => metric.name === column.statistic && metric.protocol === column.protocol));
   if (columns3.length === 0) return null;
@@ -2514,7 +2519,8 @@ function everything(content, metrics) {
   ));
   const bodies = protocols.map((protocol) => {
     const within = metrics.filter((metric) => metric.protocol === protocol);
-    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === TOTAL) - (a === TOTAL));
+    const leading = content.leading ?? TOTAL;
+    const statistics = unique(within.map((metric) => metric.name)).sort((a, b) => (b === leading) - (a === leading));
     const heading = protocol === null ? "ground truth" : `edges reduced by ${protocol}`;
     const meaning = content.protocols.find((one) => one.name === protocol)?.meaning;
     const rows = statistics.map((statistic) => {
@@ -2522,7 +2528,7 @@ function everything(content, metrics) {
       const best = highest(values.map((one) => one?.value));
       return h(
         "tr",
-        { class: statistic === TOTAL ? "total" : "" },
+        { class: statistic === leading ? "total" : "" },
         h("th", { scope: "row" }, content.statistics[statistic] ?? statistic),
         values.map((one) => h("td", { class: "number" }, written(one, best)))
       );

@@ -108,9 +108,9 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", faithfulness: "faithfulness (mean)", truth_auroc: "ground truth, AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
-var PROTOCOLS = ["weight", "coefficient", "removal"];
+var PROTOCOLS = ["removal", "weight", "coefficient"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
 function curvePanels(content, colors) {
   const panels = /* @__PURE__ */ new Map();
