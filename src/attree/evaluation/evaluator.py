@@ -155,28 +155,28 @@ class Evaluator:
         if bypass.exists:
             numbers[BYPASS] = bypass.share
         return Evaluation(
-            numbers,
-            self.pairs,
-            {name: scores[next(iter(columns))] for name, columns in self._columns.items()},
-            reductions,
-            {name: method.label for name, method in self.methods.items()},
-            {name: method.settings() for name, method in self.methods.items()},
-            {protocol.name: protocol.meaning for protocol in self.protocols},
-            predicted_classes(self.subject, self.pairs.targets),
-            self.labels.at(self.pairs.targets),
-            describe_network(self.subject),
-            self.subject.attention,
-            self.truth,
-            self.subject.roots(self.pairs.targets),
-            owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
+            metrics=numbers,
+            pairs=self.pairs,
+            pair_scores={name: scores[next(iter(columns))] for name, columns in self._columns.items()},
+            reductions=reductions,
+            predictions=predicted_classes(self.subject, self.pairs.targets),
             truth_columns=None if self._truth is None else self._truth.columns(compared),
-            averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
-            has_intervals=self.config.intervals,
-            seconds=seconds,
             by_target=by_target,
+            averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
+            seconds=seconds,
+            owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
             all_targets=self.targets.numel(),
-            subject=self.subject,
+            has_intervals=self.config.intervals,
+            labels={name: method.label for name, method in self.methods.items()},
+            settings={name: method.settings() for name, method in self.methods.items()},
+            meanings={protocol.name: protocol.meaning for protocol in self.protocols},
+            about=self.labels.at(self.pairs.targets),
             named=self.labels,
+            network=describe_network(self.subject),
+            subject=self.subject,
+            attention=self.subject.attention,
+            roots=self.subject.roots(self.pairs.targets),
+            truth=self.truth,
         )
 
     def _within_targets(self, scores: Tensor, reduction: Reduction) -> Tensor:
@@ -227,7 +227,7 @@ class Evaluator:
             assert columns is not None
             return influences_of(evaluation.metrics, columns, truth, evaluation.averaged)
 
-        return replace(evaluation, known=computed_once(certainty))
+        return replace(evaluation, gathered_certainty=computed_once(certainty))
 
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import METHODS, AttentionPath, Attribution, AttributionMethod, Pairs
+from attree.attribution import METHODS, AttentionPath, AttributionMethod
 from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, expect, expect_int, expect_path
-from attree.evaluation.certainty import Certainty, Difference, PairColumns, influences_of
-from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
+from attree.evaluation.certainty import Difference
+from attree.evaluation.measurements import Measurements
+from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
 from attree.evaluation.result_formats import (
     Arrays,
     TableKind,
@@ -31,7 +30,7 @@ from attree.evaluation.result_formats import (
 from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict
 from attree.evaluation.verdict_rules import judge
-from attree.faithfulness import Reduction, ReductionProtocol
+from attree.faithfulness import ReductionProtocol
 from attree.io.console import in_notebook
 from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
@@ -47,83 +46,38 @@ if TYPE_CHECKING:
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Measurements):
     """The result of an evaluation: how well methods explain a model.
 
-    `save` does not write `attention`, `truth`, `roots`, `truth_columns`, `subject` and `named`.
+    The attributes of `Measurements` are its numbers: `metrics`, `pairs`, `pair_scores`, `reductions`, `predictions` and
+    others. `save` does not write `attention`, `truth`, `roots`, `truth_columns`, `subject` and `named`.
 
     Attributes:
-        metrics: Every metric by logged name; NaN if undefined.
-        pairs: The (target, edge) pairs of the metrics; in a distributed run, those of this process.
-        pair_scores: Each method's score of every pair; for a random method, of its first draw.
-        reductions: By protocol, the effect of reducing each pair's edge on the prediction.
         labels: Names of the methods in tables.
         settings: Arguments of each method.
         meanings: The effect of each protocol on an edge's attention, in words.
-        predictions: Class probabilities of the targets, [targets, classes]; with several labels, of not having and of
-            having the measured one, [targets, 2]; None for regression.
         about: True classes and names of the targets.
-        network: Class name and depth of the model.
-        attention: The model's attention.
-        truth: True edges of the nodes that have some.
-        roots: Root nodes of the targets' computation trees.
-        owner: Position of each pair's target among the targets of all processes; None in a single process.
-        truth_columns: Scores and labels of the pairs of targets with ground truth.
-        averaged: Methods whose metrics are means over several draws.
-        has_intervals: Whether statistics have intervals.
-        known: The certainty over the targets of all processes, if it was computed before.
-        stored: Intervals that were read from a file.
-        seconds: Time that each method took to score the pairs.
-        by_target: For metrics of sets of edges, the values of the single targets by metric name.
-        all_targets: Number of targets of all processes; None in a single process.
-        subject: The model and its inputs.
         named: True classes and names of all targets of the data, evaluated or not.
+        network: Class name and depth of the model.
+        subject: The model and its inputs.
+        attention: The model's attention.
+        roots: Root nodes of the targets' computation trees.
+        truth: True edges of the nodes that have some.
+        stored: Intervals that were read from a file.
     """
 
-    metrics: dict[str, float]
-    pairs: Pairs
-    pair_scores: dict[str, Tensor]
-    reductions: dict[str, Reduction]
     labels: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
-    predictions: Tensor | None = None
     about: TargetLabels = field(default_factory=TargetLabels)
-    network: str = ""
-    attention: Attention | None = None
-    truth: GroundTruth | None = None
-    roots: Roots | None = None
-    owner: Tensor | None = None
-    truth_columns: PairColumns | None = None
-    averaged: frozenset[str] = frozenset()
-    has_intervals: bool = True
-    known: Certainty | None = None
-    stored: dict[str, Interval] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    by_target: dict[str, Tensor] = field(default_factory=dict)
-    all_targets: int | None = None
-    subject: Subject | None = None
     named: TargetLabels = field(default_factory=TargetLabels)
-
-    @cached_property
-    def scores(self) -> dict[str, Attribution]:
-        """Each method's scores by target and edge."""
-        pairs = self.pairs
-        return {
-            name: Attribution(name, pairs.graph, pairs.targets, pairs.ptr, pairs.edges, values)
-            for name, values in self.pair_scores.items()
-        }
-
-    @property
-    def targets(self) -> Tensor:
-        """Ids of the explained nodes, pairs or graphs; in a distributed run, those of this process."""
-        return self.pairs.targets
-
-    @property
-    def num_targets(self) -> int:
-        """Number of explained nodes, pairs or graphs of all processes."""
-        return self.targets.numel() if self.all_targets is None else self.all_targets
+    network: str = ""
+    subject: Subject | None = None
+    attention: Attention | None = None
+    roots: Roots | None = None
+    truth: GroundTruth | None = None
+    stored: dict[str, Interval] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -148,17 +102,6 @@ class Evaluation:
         if names is None and types is not None:
             return " \N{EN DASH} ".join(types.names(torch.tensor(nodes)))
         return " \N{EN DASH} ".join(str(node) if names is None else one_line(str(names[node])) for node in nodes)
-
-    @cached_property
-    def predicts_numbers(self) -> bool:
-        """Whether the model predicts numbers (regression), which have neither a confidence nor an entropy."""
-        effects = [reduction.delta_ne for reduction in self.reductions.values() if reduction.delta_ne.numel()]
-        return self.predictions is None and len(effects) > 0 and all(bool(entropy.isnan().all()) for entropy in effects)
-
-    @property
-    def statistic_labels(self) -> Mapping[str, str]:
-        """Names of the statistics in tables, by their names in metrics."""
-        return NUMBER_LABELS if self.predicts_numbers else METRIC_LABELS
 
     @property
     def num_true_targets(self) -> int | None:
@@ -192,22 +135,6 @@ class Evaluation:
             )
             for path in paths_from(self.attention, self.roots.slice(position, position + 1), k)
         ]
-
-    def columns(self) -> PairColumns:
-        """Return the pairs as columns: scores by method, effects by protocol."""
-        effects = {name: (one.delta_pc, one.delta_ne, one.changed) for name, one in self.reductions.items()}
-        return PairColumns(self.pairs.owner if self.owner is None else self.owner, self.pair_scores, effects)
-
-    @cached_property
-    def certainty(self) -> Certainty:
-        """How much each target moves every metric; computed on first use."""
-        if self.known is not None:
-            return self.known
-        if not self.has_intervals:
-            return Certainty()
-        truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
-        columns = self.columns().on_cpu()
-        return influences_of(self.metrics, columns, truth, self.averaged, self.by_target)
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:
@@ -248,14 +175,6 @@ class Evaluation:
         name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
         expect(str(name) in self.metrics, "method, protocol, statistic", "names that form a metric", str(name))
         return name
-
-    def num_changed(self, protocol: str) -> int:
-        """Return the number of reductions that change the predicted class, which `p_auroc` is based on."""
-        return int(self.reductions[protocol].changed.sum())
-
-    def num_changed_targets(self, protocol: str) -> int:
-        """Return the number of targets with a reduction that changes the predicted class."""
-        return int(self.pairs.owner[self.reductions[protocol].changed].unique().numel())
 
     def to_pandas(self, intervals: bool = False) -> pd.DataFrame:
         """Return a table with one row per statistic and protocol, and one column per method.
@@ -343,7 +262,7 @@ class Evaluation:
         metrics = folder / METRICS_FILE
         averaged = frozenset(name for name in arrays.pair_scores if name in METHODS and METHODS[name].is_random)
         return cls(
-            read_metrics(metrics),
+            metrics=read_metrics(metrics),
             settings=settings,
             averaged=averaged,
             stored=read_intervals(metrics),
