@@ -129,7 +129,7 @@ def test_own_data_from_csv_with_numbers(done: Done, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     block = "\n".join(blocks(TASKS["Use my own data from CSV files"], "python"))
     names = dict(done.names) | {"model": GAT(2, 4, 2, out_channels=2)}
-    exec(block.replace('"p42"', "20"), names)
+    exec(block.replace('"p42"', '"20"'), names)
     own = names["own"]
     assert own.edge_index.tolist() == [[1, 2], [0, 1]]
     assert (own.y.tolist(), own.class_names, own.node_names) == ([1, 0, 1], ["3", "5"], ["30", "10", "20"])

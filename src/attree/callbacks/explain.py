@@ -29,11 +29,11 @@ from attree.callbacks.call_state import (
 from attree.callbacks.explained_data import Drawn, Subset
 from attree.callbacks.find_data import find_data
 from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
-from attree.callbacks.random_state import unchanged_random_states
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.callbacks.weights_hash import hash_weights
 from attree.data import GroundTruth
+from attree.data.random_state import unchanged_random_states
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig

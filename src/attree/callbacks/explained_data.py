@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
-from attree.callbacks.random_state import seeded_apart
 from attree.callbacks.user_graphs import pairs_to_predict
 from attree.data import GroundTruth
+from attree.data.random_state import seeded_apart
 from attree.errors import expect
 from attree.evaluation.config import choose_targets
 from attree.subject.head import count_classes

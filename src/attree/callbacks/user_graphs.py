@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader.utils import get_edge_label_index
 from torch_geometric.sampler import NegativeSampling
 
-from attree.callbacks.random_state import seeded_apart
+from attree.data.random_state import seeded_apart
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 
 PARTS = ("train", "val", "test")

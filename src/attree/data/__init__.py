@@ -13,6 +13,7 @@ from attree.data.ground_truth import GroundTruth
 
 if TYPE_CHECKING:
     from attree.data.base import DatasetModule
+    from attree.data.csv_tables import from_csv
     from attree.data.datasets.arxiv import Arxiv
     from attree.data.datasets.ba_shapes import BAShapes
     from attree.data.datasets.heco import ACM, DBLP
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from attree.data.datasets.infection import Infection
     from attree.data.datasets.mutag import MUTAG
     from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
+    from attree.data.datasets.pyg import PyG, PyGGraphs
     from attree.data.datasets.webkb import WebKB
     from attree.data.graph_data import GraphDataModule
     from attree.data.link_data import LinkDataModule
@@ -45,8 +47,11 @@ __all__ = [
     "NodeDataModule",
     "Planetoid",
     "PlanetoidLinks",
+    "PyG",
+    "PyGGraphs",
     "TorchNeighborSampler",
     "WebKB",
+    "from_csv",
     "neighbor_loader",
 ]
 
@@ -66,8 +71,11 @@ _HOMES = {
     "NodeDataModule": "node_data",
     "Planetoid": "datasets.planetoid",
     "PlanetoidLinks": "datasets.planetoid",
+    "PyG": "datasets.pyg",
+    "PyGGraphs": "datasets.pyg",
     "TorchNeighborSampler": "neighbor_sampling",
     "WebKB": "datasets.webkb",
+    "from_csv": "csv_tables",
     "neighbor_loader": "neighbor_sampling",
 }
 """The module that defines each name."""

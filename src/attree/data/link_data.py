@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import random
 from abc import abstractmethod
 from functools import cached_property
 
-import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 from attree.data.base import DatasetModule, WholeGraph
 from attree.data.checks import check_graph
 from attree.data.counts import Counts
+from attree.data.random_state import seeded_apart
 from attree.data.splits import check_fractions, process_of
 from attree.errors import expect_bool, expect_seed
 
@@ -68,15 +67,7 @@ class LinkDataModule(DatasetModule):
             is_undirected=self.undirected,
             add_negative_train_samples=False,
         )
-        # PyG draws from the global generators of torch and Python. They are seeded for the split, then restored.
-        state = random.getstate()
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
-                random.seed(self.seed)
-                parts = split(plain)
-        finally:
-            random.setstate(state)
+        parts = seeded_apart(self.seed, lambda: split(plain))  # PyG draws from the global generators
         return dict(zip(PARTS, parts, strict=True))
 
     @property

@@ -15,8 +15,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer, seed_everythin
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import LastCheckpoint
-from attree.callbacks.random_state import collect_random_states, restore_random_states
 from attree.data import Infection
+from attree.data.random_state import collect_random_states, restore_random_states
 from attree.models import GAT, NodeClassifier
 from helpers.processes import WarmDDP
 from helpers.time_limit import time_limit

@@ -1,0 +1,111 @@
+"""Any dataset of PyG by the name of its class: the same graph as PyG's own loader gives, trained and explained."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric import datasets
+from torch_geometric.utils import degree, k_hop_subgraph
+
+import attree
+from attree.data import NodeDataModule, PyG, PyGGraphs
+from attree.errors import ArgumentError, MissingDataError
+from attree.models import GAT
+
+MOTIFS = {
+    "graph_generator": "ba",
+    "motif_generator": "house",
+    "num_motifs": 6,
+    "graph_generator_kwargs": {"num_nodes": 40, "num_edges": 2},
+}
+
+
+def test_a_generated_dataset_has_its_motifs_as_truth(tmp_path: Path) -> None:
+    data = PyG("ExplainerDataset", MOTIFS, split_seed=3, root=str(tmp_path))
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    random.seed(3)
+    theirs = datasets.ExplainerDataset(**{**MOTIFS, "graph_generator_kwargs": dict(MOTIFS["graph_generator_kwargs"])})[
+        0
+    ]
+    assert torch.equal(data.graph.edge_index, theirs.edge_index)
+    assert torch.equal(data.graph.y, theirs.y)
+    assert torch.equal(data.graph.x.argmax(dim=1), degree(theirs.edge_index[1], theirs.num_nodes).long().clamp(max=49))
+    assert data.truth is not None
+    assert data.truth.targets.tolist() == theirs.node_mask.nonzero().view(-1).tolist()
+    in_motif = {tuple(edge) for edge in theirs.edge_index[:, theirs.edge_mask > 0].t().tolist()}
+    true_edges = {tuple(edge) for edge in data.truth.edges_of(int(data.truth.targets[0])).t().tolist()}
+    assert true_edges == in_motif | {(node, node) for node in data.truth.targets.tolist()}
+    sizes = [int(data.graph[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
+    assert sizes == [42, 14, 14]  # 60 %, 20 % and 20 % of 40 + 6 * 5 nodes
+    assert isinstance(data, NodeDataModule)
+    result = attree.evaluate(
+        GAT(data.num_features, data.num_classes), data.graph, num_targets=5, methods=["gatt"], truth=data.truth
+    )
+    assert 0 <= result.metrics["explain/gatt/truth_auroc"] <= 1
+
+
+def test_the_same_seed_gives_the_same_graph_and_leaves_the_global_generator_alone(tmp_path: Path) -> None:
+    state = torch.random.get_rng_state()
+    first, second, other = (PyG("ExplainerDataset", MOTIFS, split_seed=s, root=str(tmp_path)).graph for s in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(first.edge_index, second.edge_index)
+    assert torch.equal(first.train_mask, second.train_mask)
+    assert not torch.equal(first.train_mask, other.train_mask)
+
+
+def test_a_dataset_on_disk_is_read_with_one_of_its_splits(data_root: str) -> None:
+    folder = f"{data_root}/webkb"
+    data = PyG("WebKB", {"name": "Texas", "root": folder}, split=2)
+    theirs = datasets.WebKB(folder, "Texas")[0]
+    assert (data.name, data.num_classes) == ("WebKB Texas", 5)
+    assert torch.equal(data.graph.edge_index, theirs.edge_index)
+    assert torch.equal(data.graph.test_mask, theirs.test_mask[:, 2])
+    with pytest.raises(ArgumentError, match=r"`split` to be below 10, the number of splits"):
+        PyG("WebKB", {"name": "Texas", "root": folder}, split=10)
+
+
+def test_graphs_are_classified(data_root: str) -> None:
+    options = {"name": "MUTAG", "root": f"{data_root}/tu"}
+    data = PyGGraphs("TUDataset", options)
+    theirs = datasets.TUDataset(options["root"], "MUTAG")
+    assert (data.name, data.num_features, data.num_classes) == ("TUDataset MUTAG", 7, 2)
+    assert len(data.graphs) == len(theirs)
+    assert all(torch.equal(ours.edge_index, graph.edge_index) for ours, graph in zip(data.graphs, theirs, strict=True))
+    with pytest.raises(ArgumentError, match=r"TUDataset has 188: use `attree.data.PyGGraphs`"):
+        PyG("TUDataset", options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("Amazn",), r"name a class of torch_geometric.datasets, but got 'Amazn'. Did you mean `Amazon`"),
+        (("os",), r"name a class of torch_geometric.datasets"),
+        (("Amazon",), r"arguments of Amazon \(root, name, .* missing a required argument: 'name'"),
+        (("Amazon", {"nam": "Photo"}), r"arguments of Amazon"),
+        (("DBLP",), r"DBLP"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, arguments: tuple[Any, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(datasets.DBLP, "download", offline)
+    with pytest.raises((ArgumentError, MissingDataError), match=message):
+        PyG(*arguments, root=str(tmp_path))
+
+
+def test_truth_lies_within_reach_of_its_targets(tmp_path: Path) -> None:
+    data = PyG("ExplainerDataset", MOTIFS, root=str(tmp_path))
+    assert data.truth is not None
+    target = int(data.truth.targets[0])
+    _, edges, _, _ = k_hop_subgraph(target, 2, data.graph.edge_index)
+    true_edges = {tuple(edge) for edge in data.truth.edges_of(target).t().tolist()}
+    assert true_edges & {tuple(edge) for edge in edges.t().tolist()}
