@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,8 +142,9 @@ def _load(dataset: str, options: Mapping[str, Any] | None, root: str | None, see
             f"Expected argument `options` to be arguments of {dataset} ({names}), but got {dict(options or {})}: "
             f"{error}."
         ) from None
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    # Not in the folder, which may be read-only.
+    name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    with FileLock(Path(tempfile.gettempdir()) / f"attree-{name}.lock"):
         # Some datasets draw from the global generators of torch, NumPy and Python.
         return seeded_apart(seed, lambda: open_dataset(dataset, folder, "its raw files", lambda: kind(**arguments)))
 
