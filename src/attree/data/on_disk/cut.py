@@ -1,0 +1,126 @@
+"""Cut the neighbourhood of some targets out of a graph on disk.
+
+The output of an L-layer network for a node depends on the edges that enter the nodes within L - 1 hops of it, and on
+the nodes within L hops. How large that is, is counted before it is read: the number of edges that enter a node is the
+difference of two pointers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attree.data.on_disk.graph import OnDiskGraph
+from attree.errors import ArgumentError
+
+
+class TooLargeError(ArgumentError):
+    """Raised if the neighbourhood of a target does not fit into the memory budget."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Nodes and edges around some targets, in the order of the whole graph.
+
+    Attributes:
+        nodes: Ids of the nodes, ascending.
+        edge_index: Edges as positions in `nodes`, [2, edges]; grouped by destination.
+        edges: Position of each edge among the edges of the folder, ascending.
+    """
+
+    nodes: np.ndarray
+    edge_index: np.ndarray
+    edges: np.ndarray
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much of a graph fits into memory while a model runs on it.
+
+    Attributes:
+        memory: The bytes.
+        per_node: Bytes that a node takes.
+        per_edge: Bytes that an edge takes.
+    """
+
+    memory: float
+    per_node: float = 0.0
+    per_edge: float = 0.0
+
+    def bytes(self, nodes: int, edges: int) -> float:
+        """Return the bytes that so many nodes and edges take."""
+        return nodes * self.per_node + edges * self.per_edge
+
+    def check(self, targets: np.ndarray, hops: int, nodes: int, edges: int) -> None:
+        """Raise if the neighbourhood of some targets does not fit."""
+        if self.bytes(nodes, edges) > self.memory:
+            who = f"node {int(targets[0])}" if targets.size == 1 else f"{targets.size:,} nodes"
+            raise TooLargeError(
+                f"Expected the neighbourhood of {who} to fit into {_size(self.memory)}, but it has at least "
+                f"{nodes:,} nodes and {edges:,} edges within {hops} hop{'' if hops == 1 else 's'}, which take "
+                f"{_size(self.bytes(nodes, edges))}: raise `memory` of the graph, or leave the target out."
+            )
+
+
+def cut(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool, room: Room) -> Cut:
+    """Return the nodes within some hops of targets, against the direction of edges, and the edges among them.
+
+    Args:
+        graph: The graph.
+        targets: Ids of nodes, ascending and distinct.
+        hops: Number of hops.
+        closed: Also take the edges that enter nodes at exactly this distance, if they start at a node that is taken.
+            Otherwise, only the edges that enter nodes nearer than this.
+        room: Bounds the size; it is checked before edges are read.
+    """
+    nodes = outer = targets
+    sources, places, owners = [], [], []
+    total = 0
+    for hop in range(hops + closed):
+        degrees = graph.degrees(outer)
+        is_rim = hop == hops
+        room.check(targets, min(hop + 1, hops), nodes.size, total + (0 if is_rim else int(degrees.sum())))
+        for part in _parts(outer, degrees):
+            source, sizes, place = graph.edges_into(part)
+            owner = np.repeat(part, sizes)
+            if is_rim:
+                inside = _is_in(nodes, source)
+                source, owner, place = source[inside], owner[inside], place[inside]
+            sources.append(source)
+            places.append(place)
+            owners.append(owner)
+            total += source.size
+        if not is_rim:
+            reached = np.unique(np.concatenate(sources[-len(_parts(outer, degrees)) :] or [targets[:0]]))
+            outer = reached[~_is_in(nodes, reached)]
+            nodes = np.union1d(nodes, outer)
+            room.check(targets, hop + 1, nodes.size, total)
+    source, place, owner = (np.concatenate([*those, targets[:0]]) for those in (sources, places, owners))
+    order = np.argsort(place, kind="stable")
+    ends = np.stack([source[order], owner[order]])
+    return Cut(nodes, np.searchsorted(nodes, ends), place[order])
+
+
+PART_EDGES = 2**24
+"""Edges that are read at once."""
+
+
+def _parts(nodes: np.ndarray, degrees: np.ndarray) -> list[np.ndarray]:
+    """Split nodes into groups that have at most `PART_EDGES` entering edges each, or are a single node."""
+    if not nodes.size:
+        return []
+    number = degrees.cumsum() // PART_EDGES
+    return np.split(nodes, np.flatnonzero(np.diff(number)) + 1)
+
+
+def _is_in(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Whether each value is among some ascending ones."""
+    if not ascending.size:
+        return np.zeros(values.shape, dtype=bool)
+    place = np.minimum(np.searchsorted(ascending, values), ascending.size - 1)
+    return np.asarray(ascending[place] == values)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:.3g} GiB" if count >= 2**30 / 10 else f"{count / 2**20:.3g} MiB"
