@@ -115,6 +115,19 @@ def union_edges(edge_index: Mapping[EdgeType, Tensor], types: Types) -> Tensor:
     return torch.cat(parts, dim=1) if parts else torch.zeros(2, 0, dtype=torch.int64)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The larger graph that a graph was cut from: the ids that nodes and edges have there.
+
+    Attributes:
+        nodes: Id of each node, ascending.
+        edges: Id of each edge of `Graph.edge_index` in the larger graph's `edge_index`, ascending.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+
+
 class Graph:
     """A graph with exactly one self-loop per node, and the positions of the given edges in it.
 
@@ -126,6 +139,9 @@ class Graph:
             edges are kept.
         num_nodes: Number of nodes.
         types: Node and edge types of a heterogeneous graph; None if all are of one type.
+
+    Attributes:
+        origin: The larger graph that this graph was cut from; None if it is whole.
 
     >>> graph = Graph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
     >>> graph.edge_index.tolist()
@@ -139,6 +155,7 @@ class Graph:
         edge_index = plain(edge_index)
         self.num_nodes = num_nodes
         self.types = types
+        self.origin: Origin | None = None
         self.original_edge_index = edge_index
         proper = edge_index[0] != edge_index[1] if types is None else torch.ones_like(edge_index[0], dtype=torch.bool)
         self.num_proper_edges = int(proper.sum())
@@ -179,6 +196,14 @@ class Graph:
     def nodes(self, node_type: str | None) -> range:
         """Return the ids of the nodes of one type, or of all nodes in a graph of one type."""
         return range(self.num_nodes) if self.types is None or node_type is None else self.types.nodes(node_type)
+
+    def whole_nodes(self, nodes: Tensor) -> Tensor:
+        """Return the ids that nodes have in the graph that this graph was cut from; without one, their own."""
+        return nodes if self.origin is None else self.origin.nodes[nodes]
+
+    def whole_edges(self, edges: Tensor) -> Tensor:
+        """Return the ids that edges have in the graph that this graph was cut from; without one, their own."""
+        return edges if self.origin is None else self.origin.edges[edges]
 
     @property
     def num_edges(self) -> int:

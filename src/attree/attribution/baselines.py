@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attree.attention.alignment import Aligned, even_weights
 from attree.attention.capture import Attention
+from attree.attention.graph import Graph
 from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
 from attree.attribution.gatt import FlowMethod, GAtt
 from attree.attribution.method import as_subject
@@ -120,13 +121,17 @@ class Random(FlowMethod):
         return [Random(self.seed + draw, self.heads) for draw in range(count)]
 
     def score(self, block: EdgeBlock) -> Tensor:
-        return hashed_uniform(self.seed, block.targets, block.edges, block.table.alpha_rows.dtype)
+        return self._draw(block.table.graph, block.targets, block.edges, block.table.alpha_rows.dtype)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, with or without a flow."""
         attention = as_subject(subject).attention
         pairs.check(attention.graph)
-        return hashed_uniform(self.seed, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
+        return self._draw(pairs.graph, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
+
+    def _draw(self, graph: Graph, targets: Tensor, edges: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the scores of targets and edges, which are the same on a part of a graph as on the whole."""
+        return hashed_uniform(self.seed, graph.whole_nodes(targets), graph.whole_edges(edges), dtype)
 
 
 def hashed_uniform(seed: int, first: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,13 +16,13 @@ from attree.errors import expect, expect_bool, expect_instance
 from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
-from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, WITHIN, MetricName, size_name
+from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
+from attree.evaluation.statistics import PooledStatistics, mean_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols
 from attree.faithfulness.reduction import Progress
-from attree.metrics import EffectSizes, FaithfulnessComparison, WithinPearson
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.roots import Targets
@@ -82,11 +82,8 @@ class Evaluator:
         self._columns = {name: _columns(name, method, config.random_draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
         fixed = [column for column, method in columns.items() if method.is_random]
-        # A single evaluating process must not wait for others: they may be busy elsewhere, or have ended.
-        together = shard.world_size > 1
-        self._comparison = FaithfulnessComparison(columns, fixed, sync_on_compute=together).to(subject.device)
-        self._within = WithinPearson(sync_on_compute=together).to(subject.device)
-        self._sizes = EffectSizes(sync_on_compute=together).to(subject.device)
+        names = {name: list(of_method) for name, of_method in self._columns.items()}
+        self._statistics = PooledStatistics(names, fixed, shard.world_size > 1, subject.device)
         self._random_scores: dict[str, Tensor] = {}
         if self._reducer is None and any(method.reads_effects for method in self.methods.values()):
             self._reducer = Reducer(subject)
@@ -128,7 +125,7 @@ class Evaluator:
             for name in compared:
                 columns = self._columns[name]
                 aurocs = [self._truth.auroc(self.subject, method) for method in columns.values()]
-                metrics[str(MetricName(name, TRUTH))] = _mean(aurocs)
+                metrics[str(MetricName(name, TRUTH))] = mean_of(aurocs)
         scores: dict[str, Tensor] = {}
         seconds: dict[str, float] = {}
         for name, columns in self._columns.items():
@@ -138,16 +135,7 @@ class Evaluator:
                 seconds.setdefault(name, perf_counter() - began)
         for protocol in self.protocols:
             reduction = reductions[protocol.name]
-            self._comparison.update(scores, reduction.delta_pc, reduction.delta_ne, reduction.changed)
-            values = self._comparison.compute()
-            self._comparison.reset()  # frees the memory of its columns
-            for name, columns in self._columns.items():
-                within = [self._within_targets(scores[column], reduction) for column in columns]
-                metrics[str(MetricName(name, WITHIN, protocol.name))] = _mean(within)
-                for statistic in values[next(iter(columns))]:
-                    value = _mean([values[column][statistic] for column in columns])
-                    metrics[str(MetricName(name, statistic, protocol.name))] = value
-            metrics |= self._effect_sizes(reduction, protocol.name)
+            metrics |= self._statistics.metrics(scores, reduction, protocol.name, self.targets.numel())
         by_target = self._measure_sets(scores) if self.config.sets and final else {}
         metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -178,21 +166,6 @@ class Evaluator:
             roots=self.subject.roots(self.pairs.targets),
             truth=self.truth,
         )
-
-    def _within_targets(self, scores: Tensor, reduction: Reduction) -> Tensor:
-        """Return the mean over the targets of all processes of the correlation of scores with effects."""
-        self._within.update(scores, reduction.delta_pc, self.pairs.owner)
-        value = self._within.compute()
-        self._within.reset()
-        return value
-
-    def _effect_sizes(self, reduction: Reduction, protocol: str) -> dict[str, Tensor]:
-        """Return how large the effects under a protocol are, over the targets of all processes, by metric name."""
-        self._sizes.update(reduction.delta_pc, self.pairs.owner)
-        sizes = self._sizes.compute()
-        self._sizes.reset()
-        sizes["targets_without"] = self.targets.numel() - sizes.pop("targets_with")
-        return {size_name(protocol, size): value for size, value in sizes.items()}
 
     def _compared_with_truth(self, final: bool) -> dict[str, AttributionMethod]:
         """Return the methods to compare with ground truth by name; for a random method, its first draw."""
@@ -262,7 +235,3 @@ def _columns(name: str, method: AttributionMethod, count: int) -> dict[str, Attr
     if len(draws) == 1:
         return {name: draws[0]}
     return {f"{name} {number}": draw for number, draw in enumerate(draws)}
-
-
-def _mean(values: list[Tensor]) -> Tensor:
-    return values[0] if len(values) == 1 else torch.stack(values).mean()

@@ -116,7 +116,7 @@ class ArrayFile:
 
 
 def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and type of the array in an open `.npy` file. Raise a `ValueError` for files that cannot be mapped."""
+    """Return shape and type of the array in an open `.npy` file; raise a `ValueError` if it cannot be mapped."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, is_fortran, dtype = read(stream)

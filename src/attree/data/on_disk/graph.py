@@ -268,6 +268,6 @@ def write_description(folder: Path, num_nodes: int, arrays: Mapping[str, str], *
             "shape": list(file.array.shape),
             "checksum": file.checksum(),
         }
-    edges = described["indices"]["shape"][0]  # type: ignore[index]
+    edges = described["indices"]["shape"][0]
     content = {"format": FORMAT, "num_nodes": num_nodes, "num_edges": edges, **about, "arrays": described}
     write_text(folder / DESCRIPTION, json.dumps(content, indent=2) + "\n")
