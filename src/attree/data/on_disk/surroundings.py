@@ -20,7 +20,7 @@ class TooLargeError(ArgumentError):
 
 
 @dataclass(frozen=True)
-class Cut:
+class Surroundings:
     """Nodes and edges around some targets, in the order of the whole graph.
 
     Attributes:
@@ -63,7 +63,7 @@ class Room:
             )
 
 
-def cut(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool, room: Room) -> Cut:
+def cut_out(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool, room: Room) -> Surroundings:
     """Return the nodes within some hops of targets, against the direction of edges, and the edges among them.
 
     Args:
@@ -99,7 +99,7 @@ def cut(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool, roo
     source, place, owner = (np.concatenate([*those, targets[:0]]) for those in (sources, places, owners))
     order = np.argsort(place, kind="stable")
     ends = np.stack([source[order], owner[order]])
-    return Cut(nodes, np.searchsorted(nodes, ends), place[order])
+    return Surroundings(nodes, np.searchsorted(nodes, ends), place[order])
 
 
 PART_EDGES = 2**24
