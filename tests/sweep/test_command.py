@@ -20,7 +20,9 @@ import yaml
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.io.lock import FolderLock
 from attree.sweep import summary
+from attree.sweep.read_plan import load_plan
 from attree.sweep.run import Processes, threads_per_worker
+from attree.sweep.study import SweepStudy
 from helpers.cli import command
 from helpers.sweeps import ALL, GRID, FakeFit
 from helpers.time_limit import SECONDS
@@ -259,6 +261,19 @@ def test_no_run_of_someone_else_is_removed(file: Path, capsys: pytest.CaptureFix
         assert command("sweep", str(file), launch=FakeFit()) == 1
     assert f"failed: {ALL[0]}: {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
     assert kept.exists()
+
+
+def test_a_run_whose_worker_is_dead_is_taken_over_after_the_grace_period(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = SweepStudy.open(load_plan(file), Path("logs/sweeps/study"), None, grace=1.0)
+    assert study is not None
+    study.enqueue()
+    assert study.claim(ALL[0]) is not None  # and never hears of it again
+    fit = FakeFit()
+    assert command("sweep", str(file), "--run", ALL[0], "--grace", "1", launch=fit) == 0
+    assert fit.versions() == [ALL[0]]
+    assert f"waiting {ALL[0]}: its worker died" in capsys.readouterr().out
 
 
 def test_a_run_that_is_not_in_the_plan(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import optuna
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
 from rich.text import Text
@@ -16,15 +17,13 @@ from attree.io.console import plain_console
 from attree.io.lock import FolderLock
 from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.progress import item_bar
-from attree.io.workers import Worker
 from attree.report.style import count
-from attree.sweep.open_study import JOURNAL, STUDY_FILE
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
+from attree.sweep.storage import JOURNAL, STUDY_FILE
 from attree.sweep.study import SweepStudy
 from attree.sweep.summary import show_summary
-from attree.sweep.trial import quiet_optuna
 from attree.sweep.work import Workers
 
 MAX_EQUAL_FAILURES = 3
@@ -58,27 +57,28 @@ def sweep(
         collect: Only summarise the finished runs.
         launch: Does one run; None starts a process for it.
     """
-    options = [f"--{name}" for name, given in (("dry_run", dry_run), ("run", run), ("collect", collect)) if given]
+    modes = {"--dry_run": dry_run, "--run": run is not None, "--collect": collect}
+    options = [option for option, is_set in modes.items() if is_set]
     expect(len(options) <= 1, "run", "given without --dry_run and --collect", " ".join(options))
-    quiet_optuna()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # attree prints its own lines
     plan = load_plan(file)
-    own = folder / plan.name
     if dry_run:
         _show_commands(plan, file, folder, storage)
         return 0
     console = plain_console()
     outcomes: list[Outcome] = []
     if collect:
-        show_summary(plan, folder, SweepStudy.open(plan, own, storage, create=False), console)
+        show_summary(plan, folder, SweepStudy.open(plan, folder / plan.name, storage, create=False), console)
         return 0
-    if run is not None:
-        _check_key(plan, run)
+    keys = [task.key for task in plan.tasks]
+    if run is not None and run not in keys:
+        raise ArgumentError(
+            f"Expected argument `run` to be a run of {plan.name}, but got {run!r}.{did_you_mean(run, keys)}"
+        )
     processes = Processes()
-    worker = Worker(own)
     try:
-        worker.begin()
         with terminate_as_interrupt():
-            study = _open_and_queue(plan, folder, storage, worker, grace, console)
+            study = _open_and_queue(plan, folder, storage, grace, console)
             threads = Workers(study, folder, workers, launch or processes.launch, run)
             try:
                 outcomes = _show_progress(threads, console)
@@ -94,25 +94,15 @@ def sweep(
         raise ArgumentError(
             f"Expected the storage of the study to answer, but it failed: {why} Run the same command again to continue."
         ) from error
-    finally:
-        worker.end()
     if run is None:
         show_summary(plan, folder, study, console)
     return _show_failures(outcomes, console)
 
 
-def _check_key(plan: Plan, key: str) -> None:
-    keys = [task.key for task in plan.tasks]
-    if key not in keys:
-        raise ArgumentError(
-            f"Expected argument `run` to be a run of {plan.name}, but got {key!r}.{did_you_mean(key, keys)}"
-        )
-
-
 def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) -> None:
     """Print the commands of unfinished tasks for a shell or scheduler, and the number of finished ones to stderr."""
     study = SweepStudy.open(plan, folder / plan.name, storage, create=False)
-    done = set() if study is None else {key for key, one in study.records().items() if one.status == "done"}
+    done = set() if study is None else {key for key, record in study.records().items() if record.status == "done"}
     runs = {run.id for run in plan.runs}
     if storage is None:  # trust the folder: a run's files may be removed, or older than the study
         done -= runs
@@ -126,14 +116,12 @@ def _show_commands(plan: Plan, file: Path, folder: Path, storage: str | None) ->
         print(f"{count(finished, 'run')} already finished, not printed", file=sys.stderr)
 
 
-def _open_and_queue(
-    plan: Plan, folder: Path, storage: str | None, worker: Worker, grace: float, console: Console
-) -> SweepStudy:
+def _open_and_queue(plan: Plan, folder: Path, storage: str | None, grace: float, console: Console) -> SweepStudy:
     """Open the study and queue all unfinished tasks. Failed tasks are queued only if no other process is working."""
-    own = folder / plan.name
-    with FolderLock(own, patience=PATIENCE):
-        is_new = storage is None and not any((own / name).exists() for name in (STUDY_FILE, JOURNAL))
-        study = SweepStudy.open(plan, own, storage, worker, grace=grace)
+    sweep_folder = folder / plan.name
+    with FolderLock(sweep_folder, patience=PATIENCE):
+        is_new = storage is None and not any((sweep_folder / name).exists() for name in (STUDY_FILE, JOURNAL))
+        study = SweepStudy.open(plan, sweep_folder, storage, grace=grace)
         assert study is not None
         study.give_back_abandoned()
         records = study.records()
@@ -144,8 +132,8 @@ def _open_and_queue(
             study.adopt(task, metrics_of_run(folder_of_run(plan, task.point.run, folder)) or {})
         if adopted and is_new:
             console.print(
-                f"{own} was written by a version of attree without studies: {count(len(adopted), 'finished run')} will "
-                "not be repeated.",
+                f"{sweep_folder} was written by a version of attree without studies: "
+                f"{count(len(adopted), 'finished run')} will not be repeated.",
                 soft_wrap=True,
             )
         alone = not any(record.status == "running" for record in records.values())

@@ -189,17 +189,17 @@ class Plan:
     @cached_property
     def tasks(self) -> list[Task]:
         """All tasks, in order."""
-        tasks = {
+        by_run = {
             point.run.id: Task(point.run.id, block.name, point.run.fingerprint, point)
             for block in reversed(self.blocks)
             for point in reversed(block.points)
         }
-        listed = [tasks[run.id] for run in self.runs]
+        tasks = [by_run[run.id] for run in self.runs]
         for search in self.searches:
             for number in range(search.trials):
                 mark = fingerprint(search.fingerprint, {"trial": number})
-                listed.append(Task(f"{search.name}-{number:03d}", search.name, mark, search=search, number=number))
-        return listed
+                tasks.append(Task(f"{search.name}-{number:03d}", search.name, mark, search=search, number=number))
+        return tasks
 
     @cached_property
     def parameter_names(self) -> dict[tuple[str, str], str]:

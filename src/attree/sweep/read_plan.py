@@ -35,6 +35,7 @@ A file with a single search may have `search`, `trials`, `sampler`, `seed` and `
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -42,34 +43,30 @@ from typing import Any
 
 import yaml
 
-from attree.errors import MissingDataError
+from attree.errors import ArgumentError, MissingDataError, did_you_mean
 from attree.io.config_files import config_hint, find_config, find_sweep
 from attree.io.yaml_files import read_yaml
 from attree.sweep.plan import (
     COLUMNS,
     SEED,
     Block,
+    Choices,
     Direction,
     Plan,
     Point,
+    Range,
     Run,
     Search,
     Settings,
     fingerprint,
     run_id,
     short_names,
+    value_text,
 )
-from attree.sweep.read_fields import (
-    SEARCH_KEYS,
-    FileChecks,
-    are_different_integers,
-    are_strings,
-    is_file_name,
-    is_finite_number,
-    read_objectives,
-    read_space,
-    read_strategy,
-)
+
+SEARCH_KEYS = ("search", "trials", "sampler", "seed", "pruner", "objectives")
+SAMPLERS = ("tpe", "nsga2", "random")
+PRUNERS = ("median", "halving", "none")
 
 DEFAULT_METRICS = ("val/acc", "explain/gatt/*/faithfulness", "explain/gatt/truth_auroc")
 """Metrics to show if the sweep file names none. The last one exists only if the data has ground truth."""
@@ -95,54 +92,56 @@ def load_plan(path: str | Path) -> Plan:
 
     Settings of two blocks that result in the same config, such as weight decay 0 and dropout 0, share one run.
     """
-    path, given = Path(find_sweep(str(path))), str(path)
-    if not path.is_file():
-        raise MissingDataError(f"Expected a sweep file, but {given!r} does not exist.{config_hint(given, sweep=True)}")
-    return _Reader(path).plan(read_yaml(path, _Loader))
+    file = Path(find_sweep(str(path)))
+    if not file.is_file():
+        hint = config_hint(str(path), sweep=True)
+        raise MissingDataError(f"Expected a sweep file, but {str(path)!r} does not exist.{hint}")
+    return _Reader(file).plan(read_yaml(file, _Loader))
 
 
 class _Reader:
-    """Checks and expands the content of one sweep file."""
+    """Checks and expands the content of one sweep file. Errors are one sentence that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checks = FileChecks(path)
+        self.runs: dict[str, Run] = {}  # those of grids and lists, by id
 
     def plan(self, content: Any) -> Plan:
         """Return the plan that the content of a sweep file describes; raise unless all fields are valid."""
-        known = {"name", "config", "set", "keys", "seeds", "runs", "metrics", "accuracy_within", *SEARCH_KEYS}
-        fields = self.checks.mapping(content, "the file", known)
+        allowed = {"name", "config", "set", "keys", "seeds", "runs", "metrics", "accuracy_within", *SEARCH_KEYS}
+        fields = self.mapping(content, "the file", allowed)
         at_top = {key: fields.pop(key) for key in SEARCH_KEYS if key in fields}
-        objectives = read_objectives(at_top.pop("objectives", {}), self.checks)
+        objectives = self._objectives(at_top.pop("objectives", {}))
         if "search" in at_top:
-            self.checks.expect("runs" not in fields, "either `runs` or `search` at the top of the file", "both")
+            self.expect("runs" not in fields, "either `runs` or `search` at the top of the file", "both")
             fields["runs"] = [at_top]
         else:
-            self.checks.expect(not at_top, "`search` beside the keys of a search", sorted(at_top))
+            self.expect(not at_top, "`search` beside the keys of a search", sorted(at_top))
         for required in ("name", "config", "runs"):
-            self.checks.expect(required in fields, f"to have the key `{required}`", sorted(fields))
+            self.expect(required in fields, f"to have the key `{required}`", sorted(fields))
         name, runs = fields["name"], fields["runs"]
-        self.checks.expect(is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
+        self.expect(_is_file_name(name), "`name` to be letters, digits and any of . _ + -", name)
         config = self._config(str(fields["config"]))
         self.text = config.read_text(encoding="utf-8")
         self.keys = self._keys(fields.get("keys", {}))
         self.seeds = fields.get("seeds", [0])
-        self.checks.expect(are_different_integers(self.seeds), "`seeds` to be a list of different integers", self.seeds)
-        self.checks.expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
+        are_integers = isinstance(self.seeds, list) and all(type(seed) is int for seed in self.seeds)
+        are_different = are_integers and len(self.seeds) == len(set(self.seeds)) > 0
+        self.expect(are_different, "`seeds` to be a list of different integers", self.seeds)
+        self.expect(isinstance(runs, list) and len(runs) > 0, "`runs` to be a list of blocks", runs)
         metrics = fields.get("metrics", list(DEFAULT_METRICS))
-        self.checks.expect(are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
+        self.expect(_are_strings(metrics), "`metrics` to be a list of names or patterns", metrics)
 
         within = fields.get("accuracy_within")
-        is_distance = within is None or (is_finite_number(within) and within >= 0)
-        self.checks.expect(is_distance, "`accuracy_within` to be a number >= 0", within)
+        is_distance = within is None or (_is_finite_number(within) and within >= 0)
+        self.expect(is_distance, "`accuracy_within` to be a number >= 0", within)
 
-        common = self._resolve(self.checks.mapping(fields.get("set", {}), "`set`"))
-        self.known: dict[str, Run] = {}
+        common = self._resolve(self.mapping(fields.get("set", {}), "`set`"))
         blocks: list[Block] = []
         searches: list[Search] = []
         for block in runs:
             if isinstance(block, dict) and "search" in block:
-                objectives |= read_objectives(block.get("objectives", {}), self.checks)
+                objectives |= self._objectives(block.get("objectives", {}))
         pruner = "median" if len(objectives) == 1 else "none"
         for block in runs:
             if isinstance(block, dict) and "search" in block:
@@ -150,38 +149,63 @@ class _Reader:
             else:
                 blocks.append(self._block(block, common))
         names = [*(block.name for block in blocks), *(search.name for search in searches)]
-        self.checks.expect(
-            len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names
-        )
-        self.checks.expect(bool(objectives or not searches), "`objectives` for the search", None)
+        self.expect(len(set(names)) == len(names), "blocks that vary the same keys to have different `name`s", names)
+        self.expect(bool(objectives or not searches), "`objectives` for the search", None)
         pruned = [search.pruner for search in searches if search.pruner != "none"]
-        self.checks.expect(
-            not pruned or len(objectives) == 1, "a single objective if there is a `pruner`", list(objectives)
-        )
-        known_objectives = objectives or dict(DEFAULT_OBJECTIVES)
-        return Plan(name, config, blocks, searches, tuple(metrics), known_objectives, bool(objectives), within)
+        self.expect(not pruned or len(objectives) == 1, "a single objective if there is a `pruner`", list(objectives))
+        judged_by = objectives or dict(DEFAULT_OBJECTIVES)
+        return Plan(name, config, blocks, searches, tuple(metrics), judged_by, bool(objectives), within)
 
-    def _config(self, given: str) -> Path:
-        config = self.path.parent / find_config(given, self.path.parent)
+    def expect(self, condition: bool, expected: str, got: object, hint: str = "") -> None:
+        """Raise an `ArgumentError` unless the condition holds.
+
+        Args:
+            condition: The condition.
+            expected: What the file must say, to follow the word "Expected".
+            got: What the file says.
+            hint: A sentence for the end.
+        """
+        if not condition:
+            raise ArgumentError(f"{self.path}: Expected {expected}, but got {got!r}.{hint}")
+
+    def mapping(self, content: Any, what: str, allowed: set[str] | None = None) -> dict[str, Any]:
+        """Return some content, which must be a mapping with text as keys.
+
+        Args:
+            content: The content.
+            what: Name of the content, for messages.
+            allowed: The allowed keys; None allows any.
+        """
+        is_mapping = isinstance(content, dict) and all(isinstance(key, str) for key in content)
+        self.expect(is_mapping, f"{what} to be a mapping of keys to values", content)
+        if allowed is not None:
+            unknown = sorted(set(content) - allowed)
+            hint = did_you_mean(unknown[0], allowed) if unknown else ""
+            self.expect(not unknown, f"{what} to have only the keys {', '.join(sorted(allowed))}", unknown, hint)
+        return dict(content)
+
+    def _config(self, name: str) -> Path:
+        """Return the config file of all runs, of a name or a path that the sweep file names."""
+        config = self.path.parent / find_config(name, self.path.parent)
         if not config.is_file():
-            absent = f"but {config} does not exist.{config_hint(given)}"
-            raise MissingDataError(f"{self.path}: `config` is {given!r}, {absent}")
+            absent = f"but {config} does not exist.{config_hint(name)}"
+            raise MissingDataError(f"{self.path}: `config` is {name!r}, {absent}")
         read_yaml(config)
         return config
 
     def _keys(self, content: Any) -> dict[str, list[str]]:
+        """Return the config keys that each short name stands for."""
         keys = {}
-        for name, targets in self.checks.mapping(content, "`keys`").items():
-            listed = [targets] if isinstance(targets, str) else targets
-            self.checks.expect(are_strings(listed), f"`keys.{name}` to be a config key or a list of them", targets)
-            keys[name] = listed
+        for name, targets in self.mapping(content, "`keys`").items():
+            keys[name] = [targets] if isinstance(targets, str) else targets
+            self.expect(_are_strings(keys[name]), f"`keys.{name}` to be a config key or a list of them", targets)
         return {SEED: ["seed_everything"], **keys}
 
     def _block(self, content: Any, common: Settings) -> Block:
         """Return a block of the plan, one point per setting and seed, from a `grid` or `list` of the file."""
-        fields = self.checks.mapping(content, "a block of `runs`", {"grid", "list", "search", "set", "name"})
+        fields = self.mapping(content, "a block of `runs`", {"grid", "list", "search", "set", "name"})
         kinds = [kind for kind in ("grid", "list") if kind in fields]
-        self.checks.expect(len(kinds) == 1, "each block to have either `grid` or `list` or `search`", fields)
+        self.expect(len(kinds) == 1, "each block to have either `grid` or `list` or `search`", fields)
         name, fixed = self._name_and_fixed(fields, common)
         points = []
         for settings in self._grid(fields["grid"]) if "grid" in fields else self._list(fields["list"]):
@@ -194,42 +218,40 @@ class _Reader:
 
     def _name_and_fixed(self, fields: Settings, common: Settings) -> tuple[str, Settings]:
         name = fields.get("name", "")
-        self.checks.expect(name == "" or is_file_name(name), "a block's `name` to be a plain word", name)
-        return name, {**common, **self._resolve(self.checks.mapping(fields.get("set", {}), "`set` of a block"))}
+        self.expect(name == "" or _is_file_name(name), "a block's `name` to be a plain word", name)
+        return name, {**common, **self._resolve(self.mapping(fields.get("set", {}), "`set` of a block"))}
 
     def _checked(self, settings: Settings) -> Settings:
         """Return settings by config key. Raise if one sets a seed or has the name of a column."""
-        self.checks.expect(SEED not in settings, "seeds to be given by `seeds`", settings)
-        taken = sorted(set(settings) & set(COLUMNS))
-        self.checks.expect(not taken, f"settings with names other than the columns {', '.join(COLUMNS)}", taken)
+        self.expect(SEED not in settings, "seeds to be given by `seeds`", settings)
+        columns = sorted(set(settings) & set(COLUMNS))
+        self.expect(not columns, f"settings with names other than the columns {', '.join(COLUMNS)}", columns)
         resolved = self._resolve(settings)
         seeded = sorted(resolved.keys() & self._resolve({SEED: 0}).keys())
-        self.checks.expect(not seeded, "settings other than those that `seeds` sets", seeded)
+        self.expect(not seeded, "settings other than those that `seeds` sets", seeded)
         return resolved
 
     def _grid(self, content: Any) -> Iterator[Settings]:
         """Yield the settings of a `grid` in the sweep file: every combination of the values of its keys."""
-        grid = self.checks.mapping(content, "`grid`")
-        self.checks.expect(len(grid) > 0, "`grid` to name at least one key", grid)
+        grid = self.mapping(content, "`grid`")
+        self.expect(len(grid) > 0, "`grid` to name at least one key", grid)
         for key, values in grid.items():
-            self.checks.expect(
-                isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values
-            )
+            self.expect(isinstance(values, list) and len(values) > 0, f"`grid.{key}` to be a list of values", values)
         for combination in itertools.product(*grid.values()):
             yield dict(zip(grid, combination, strict=True))
 
     def _list(self, content: Any) -> Iterator[Settings]:
-        self.checks.expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
+        self.expect(isinstance(content, list) and len(content) > 0, "`list` to be a list of settings", content)
         for settings in content:
-            yield self.checks.mapping(settings, "an entry of `list`")
+            yield self.mapping(settings, "an entry of `list`")
 
     def _search(self, content: Any, common: Settings, pruner: str, many: bool) -> Search:
         """Return a search of the plan from a block of the file: space, strategy, and a function that makes runs."""
-        fields = self.checks.mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
+        fields = self.mapping(content, "a block with `search`", {*SEARCH_KEYS, "set", "name"})
         name, fixed = self._name_and_fixed(fields, common)
-        space = read_space(fields["search"], self.checks)
+        space = {key: self._dimension(key, entry) for key, entry in self.mapping(fields["search"], "`search`").items()}
+        self.expect(len(space) > 0, "`search` to name at least one key", space)
         self._checked(dict.fromkeys(space))
-        strategy = read_strategy(fields, pruner, self.checks)
         label = name or (", ".join(short_names(space).values()) if many else "search")
         common_part = {"fixed": fixed, "seeds": self.seeds, "keys": {key: self._resolve({key: 0}) for key in space}}
 
@@ -244,24 +266,81 @@ class _Reader:
             fingerprint=fingerprint(self.text, common_part),
             seeds=tuple(self.seeds),
             make_run=make_run,
-            **strategy,
+            **self._strategy(fields, pruner),
         )
+
+    def _objectives(self, content: Any) -> dict[str, Direction]:
+        """Return the objectives of a search: names of metrics, each with its direction."""
+        objectives = self.mapping(content, "`objectives`")
+        for name, direction in objectives.items():
+            allowed = direction in ("maximize", "minimize")
+            self.expect(allowed, f"`objectives.{name}` to be maximize or minimize", direction)
+            self.expect("*" not in name, "`objectives` to be names of metrics, not patterns", name)
+        return objectives
+
+    def _dimension(self, key: str, content: Any) -> Range | Choices:
+        """Return the range or the choices of one parameter of a search; raise unless its fields are valid."""
+        where = f"`search.{key}`"
+        fields = self.mapping(content, where, {"low", "high", "log", "step", "choices"})
+        form = f"{where} to be {{choices: [...]}} or {{low: ..., high: ...}}"
+        if "choices" in fields:
+            values = fields["choices"]
+            self.expect(isinstance(values, list) and len(fields) == 1, form, content)
+            different = len({value_text(value) for value in values})
+            self.expect(different > 1, f"{where} to have several choices (see `set` for fixed values)", values)
+            self.expect(different == len(values), f"{where} to have no choice twice", values)
+            return Choices(tuple(values))
+        low: Any = fields.get("low")
+        high: Any = fields.get("high")
+        step: Any = fields.get("step")
+        log = fields.get("log", False)
+        numbers = all(_is_finite_number(value) for value in (low, high, 1 if step is None else step))
+        self.expect(numbers, f"{form} with numbers", content)
+        self.expect(low < high, f"{where} to have a `low` below its `high`", content)
+        self.expect(isinstance(log, bool), f"`log` of {where} to be true or false", log)
+        self.expect(not log or low > 0, f"{where} with `log` to have a `low` above 0", content)
+        self.expect(step is None or not log, f"{where} to have `log` or `step`, not both", content)
+        fits = step is None or 0 < step <= high - low
+        self.expect(fits, f"`step` of {where} to be above 0 and at most `high` - `low`", content)
+        return Range(low, high, log, step)
+
+    def _strategy(self, fields: dict[str, Any], default_pruner: str) -> dict[str, Any]:
+        """Return the `trials`, `sampler`, `seed` and `pruner` of a search."""
+        trials, seed = fields.get("trials"), fields.get("seed", 0)
+        self.expect(type(trials) is int and trials > 0, "`trials` of a search to be a positive integer", trials)
+        self.expect(type(seed) is int and seed >= 0, "a search's `seed` to be an integer >= 0", seed)
+        strategy = {"sampler": fields.get("sampler", SAMPLERS[0]), "pruner": fields.get("pruner", default_pruner)}
+        for key, allowed in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
+            self.expect(strategy[key] in allowed, f"`{key}` to be one of {', '.join(allowed)}", strategy[key])
+        return {**strategy, "trials": trials, "seed": seed}
 
     def _run(self, block: str, settings: Settings, seed: int, overrides: Settings) -> Run:
         """Return the run of one setting and seed; blocks that need a run with the same config share the run."""
         mark = fingerprint(self.text, overrides)
-        for run in self.known.values():
+        for run in self.runs.values():
             if run.fingerprint == mark:
                 return run
-        own = run_id([block] if block else [], settings, seed)
-        self.checks.expect(
-            own not in self.known,
-            "run ids to differ (give the blocks a `name`, or the keys names in `keys`)",
-            own,
-        )
-        self.known[own] = Run(own, overrides, mark)
-        return self.known[own]
+        name = run_id([block] if block else [], settings, seed)
+        is_new = name not in self.runs
+        self.expect(is_new, "run ids to differ (give the blocks a `name`, or the keys names in `keys`)", name)
+        self.runs[name] = Run(name, overrides, mark)
+        return self.runs[name]
 
     def _resolve(self, settings: Mapping[str, Any]) -> Settings:
         """Return settings by config key instead of by short name."""
         return {key: value for name, value in settings.items() for key in self.keys.get(name, [name])}
+
+
+def _is_file_name(name: Any) -> bool:
+    """Whether a value is text that can name a file and needs no quotes in a shell."""
+    return isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name) is not None
+
+
+def _is_finite_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_strings(values: Any) -> bool:
+    """Whether a value is a non-empty list of texts."""
+    return isinstance(values, list) and len(values) > 0 and all(isinstance(value, str) for value in values)

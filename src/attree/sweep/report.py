@@ -23,9 +23,8 @@ from attree.faithfulness import PROTOCOLS
 from attree.report.plain_page import PagePart, plain_page, plain_table
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, metric_title
-from attree.sweep.frontier import BEST, FRONT, NUM_RUNS, ParetoFront, setting_text
 from attree.sweep.plan import RUN, SEED, SWEEP
-from attree.sweep.results import parameter_columns
+from attree.sweep.results import BEST, FRONT, NUM_RUNS, ParetoFront, parameter_columns, setting_text
 
 MAX_ROWS = 12
 """Maximum number of printed settings of a front. The file has all."""
@@ -59,9 +58,9 @@ def summary_tables(results: pd.DataFrame, metrics: Sequence[str], title: str) ->
     parsed = {metric: MetricName.parse(metric) for metric in metrics}
     of_metric = {metric: None if name is None else name.protocol for metric, name in parsed.items()}
     for protocol in dict.fromkeys(filter(None, of_metric.values())) or (None,):
-        shown = [metric for metric, metric_protocol in of_metric.items() if metric_protocol in (None, protocol)]
+        comparable = [metric for metric, metric_protocol in of_metric.items() if metric_protocol in (None, protocol)]
         meaning = f"{protocol}: {PROTOCOLS[protocol].meaning}" if protocol in PROTOCOLS else None
-        yield _summary_table(results, shown, title, meaning)
+        yield _summary_table(results, comparable, title, meaning)
 
 
 def _summary_table(results: pd.DataFrame, metrics: Sequence[str], title: str, caption: str | None) -> Table:
@@ -82,8 +81,8 @@ def _summary_table(results: pd.DataFrame, metrics: Sequence[str], title: str, ca
 def frontier_table(frontier: ParetoFront, title: str) -> Table:
     """Return the table of the settings on the front, with the mean and standard deviation of each objective."""
     best = frontier.best
-    shown = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
-    table = _table(f"{title}: {shown}", f"{_about_front(frontier)} Configs to run them: {BEST}/01.yaml ...")
+    numbers = f"{len(best)} of {count(len(frontier.settings), 'setting')}"
+    table = _table(f"{title}: {numbers}", f"{_about_front(frontier)} Configs to run them: {BEST}/01.yaml ...")
     table.add_column("")
     table.add_column("setting", overflow="fold")
     for name, direction in frontier.objectives.items():
@@ -132,8 +131,8 @@ def row_name(sweep: str, setting: object) -> str:
     >>> row_name("dropout", 0.5), row_name("tuned", "dropout=0.1, heads=8")
     ('dropout=0.5', 'tuned dropout=0.1, heads=8')
     """
-    shown = f"{setting:g}" if isinstance(setting, float) else str(setting)
-    return f"{sweep} {shown}" if "=" in shown else f"{sweep}={shown}"
+    text = f"{setting:g}" if isinstance(setting, float) else str(setting)
+    return f"{sweep} {text}" if "=" in text else f"{sweep}={text}"
 
 
 def mean_and_spread(values: pd.Series) -> str:
@@ -156,7 +155,7 @@ def sweep_page(
     frontier: ParetoFront | None,
     importance: Mapping[str, Mapping[str, Mapping[str, float]]],
     figures: Iterable[Path],
-    own: Path,
+    folder: Path,
 ) -> str:
     """Return the page of a sweep as HTML. All names come from users, and are escaped.
 
@@ -167,22 +166,22 @@ def sweep_page(
         frontier: The settings, compared by the objectives.
         importance: The importance of parameters, by block, objective and parameter.
         figures: The figures' PNG files.
-        own: The sweep's folder, which links are relative to.
+        folder: The sweep's folder, which links are relative to.
     """
     runs, seeds = results[RUN].nunique(), results[SEED].nunique()
     parts = []
     if frontier is not None:
-        parts.append(PagePart("Best trade-offs", _frontier_html(frontier, own)))
+        parts.append(PagePart("Best trade-offs", _frontier_html(frontier, folder)))
     for block, objectives in importance.items():
         parts.append(PagePart(f"What matters: {block}", _importance_html(objectives)))
     for figure in figures:
         title = TITLES.get(figure.stem, figure.stem.replace("_", " ").capitalize())
         parts.append(PagePart(title, _image(figure, title)))
-    parts.append(PagePart("All settings", _settings_html(results, metrics, frontier, own)))
+    parts.append(PagePart("All settings", _settings_html(results, metrics, frontier, folder)))
     return plain_page(name, f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>', parts)
 
 
-def _frontier_html(frontier: ParetoFront, own: Path) -> str:
+def _frontier_html(frontier: ParetoFront, folder: Path) -> str:
     """Return the HTML table of the settings on the Pareto front, with their objectives and links to their configs."""
     heads = [
         "setting",
@@ -192,9 +191,9 @@ def _frontier_html(frontier: ParetoFront, own: Path) -> str:
     rows = []
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
         config = f"best/{place:02d}.yaml"
-        named = escape(_setting_name(row, frontier.parameters))
+        name = escape(_setting_name(row, frontier.parameters))
         cells = _objective_cells(row, frontier)
-        rows.append((named, *cells, f'<a href="{config}">{config}</a>' if (own / config).is_file() else ""))
+        rows.append((name, *cells, f'<a href="{config}">{config}</a>' if (folder / config).is_file() else ""))
     return _html_table(heads, rows, f"{_about_front(frontier)} {OVER_SEEDS}")
 
 
@@ -204,7 +203,7 @@ def _importance_html(objectives: Mapping[str, Mapping[str, float]]) -> str:
     return _html_table(["parameter", *map(metric_title, objectives)], rows, IMPORTANCE)
 
 
-def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFront | None, own: Path) -> str:
+def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: ParetoFront | None, folder: Path) -> str:
     """Return the HTML table of all settings of a sweep, with metrics and links to runs; the Pareto front is marked."""
     best: set[tuple[object, object]] = set()
     if frontier is not None:
@@ -214,7 +213,7 @@ def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: Pare
     rows, marked = [], []
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
         cells = [mean_and_spread(runs[metric]) for metric in metrics]
-        links = [_link(own, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
+        links = [_link(folder, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
         rows.append((escape(_setting_name(runs.iloc[0], parameters)), *cells, " ".join(links)))
         marked.append((sweep, setting) in best)
     heads = ["setting", *map(metric_title, metrics), "runs, by seed"]
@@ -228,11 +227,11 @@ def _setting_name(row: pd.Series, parameters: Sequence[str]) -> str:
     return f"{row[SWEEP]}{number}: {values}"
 
 
-def _link(own: Path, run: str, seed: int) -> str:
+def _link(folder: Path, run: str, seed: int) -> str:
     """Return a link to a run's page or folder, or only its seed if the run is on another machine."""
-    if not (own / run).is_dir():
+    if not (folder / run).is_dir():
         return str(seed)
-    pages = [page for page in ("explain/page.html", "page.html") if (own / run / page).is_file()]
+    pages = [page for page in ("explain/page.html", "page.html") if (folder / run / page).is_file()]
     target = f"{quote(run)}/{pages[0] if pages else ''}"
     return f'<a href="{escape(target)}" title="{escape(run)}">{seed}</a>'
 
@@ -249,9 +248,9 @@ def _html_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, marked: Sequence[bool] | None = None
 ) -> str:
     lines = []
-    for place, (first, *rest) in enumerate(rows):
+    for place, (first, *others) in enumerate(rows):
         kind = ' class="front"' if marked is not None and marked[place] else ""
-        lines.append(f'<tr{kind}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+        lines.append(f'<tr{kind}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>')
     return f'<p class="note">{escape(caption)}</p>\n{plain_table(heads, lines, caption)}'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 from typing import Literal
+
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attree.errors import ArgumentError
 from attree.io.files import read_metrics, write_text, zip_damage
@@ -123,7 +126,7 @@ def fit_arguments(
     ]
     if reported is not None:
         file = folder_of_run(plan, run, folder) / REPORT_FILE
-        arguments += [f"{callback}+=attree.sweep.report_metric.ReportMetric"]
+        arguments += [f"{callback}+=attree.sweep.run.ReportMetric"]
         arguments += [f"{callback}.metric={reported}", f"{callback}.file={file}"]
     return arguments if checkpoint is None else [*arguments, f"--ckpt_path={checkpoint}"]
 
@@ -151,43 +154,47 @@ def do_run(
         is_over: Returns whether to stop the fit early.
         reported: The metric to report after each validation; None reports nothing.
     """
-    own = folder_of_run(plan, run, folder)
-    if is_finished(run, own):
+    run_folder = folder_of_run(plan, run, folder)
+    if is_finished(run, run_folder):
         return Outcome(run, "skipped", 0.0)
-    log, began = own / LOG_FILE, perf_counter()
+    log, began = run_folder / LOG_FILE, perf_counter()
     try:
         # The fit of a sweep that was just killed may need a moment to end.
-        with FolderLock(own, patience=PATIENCE):
-            checkpoint = _checkpoint(run, own)
+        with FolderLock(run_folder, patience=PATIENCE):
+            checkpoint = _checkpoint(run, run_folder)
             if checkpoint is None:
-                _clear(run, own)
+                _clear(run, run_folder)
     except ArgumentError as error:  # another fit uses the folder
         return Outcome(run, "failed", perf_counter() - began, str(error))
     status = launch(fit_arguments(plan, run, folder, checkpoint, reported), log, environment, is_over)
-    if checkpoint is not None and status >= 0 and metrics_of_run(own) is None and not is_over():
+    if checkpoint is not None and status >= 0 and metrics_of_run(run_folder) is None and not is_over():
         # The fit was killed after the last epoch, or cannot resume from the checkpoint: start from the beginning.
-        _clear(run, own)
+        _clear(run, run_folder)
         status = launch(fit_arguments(plan, run, folder, None, reported), log, environment, is_over)
     seconds = perf_counter() - began
-    if status == 0 and metrics_of_run(own) is not None:
-        write_text(own / FINGERPRINT_FILE, run.fingerprint + "\n")
+    if status == 0 and metrics_of_run(run_folder) is not None:
+        write_text(run_folder / FINGERPRINT_FILE, run.fingerprint + "\n")
         return Outcome(run, "done", seconds, log=log)
     if is_over():
         return Outcome(run, "stopped", seconds, log=log)
     return Outcome(run, "failed", seconds, failure_reason(log, status), log)
 
 
-def _clear(run: Run, own: Path) -> None:
-    if own.exists():
-        shutil.rmtree(own)
-    own.mkdir(parents=True)
-    write_text(own / BEGUN_FILE, run.fingerprint + "\n")
+def _clear(run: Run, run_folder: Path) -> None:
+    if run_folder.exists():
+        shutil.rmtree(run_folder)
+    run_folder.mkdir(parents=True)
+    write_text(run_folder / BEGUN_FILE, run.fingerprint + "\n")
 
 
-def _checkpoint(run: Run, own: Path) -> Path | None:
+def _checkpoint(run: Run, run_folder: Path) -> Path | None:
     """Return the checkpoint that a killed run can resume from; None if it is missing, damaged, or of another run."""
-    checkpoint = own / "checkpoints" / "last.ckpt"
-    usable = is_marked(run, own, BEGUN_FILE) and not is_marked(run, own) and not (own / METRICS_FILE).exists()
+    checkpoint = run_folder / "checkpoints" / "last.ckpt"
+    usable = (
+        is_marked(run, run_folder, BEGUN_FILE)
+        and not is_marked(run, run_folder)
+        and not (run_folder / METRICS_FILE).exists()
+    )
     return checkpoint if usable and checkpoint.is_file() and zip_damage(checkpoint) is None else None
 
 
@@ -207,6 +214,44 @@ def failure_reason(log: Path, status: int) -> str:
     if messages or (lines and status > 0):
         return (messages or lines)[-1]
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status} and no metrics"
+
+
+class ReportMetric(Callback):
+    """Writes the epoch and the value of a metric to a file after each validation that logged it.
+
+    Each line of the file is `epoch,value`. A sweep reads the file during the run, reports the values to Optuna, and
+    stops the run if the pruner decides so. The fit itself does not use Optuna.
+
+    Args:
+        metric: Name of the metric, as it is logged.
+        file: The file; lines are appended to it.
+    """
+
+    def __init__(self, metric: str, file: str) -> None:
+        self.metric = metric
+        self.file = Path(file)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        value = trainer.callback_metrics.get(self.metric)
+        if value is None or trainer.sanity_checking or not trainer.is_global_zero or not math.isfinite(float(value)):
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a", encoding="utf-8") as stream:
+            stream.write(f"{trainer.current_epoch},{float(value)!r}\n")
+
+
+def read_reported(file: Path) -> dict[int, float]:
+    """Return the values that a run has reported so far, by epoch. An incomplete last line is left out."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:
+        return {}
+    values = {}
+    for line in lines:
+        epoch, comma, value = line.partition(",")
+        if comma and epoch.isdigit():
+            values[int(epoch)] = float(value)
+    return values
 
 
 class Processes:
@@ -263,6 +308,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def threads_per_worker(workers: int) -> int:
     """Return the number of threads of each run if `workers` runs share the machine."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    available = int(given) if given.isdigit() else os.cpu_count() or 1
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    available = int(threads) if threads.isdigit() else os.cpu_count() or 1
     return max(1, available // workers)

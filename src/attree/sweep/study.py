@@ -9,49 +9,89 @@ worker lets Optuna end its trial, and queues a new one with the same parameters.
 from __future__ import annotations
 
 import math
+import os
+import socket
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from attree.errors import ArgumentError
 from attree.io.lock import FolderLock
-from attree.io.workers import Worker
-from attree.sweep.open_study import BUSY_SECONDS, open_study
-from attree.sweep.plan import Plan, Point, Task
-from attree.sweep.trial import (
-    ENDED,
-    FINGERPRINT,
-    NUMBER,
-    RUNS,
-    SETTINGS,
-    Record,
-    draw_settings,
-    end_trial,
-    given_parameters,
-    make_pruner,
-    make_sampler,
-    storable,
-    take_trial,
-)
+from attree.sweep.draw import NUMBER, draw_settings, given_parameters, make_pruner, make_sampler
+from attree.sweep.plan import Plan, Point, Settings, Task
+from attree.sweep.storage import BUSY_SECONDS, open_storage
+
+SEARCHES, OBJECTIVES = "attree:searches", "attree:objectives"
+"""Attributes of the study: the fingerprint of each search, and the objectives."""
 
 TASK, AFTER = "attree:task", "attree:after"
 """Attributes of a trial: the key of its task, and the number of the task's previous trial (-1 if there is none)."""
 
+FINGERPRINT = "attree:fingerprint"
+"""Attribute of a trial: the fingerprint of its task. A task that was lost or repeated has several trials."""
+
+SETTINGS, RUNS = "attree:settings", "attree:runs"
+"""Attributes of a trial: its settings, and the metrics of its runs by id."""
+
+ENDED = "attree:ended"
+"""Attribute of a trial: `done`, `failed`, `lost` or `duplicate`. Optuna's states do not distinguish these."""
+
 WORKER = "attree:worker"
-"""Attribute of a trial: the worker that has claimed it."""
+"""Attribute of a trial: the machine and process that claimed it, for people."""
 
 REASON = "attree:reason"
 """Attribute of a trial: the reason of a failure, or the undefined objectives."""
 
+REMEDY = "Give the sweep another `name`, or remove its folder."
+
 Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The status of a task.
+
+    Attributes:
+        status: Whether the task waits, runs, is done or has failed; `missing` if it must be queued.
+        trial: The newest trial of the task; None if there is none.
+    """
+
+    status: Literal["missing", "waiting", "running", "done", "failed"]
+    trial: FrozenTrial | None
+
+    @classmethod
+    def of(cls, trial: FrozenTrial | None) -> Record:
+        """Return the record of a task from its newest trial."""
+        if trial is None:
+            return cls("missing", None)
+        if not trial.state.is_finished():
+            return cls("running" if trial.state == TrialState.RUNNING else "waiting", trial)
+        ended = trial.user_attrs.get(ENDED)
+        if ended == "done" or trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            return cls("done", trial)
+        return cls("failed" if ended == "failed" else "missing", trial)  # lost, or ended by Optuna
+
+    @property
+    def settings(self) -> Settings | None:
+        """The settings of the trial; None if they have not been drawn yet."""
+        return None if self.trial is None else self.trial.user_attrs.get(SETTINGS)
+
+    @property
+    def runs(self) -> dict[str, dict[str, float]]:
+        """The metrics of the task's runs by run id. Undefined metrics, which JSON stores as null, are NaN."""
+        stored = {} if self.trial is None else self.trial.user_attrs.get(RUNS, {})
+        return {
+            run: {name: math.nan if value is None else value for name, value in metrics.items()}
+            for run, metrics in stored.items()
+        }
 
 
 @dataclass
@@ -73,45 +113,58 @@ class Claim:
 
 @dataclass
 class SweepStudy:
-    """The study of a plan, for one worker.
+    """The study of a plan, for one process.
 
     Args:
         plan: The plan.
         study: Optuna's study.
-        worker: The worker that claims tasks.
         grace: Seconds without a heartbeat after which a worker counts as dead.
         claim_lock: Folder to lock while a task is claimed; None if the storage does this itself.
     """
 
     plan: Plan
     study: Study
-    worker: Worker
     grace: float = 60.0
     claim_lock: Path | None = None
 
     @classmethod
     def open(
-        cls,
-        plan: Plan,
-        own: Path,
-        url: str | None,
-        worker: Worker | None = None,
-        create: bool = True,
-        grace: float = 60.0,
+        cls, plan: Plan, folder: Path, url: str | None, create: bool = True, grace: float = 60.0
     ) -> SweepStudy | None:
-        """Open a sweep's study; None if it does not exist and `create` is False.
+        """Open a sweep's study. Raise if its trials cannot be compared with those of the plan.
 
         Args:
             plan: The plan.
-            own: The sweep's own folder.
+            folder: The sweep's own folder.
             url: URL of the study's database; None for SQLite in the folder.
-            worker: The worker that claims tasks; None if the study is only read.
             create: Create the study if it does not exist.
             grace: Seconds without a heartbeat after which a worker counts as dead.
+
+        Returns:
+            The study; None if it does not exist and `create` is False.
         """
-        study = open_study(plan, own, url, create, grace)
-        claim_lock = own / "claim" if url is None or url.startswith("sqlite") else None
-        return None if study is None else cls(plan, study, worker or Worker(own), grace, claim_lock)
+        storage = open_storage(plan.name, folder, url, create, grace)
+        if storage is None:
+            return None
+        if create:
+            directions = list(plan.objectives.values())
+            study = optuna.create_study(
+                storage=storage, study_name=plan.name, directions=directions, load_if_exists=True
+            )
+        else:
+            try:
+                study = optuna.load_study(storage=storage, study_name=plan.name)
+            except KeyError:
+                return None
+        _check_plan(plan, study)
+        if create:
+            _note_plan(plan, study)
+        return cls(plan, study, grace, folder / "claim" if url is None or url.startswith("sqlite") else None)
+
+    @property
+    def storage(self) -> Any:
+        """Optuna's storage. Trials are claimed through it, because `Study.ask` creates a trial if none is queued."""
+        return self.study._storage
 
     def records(self) -> dict[str, Record]:
         """Return the status of each task of the plan, by key."""
@@ -151,53 +204,50 @@ class SweepStudy:
             self.finish(claim, {claim.points[0].run.id: metrics})
 
     def claim(self, key: str | None = None) -> Claim | None:
-        """Claim the first waiting task; None if no task waits.
+        """Claim the first waiting task, with settings drawn by Optuna and stored in the trial; None if no task waits.
 
         Args:
             key: Key of the task to claim; None claims any.
         """
-        tasks = {task.fingerprint: task for task in self.plan.tasks}
+        tasks = {task.fingerprint: task for task in self.plan.tasks if key in (None, task.key)}
         # SQLite locks no rows: two workers could claim one trial. Other databases need no lock here.
         with nullcontext() if self.claim_lock is None else FolderLock(self.claim_lock, patience=BUSY_SECONDS):
             for waiting in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
                 task = tasks.get(waiting.user_attrs.get(FINGERPRINT, ""))
-                if task is None or (key is not None and task.key != key) or not take_trial(self.storage, waiting):
+                if task is None or not self._take(waiting):
                     continue
                 if self._is_duplicate(waiting):
-                    end_trial(self.storage, waiting, "duplicate")
+                    self._end(waiting, "duplicate")
                     continue
-                self.storage.record_heartbeat(waiting._trial_id)
-                return self._claimed(task, waiting)
+                sampler, pruner = make_sampler(task.search), make_pruner(task.search)
+                study = optuna.load_study(
+                    study_name=self.plan.name, storage=self.storage, sampler=sampler, pruner=pruner
+                )
+                trial = Trial(study, waiting._trial_id)
+                settings = draw_settings(self.plan, task, trial)
+                trial.set_user_attr(SETTINGS, settings)
+                trial.set_user_attr(WORKER, f"process {os.getpid()} on {socket.gethostname()}")
+                return Claim(task, task.points(settings), trial)
         return None
 
-    @property
-    def storage(self) -> Any:
-        """Optuna's storage. Trials are claimed through it, because `Study.ask` creates a trial if none is queued."""
-        return self.study._storage
+    def _take(self, trial: FrozenTrial) -> bool:
+        """Change a trial from waiting to running. Return False if another worker was first."""
+        # The heartbeat comes first: Optuna never ends a running trial that has none.
+        self.storage.record_heartbeat(trial._trial_id)
+        try:
+            return bool(self.storage.set_trial_state_values(trial._trial_id, state=TrialState.RUNNING))
+        except UpdateFinishedTrialError:
+            return False
 
-    def _is_duplicate(self, own: FrozenTrial) -> bool:
+    def _is_duplicate(self, trial: FrozenTrial) -> bool:
         """Whether another process queued the same task at the same time, with an earlier trial."""
-        mark, after = own.user_attrs[FINGERPRINT], own.user_attrs[AFTER]
+        mark, after = trial.user_attrs[FINGERPRINT], trial.user_attrs[AFTER]
         return any(
-            after < other.number < own.number
+            after < other.number < trial.number
             and other.user_attrs.get(FINGERPRINT) == mark
             and other.user_attrs.get(ENDED) != "duplicate"
             for other in self.study.get_trials(deepcopy=False)
         )
-
-    def _claimed(self, task: Task, waiting: FrozenTrial) -> Claim:
-        """Return the claim on a task for this worker, with settings drawn by Optuna and stored in the trial."""
-        study = optuna.load_study(
-            study_name=self.plan.name,
-            storage=self.storage,
-            sampler=make_sampler(task.search),
-            pruner=make_pruner(task.search),
-        )
-        trial = Trial(study, waiting._trial_id)
-        trial.set_user_attr(WORKER, self.worker.as_dict())
-        settings = draw_settings(self.plan, task, trial)
-        trial.set_user_attr(SETTINGS, settings)
-        return Claim(task, task.points(settings), trial)
 
     def beat(self, claim: Claim) -> None:
         """Send a heartbeat for a task, and notice if another worker has ended its trial."""
@@ -206,41 +256,36 @@ class SweepStudy:
 
     def finish(self, claim: Claim, runs: Mapping[str, Metrics]) -> None:
         """Record the metrics of a task's runs. An objective's value is its mean over the runs where it is defined."""
-        values = [_mean(own.get(name, math.nan) for own in runs.values()) for name in self.plan.objectives]
+        values = [_mean(metrics.get(name, math.nan) for metrics in runs.values()) for name in self.plan.objectives]
         undefined = [name for name, value in zip(self.plan.objectives, values, strict=True) if not math.isfinite(value)]
-        self._store(claim, RUNS, storable(runs))
+        storable = {  # JSON has no NaN
+            run: {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            for run, metrics in runs.items()
+        }
+        self._store(claim, RUNS, storable)
         if undefined:
             self._store(claim, REASON, f"undefined: {', '.join(undefined)}")
-        end_trial(self.storage, claim.trial, "done", None if undefined else values)
+        self._end(claim.trial, "done", None if undefined else values)
 
     def fail(self, claim: Claim, reason: str) -> None:
         """Record that a task failed, with the reason."""
         self._store(claim, REASON, reason)
-        end_trial(self.storage, claim.trial, "failed")
+        self._end(claim.trial, "failed")
 
     def prune(self, claim: Claim) -> None:
         """Record that the pruner stopped a trial."""
-        end_trial(self.storage, claim.trial, "done", state=TrialState.PRUNED)
+        self._end(claim.trial, "done", state=TrialState.PRUNED)
 
     def give_back(self, claim: Claim) -> None:
         """Queue a claimed task again that this worker will not finish."""
-        if not claim.lost and end_trial(self.storage, claim.trial, "lost"):
+        if not claim.lost and self._end(claim.trial, "lost"):
             self.enqueue()
 
     def give_back_abandoned(self) -> list[str]:
-        """Queue the tasks of dead workers again, and return their keys.
-
-        Optuna ends trials whose heartbeats have stopped. A dead worker on this machine is noticed at once, by its lock.
-        """
+        """Queue the tasks again whose workers' heartbeats have stopped, and return their keys."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             optuna.storages.fail_stale_trials(self.study)
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            holder, began = trial.user_attrs.get(WORKER), trial.datetime_start
-            # A worker that was killed while it claimed a trial has left neither its name nor a heartbeat.
-            is_unnamed = holder is None and began is not None and datetime.now() - began > timedelta(seconds=self.grace)
-            if is_unnamed or (holder is not None and self.worker.is_alive(holder) is False):
-                end_trial(self.storage, trial, "lost")
         records = self.records().items()
         lost = [key for key, record in records if record.status == "missing" and record.trial is not None]
         if lost:
@@ -254,7 +299,66 @@ class SweepStudy:
         except UpdateFinishedTrialError:
             claim.lost = True
 
+    def _end(
+        self,
+        trial: FrozenTrial | Trial,
+        how: str,
+        values: list[float] | None = None,
+        state: TrialState = TrialState.FAIL,
+    ) -> bool:
+        """End a trial. Return False if it has already ended.
+
+        Args:
+            trial: The trial.
+            how: Value of the attribute `ENDED`.
+            values: Values of the objectives; None if some are undefined. Optuna stores such a trial only as a failure.
+            state: Optuna's state of a trial without values.
+        """
+        try:
+            self.storage.set_trial_user_attr(trial._trial_id, ENDED, how)
+            ended = TrialState.COMPLETE if values is not None else state
+            return bool(self.storage.set_trial_state_values(trial._trial_id, state=ended, values=values))
+        except UpdateFinishedTrialError:
+            return False
+
+
+def _check_plan(plan: Plan, study: Study) -> None:
+    """Raise if the plan has other objectives than the study, or a search whose runs would have another config."""
+    before, now = study.user_attrs.get(OBJECTIVES), _objectives(plan)
+    if before is not None and before != now:
+        words = [", ".join(f"{name}: {direction}" for name, direction in pairs) for pairs in (before, now)]
+        raise ArgumentError(
+            f"Expected the sweep {plan.name!r} to have the objectives that its study began with ({words[0]}), but got "
+            f"{words[1]}. {REMEDY}"
+        )
+    fingerprints = study.user_attrs.get(SEARCHES, {})
+    for search in plan.searches:
+        if fingerprints.get(search.name, search.fingerprint) != search.fingerprint:
+            raise ArgumentError(
+                f"Expected the search {search.name!r} of {plan.name!r} to have the config, `set`, `keys` and `seeds` "
+                f"that its study began with, as its trials are compared, but they have changed. {REMEDY}"
+            )
+
+
+def _note_plan(plan: Plan, study: Study) -> None:
+    """Store the objectives and searches in the study, for `_check_plan`."""
+    attributes = study.user_attrs
+    if OBJECTIVES not in attributes:
+        study.set_user_attr(OBJECTIVES, _objectives(plan))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(list(plan.objectives))
+    before = attributes.get(SEARCHES, {})
+    searches = {**before, **{search.name: search.fingerprint for search in plan.searches}}
+    if searches != before:
+        study.set_user_attr(SEARCHES, searches)
+
+
+def _objectives(plan: Plan) -> list[list[str]]:
+    """Return the objectives as JSON restores them: lists of name and direction."""
+    return [[name, direction] for name, direction in plan.objectives.items()]
+
 
 def _mean(values: Iterable[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return sum(known) / len(known) if known else math.nan
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else math.nan

@@ -19,10 +19,20 @@ from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
 from attree.report.sweep_figure import SETTING, sweep_figure
-from attree.sweep.frontier import BEST, ParetoFront, find_frontier, importances, write_best
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
 from attree.sweep.report import frontier_table, importance_table, row_name, summary_tables, sweep_page
-from attree.sweep.results import chosen_metrics, collect, damaged_runs, means, traded_metrics
+from attree.sweep.results import (
+    BEST,
+    ParetoFront,
+    collect,
+    damaged_runs,
+    find_frontier,
+    importances,
+    matching_metrics,
+    means,
+    traded_metrics,
+    write_best,
+)
 from attree.sweep.run import METRICS_FILE
 from attree.sweep.study import SweepStudy
 
@@ -80,7 +90,7 @@ def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -
     results = collect(plan, folder, study)
     if results.empty:
         return None
-    metrics = chosen_metrics(plan.metrics, results)
+    metrics = matching_metrics(plan.metrics, results)
     sweep_folder = folder / plan.name
     csv = write_text(sweep_folder / RESULTS, results.drop(columns=SETTING).to_csv(index=False))
     write_text(sweep_folder / MEANS, means(results).to_csv(index=False))
@@ -98,8 +108,8 @@ def summarise_sweep(plan: Plan, folder: Path, study: SweepStudy | None = None) -
                 figure.savefig(temporary, format=suffix)
         written.append(sweep_folder / f"{name}.png")
     if figures:
-        named = {f"sweep/{name}": figure for name, figure in figures.items()}
-        write_figures_run(sweep_folder / BOARD_FOLDER, named, step=results[RUN].nunique())
+        by_tag = {f"sweep/{name}": figure for name, figure in figures.items()}
+        write_figures_run(sweep_folder / BOARD_FOLDER, by_tag, step=results[RUN].nunique())
     importance = {} if study is None else importances(plan, study)
     grids = tuple(block.name for block in plan.blocks)
     summary = Summary(results, metrics, csv, written, frontier, importance, best, grids)
@@ -145,12 +155,12 @@ def draw_figures(
             figures[OVER_UNIFORM] = over_uniform_figure(_named_settings(blocks), accuracy, pairs, title)
         for place, block in enumerate(_two_way(plan)):
             number = "" if place == 0 else f"_{place + 1}"
-            shown = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
-            if block.name in blocks and shown:
+            defined = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
+            if block.name in blocks and defined:
                 first, second = block.labels.values()
                 title = f"{plan.name}: {block.name}, mean over {seeds}"
-                figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), shown, title)
-                figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), shown, title)
+                figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), defined, title)
+                figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), defined, title)
     if frontier is not None and plan.has_objectives:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
@@ -168,12 +178,12 @@ def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFram
 
 def _two_way(plan: Plan) -> list[Block]:
     """Return the blocks that vary two keys with several values each."""
-    found = []
+    blocks = []
     for block in plan.blocks:
         values = [{value_text(point.settings.get(key)) for point in block.points} for key in block.labels]
-        if len(values) == 2 and all(len(one) > 1 for one in values):
-            found.append(block)
-    return found
+        if len(values) == 2 and all(len(texts) > 1 for texts in values):
+            blocks.append(block)
+    return blocks
 
 
 def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Console) -> None:
@@ -188,13 +198,13 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
         console.print("No run has finished, so there is nothing to summarise.")
         return
     if plan.blocks:
-        listed = summary.results[summary.results[SWEEP].isin(summary.grids)]
-        for table in summary_tables(listed, summary.metrics, title=plan.name):
+        of_grids = summary.results[summary.results[SWEEP].isin(summary.grids)]
+        for table in summary_tables(of_grids, summary.metrics, title=plan.name):
             print_whole(console, table)
     if summary.frontier is not None and plan.has_objectives:
         print_whole(console, frontier_table(summary.frontier, f"{plan.name}, best trade-offs"))
-    for block, own in summary.importance.items():
-        print_whole(console, importance_table(own, f"{block}: what matters"))
+    for block, objectives in summary.importance.items():
+        print_whole(console, importance_table(objectives, f"{block}: what matters"))
     if not summary.metrics:
         console.print(f"No run logged any of the metrics {', '.join(plan.metrics)}.")
     if summary.frontier is None and plan.has_objectives:

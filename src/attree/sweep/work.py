@@ -12,9 +12,17 @@ from time import monotonic
 
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.errors import did_you_mean
-from attree.sweep.open_study import BEATS_PER_GRACE
-from attree.sweep.report_metric import read_reported
-from attree.sweep.run import REPORT_FILE, Launch, Outcome, do_run, folder_of_run, metrics_of_run, threads_per_worker
+from attree.sweep.run import (
+    REPORT_FILE,
+    Launch,
+    Outcome,
+    do_run,
+    folder_of_run,
+    metrics_of_run,
+    read_reported,
+    threads_per_worker,
+)
+from attree.sweep.storage import BEATS_PER_GRACE
 from attree.sweep.study import Claim, SweepStudy
 
 IDLE = 1.0
@@ -46,7 +54,8 @@ class Workers:
         folder: Folder that holds the sweep's folder.
         number: Number of threads.
         launch: Runs `attree`.
-        key: Key of the only task to do. None does all tasks, and waits for those of other processes, in case one dies.
+        key: Key of the only task to do; None does all tasks. A task that another process has is waited for, in case the
+            process dies: all of them as long as they run, a single one for the grace period.
     """
 
     def __init__(self, study: SweepStudy, folder: Path, number: int, launch: Launch, key: str | None = None) -> None:
@@ -61,10 +70,9 @@ class Workers:
         }
         self._events: Queue[Event] = Queue()
         self._stop = threading.Event()
-        self._held: dict[int, Claim] = {}
-        self._threads = [
-            threading.Thread(target=self._work, name=f"worker {one}", daemon=True) for one in range(number)
-        ]
+        self._began = monotonic()
+        self._claims: dict[int, Claim] = {}
+        self._threads = [threading.Thread(target=self._work, name="worker", daemon=True) for _ in range(number)]
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def events(self, patience: float = IDLE) -> Iterator[Event]:
@@ -111,7 +119,7 @@ class Workers:
                 claim = self.study.claim(self.key)
                 if claim is not None:
                     self._do(claim)
-                elif self.key is not None or not self._may_get_tasks():
+                elif not self._may_get_tasks():
                     return
         except BaseException as error:
             self._events.put(Event(error=error))
@@ -124,10 +132,12 @@ class Workers:
         if given_back:
             self._events.put(Event(given_back=tuple(given_back)))
             return True
-        states = {record.status for record in self.study.records().values()}
+        states = {record.status for key, record in self.study.records().items() if self.key in (None, key)}
         if "missing" in states:
             self.study.enqueue()
             return True
+        if self.key is not None and monotonic() - self._began > self.study.grace + IDLE:
+            return False
         if states & {"waiting", "running"}:
             self._stop.wait(IDLE)
             return True
@@ -135,13 +145,13 @@ class Workers:
 
     def _beat(self) -> None:
         while not self._stop.wait(self.study.grace / BEATS_PER_GRACE):
-            for claim in list(self._held.values()):
+            for claim in list(self._claims.values()):
                 if not claim.lost:
                     self.study.beat(claim)
 
     def _do(self, claim: Claim) -> None:
         """Do the runs of a task one after the other, and record their outcome in the study."""
-        self._held[id(claim)] = claim
+        self._claims[id(claim)] = claim
         try:
             metrics: dict[str, Mapping[str, float]] = {}
             for place, point in enumerate(claim.points):
@@ -172,7 +182,7 @@ class Workers:
             self.study.give_back(claim)
             raise
         finally:
-            del self._held[id(claim)]
+            del self._claims[id(claim)]
 
     def _missing_objective(self, metrics: Mapping[str, float]) -> str:
         """Return an error message if a run did not log an objective, as when its name is misspelled; else empty."""

@@ -1,17 +1,13 @@
-"""The trials of a sweep's study: their status, their settings, and how they begin and end."""
+"""Settings of trials: drawn by Optuna for a search, stored as parameters for a grid or list."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import optuna
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study
@@ -19,17 +15,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from attree.errors import ArgumentError
 from attree.sweep.plan import Plan, Range, Search, Settings, Task, value_text
-
-FINGERPRINT = "attree:fingerprint"
-"""Attribute of a trial: the fingerprint of its task. A task that was lost or repeated has several trials."""
-
-SETTINGS, RUNS = "attree:settings", "attree:runs"
-"""Attributes of a trial: its settings, and the metrics of its runs by id."""
-
-ENDED = "attree:ended"
-"""Attribute of a trial: `done`, `failed`, `lost` or `duplicate`. Optuna's states do not distinguish these."""
-
-Status = Literal["missing", "waiting", "running", "done", "failed"]
 
 NUMBER = "attree:number"
 """Attribute of a trial: its number within its search."""
@@ -39,85 +24,6 @@ WARM_UP = 10
 
 FIRST_TRIALS = 5
 """Number of finished trials before the median pruner stops a trial."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The status of a task.
-
-    Attributes:
-        status: Whether the task waits, runs, is done or has failed; `missing` if it must be queued.
-        trial: The newest trial of the task; None if there is none.
-    """
-
-    status: Status
-    trial: FrozenTrial | None
-
-    @classmethod
-    def of(cls, trial: FrozenTrial | None) -> Record:
-        """Return the record of a task from its newest trial."""
-        if trial is None:
-            return cls("missing", None)
-        if not trial.state.is_finished():
-            return cls("running" if trial.state == TrialState.RUNNING else "waiting", trial)
-        ended = trial.user_attrs.get(ENDED)
-        if ended == "done" or trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
-            return cls("done", trial)
-        return cls("failed" if ended == "failed" else "missing", trial)  # lost, or ended by Optuna
-
-    @property
-    def settings(self) -> Settings | None:
-        """The settings of the trial; None if they have not been drawn yet."""
-        return None if self.trial is None else self.trial.user_attrs.get(SETTINGS)
-
-    @property
-    def runs(self) -> dict[str, dict[str, float]]:
-        """The metrics of the task's runs by run id. Undefined metrics are NaN."""
-        stored = {} if self.trial is None else self.trial.user_attrs.get(RUNS, {})
-        return {
-            run: {name: math.nan if value is None else value for name, value in metrics.items()}
-            for run, metrics in stored.items()
-        }
-
-
-def storable(runs: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
-    """Return metrics by run id as the study can store them: JSON has no NaN, so undefined metrics become None."""
-    return {
-        run: {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        for run, metrics in runs.items()
-    }
-
-
-def take_trial(storage: Any, trial: FrozenTrial) -> bool:
-    """Change a trial from waiting to running. Return False if another worker was first."""
-    try:
-        return bool(storage.set_trial_state_values(trial._trial_id, state=TrialState.RUNNING))
-    except UpdateFinishedTrialError:
-        return False
-
-
-def end_trial(
-    storage: Any,
-    trial: FrozenTrial | Trial,
-    how: str,
-    values: list[float] | None = None,
-    state: TrialState = TrialState.FAIL,
-) -> bool:
-    """End a trial. Return False if it has already ended.
-
-    Args:
-        storage: Optuna's storage.
-        trial: The trial.
-        how: Value of the attribute `ENDED`.
-        values: Values of the objectives; None if some are undefined. Optuna stores such a trial only as a failure.
-        state: Optuna's state of a trial without values.
-    """
-    try:
-        storage.set_trial_user_attr(trial._trial_id, ENDED, how)
-        ended = TrialState.COMPLETE if values is not None else state
-        return bool(storage.set_trial_state_values(trial._trial_id, state=ended, values=values))
-    except UpdateFinishedTrialError:
-        return False
 
 
 class SeededByTrial(BaseSampler):
@@ -221,7 +127,7 @@ def _store_settings(plan: Plan, task: Task, trial: Trial) -> None:
                 if are_numbers:
                     trial.suggest_float(name, float(min(values)), float(max(values)))
                 else:
-                    trial.suggest_categorical(name, list(dict.fromkeys(value_text(one) for one in values)))
+                    trial.suggest_categorical(name, list(dict.fromkeys(value_text(choice) for choice in values)))
             except ValueError:  # the study keeps its first choices, but the file may have changed
                 trial.set_user_attr(name, value_text(value))
 
@@ -241,10 +147,5 @@ def _given_settings(plan: Plan, task: Task) -> Iterator[tuple[str, Any, list[Any
     (block,) = (block for block in plan.blocks if block.name == task.block)
     for key, value in task.point.settings.items():
         values = [point.settings[key] for point in block.points if key in point.settings]
-        are_numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+        are_numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in values)
         yield plan.parameter_names[task.block, key], value, values, are_numbers
-
-
-def quiet_optuna() -> None:
-    """Hide Optuna's log lines, because attree prints its own."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)

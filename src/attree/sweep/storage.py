@@ -1,4 +1,4 @@
-"""Open the Optuna study of a sweep: in SQLite in the sweep's folder, or in another database."""
+"""The Optuna storage of a sweep's study: SQLite in the sweep's folder, or another database; older journals are read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.study import Study
 
 from attree.errors import ArgumentError
 from attree.io.files import replacing
-from attree.sweep.plan import Plan
 
 STUDY_FILE = "study.db"
 """File in the sweep's folder that holds the study."""
@@ -34,99 +32,16 @@ BUSY_SECONDS = 100
 TRIES = 5
 """Number of attempts to open a database. Two workers that create its tables at the same time disturb each other."""
 
-SEARCHES, OBJECTIVES = "attree:searches", "attree:objectives"
-"""Attributes of the study: the fingerprint of each search, and the objectives."""
-
 WAY_OUT = "Remove the file: finished runs of grids and lists are found by their folders, and a search starts again."
 
-REMEDY = "Give the sweep another `name`, or remove its folder."
 
-
-def open_study(plan: Plan, folder: Path, url: str | None, create: bool, grace: float) -> Study | None:
-    """Open a sweep's study. Raise if its trials cannot be compared with those of the plan.
-
-    Args:
-        plan: The plan.
-        folder: The sweep's own folder.
-        url: URL of the study's database; None for SQLite in the folder.
-        create: Create the study if it does not exist.
-        grace: Seconds without a heartbeat after which Optuna takes a trial for abandoned.
-
-    Returns:
-        The study; None if it does not exist and `create` is False.
-    """
-    storage = open_storage(plan, folder, url, create, grace)
-    if storage is None:
-        return None
-    if create:
-        study = _create(plan, storage)
-    else:
-        try:
-            study = optuna.load_study(storage=storage, study_name=plan.name)
-        except KeyError:
-            return None
-    _check_objectives(plan, study)
-    _check_searches(plan, study)
-    if create:
-        _note_plan(plan, study)
-    return study
-
-
-def _check_objectives(plan: Plan, study: Study) -> None:
-    """Raise if the plan has other objectives than the study."""
-    before, now = study.user_attrs.get(OBJECTIVES), _listed_objectives(plan)
-    if before is not None and before != now:
-        words = [", ".join(f"{name}: {direction}" for name, direction in one) for one in (before, now)]
-        raise ArgumentError(
-            f"Expected the sweep {plan.name!r} to have the objectives that its study began with ({words[0]}), but got "
-            f"{words[1]}. {REMEDY}"
-        )
-
-
-def _check_searches(plan: Plan, study: Study) -> None:
-    """Raise if the runs of a search would have another config than its earlier runs."""
-    before = study.user_attrs.get(SEARCHES, {})
-    for search in plan.searches:
-        if before.get(search.name, search.fingerprint) != search.fingerprint:
-            raise ArgumentError(
-                f"Expected the search {search.name!r} of {plan.name!r} to have the config, `set`, `keys` and `seeds` "
-                f"that its study began with, as its trials are compared, but they have changed. {REMEDY}"
-            )
-
-
-def _note_plan(plan: Plan, study: Study) -> None:
-    """Store the objectives and searches in the study, for the checks above."""
-    known = study.user_attrs
-    if OBJECTIVES not in known:
-        study.set_user_attr(OBJECTIVES, _listed_objectives(plan))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            study.set_metric_names(list(plan.objectives))
-    before = known.get(SEARCHES, {})
-    searches = {**before, **{search.name: search.fingerprint for search in plan.searches}}
-    if searches != before:
-        study.set_user_attr(SEARCHES, searches)
-
-
-def _listed_objectives(plan: Plan) -> list[list[str]]:
-    """Return the objectives as JSON restores them: lists of name and direction."""
-    return [[name, direction] for name, direction in plan.objectives.items()]
-
-
-def _create(plan: Plan, storage: BaseStorage) -> Study:
-    directions = list(plan.objectives.values())
-    return optuna.create_study(storage=storage, study_name=plan.name, directions=directions, load_if_exists=True)
-
-
-def open_storage(
-    plan: Plan, folder: Path, url: str | None, create: bool = True, grace: float = 60.0
-) -> BaseStorage | None:
+def open_storage(name: str, folder: Path, url: str | None, create: bool, grace: float) -> BaseStorage | None:
     """Open the storage of a sweep's study; None if the folder has none and `create` is False.
 
     A journal of an older version is read. With `create`, its finished trials are copied to the new file first.
 
     Args:
-        plan: The plan.
+        name: Name of the study.
         folder: The sweep's own folder.
         url: URL of the database, in SQLAlchemy's form; None for SQLite in the folder.
         create: Create the file if it does not exist.
@@ -141,20 +56,19 @@ def open_storage(
         path.parent.mkdir(parents=True, exist_ok=True)
         if journal.exists():
             with replacing(path) as temporary:
-                _copy_finished(plan, _read_journal(journal), _database(f"sqlite:///{temporary}", grace))
+                _copy_finished(name, _read_journal(journal), _database(f"sqlite:///{temporary}", grace))
     return _database(f"sqlite:///{path}", grace)
 
 
-def _copy_finished(plan: Plan, source: BaseStorage, destination: RDBStorage) -> None:
+def _copy_finished(name: str, source: BaseStorage, destination: RDBStorage) -> None:
     """Copy a study without its waiting and running trials: their tasks are queued again."""
     try:
-        before = optuna.load_study(storage=source, study_name=plan.name)
+        before = optuna.load_study(storage=source, study_name=name)
     except KeyError:  # the journal of another sweep
         return
-    _check_objectives(plan, before)
-    study = _create(plan, destination)
-    for name, value in before.user_attrs.items():
-        study.set_user_attr(name, value)
+    study = optuna.create_study(storage=destination, study_name=name, directions=before.directions)
+    for attribute, value in before.user_attrs.items():
+        study.set_user_attr(attribute, value)
     study.add_trials([trial for trial in before.get_trials(deepcopy=False) if trial.state.is_finished()])
     destination.engine.dispose()
 
